@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install data demo test lint format slow screenshots clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+install: $(STAMP) ## create the environment and install everything, pinned
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@# torch first and exactly: a looser request may fetch gigabytes of CUDA
+	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+data: $(STAMP) ## restore the sample data
+	DVC_NO_ANALYTICS=1 $(BIN)/dvc pull --quiet
+
+demo: data ## run a whole campaign on the sample data
+	$(BIN)/dpal run flows/configs/digits.yaml
+
+test: data lint ## lint, types, import contracts, tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## bring the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+slow: data ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+screenshots: data ## take the pictures of the documentation anew (needs chromium)
+	$(BIN)/python docs/take_screenshots.py
+
+clean: ## remove campaigns and the environment
+	rm -rf $(VENV) artifacts

@@ -1,0 +1,119 @@
+"""Rényi accounting of Poisson-subsampled Gaussian steps.
+
+The log-moments are integrated numerically. The integrand is analytic and decays like a
+Gaussian, so the trapezoidal rule is exact to about 1e-12 and serves every order, whole
+or not (Trefethen & Weideman, 2014), where the usual series diverges for some.
+
+Source:
+  Curve: Mironov, Talwar & Zhang (2019), Sec. 3; its Theorem 5 shows that "removing" is
+    the worse direction for zero-out.
+  Conversion: Canonne, Kamath & Steinke (2020), Prop. 12.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from dpal import check
+from dpal.accounting.events import PhaseExposure
+from dpal.privacy import Adjacency
+
+Curve = NDArray[np.float64]
+
+ORDERS: Final = np.array(
+    [x / 10 for x in range(11, 110)] + list(range(11, 65)) + [80, 96, 128, 192, 256, 512]
+)
+_LOG_RANGE = 13.0  # half-width of the grid in standard deviations; the rest is below 1e-36
+
+
+def epsilon_spent(
+    history: Sequence[PhaseExposure],
+    *,
+    delta: float,
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
+) -> float:
+    """Bounds the privacy loss of a cohort over the phases it trained in.
+
+    Args:
+      history: one exposure per phase; order does not matter.
+      delta: failure probability, strictly between 0 and 1.
+      adjacency: which change of the data the bound speaks of.
+
+    Returns:
+      An upper bound on epsilon (natural log); 0.0 when the cohort was never trained on.
+
+    Raises:
+      ParameterError: delta is not in (0, 1).
+
+    >>> epsilon_spent([], delta=1e-5)
+    0.0
+    """
+    check.inside(0, 1, delta=delta)
+    active = [phase for phase in history if phase.steps and phase.sample_rate]
+    if not active:
+        return 0.0
+    # Adding curves before converting is what makes composition tight: the best order
+    # for the sum is rarely the best order for any single phase.
+    total: Curve = np.sum([curve(phase, adjacency) for phase in active], axis=0)
+    return to_epsilon(total, delta=delta)
+
+
+def curve(exposure: PhaseExposure, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    """Rényi divergence of a whole phase at every order of `ORDERS`, shape (n_orders,)."""
+    if exposure.steps == 0 or exposure.sample_rate == 0:
+        return np.zeros(ORDERS.size)
+    return exposure.steps * _step(exposure.sample_rate, exposure.noise_multiplier, adjacency)
+
+
+def to_epsilon(total: Curve, *, delta: float) -> float:
+    """Converts a Rényi curve over `ORDERS` to the smallest epsilon that it proves."""
+    slack = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
+    return max(0.0, float(np.min(total + slack)))
+
+
+@lru_cache(maxsize=4096)
+def _step(sample_rate: float, noise_multiplier: float, adjacency: Adjacency) -> Curve:
+    """Rényi divergence of one step at every order, shape (n_orders,)."""
+    # Large orders need a wide grid, small ones a fine one: integrate them apart.
+    small = ORDERS <= 16
+    parts = [
+        _log_moments(orders, sample_rate, noise_multiplier, adjacency) / (orders - 1)
+        for orders in (ORDERS[small], ORDERS[~small])
+    ]
+    divergence: Curve = np.maximum(np.concatenate(parts), 0.0)
+    divergence.flags.writeable = False
+    return divergence
+
+
+def _log_moments(orders: Curve, rate: float, sigma: float, adjacency: Adjacency) -> Curve:
+    """Ln E_Q[(P/Q)^order] for the dominating pair of the adjacency, shape (n_orders,).
+
+    zero_out: P = (1-q) N(0) + q N(1), Q = N(0).
+    replace_one: P as above, Q = (1-q) N(0) + q N(-1); the pair is its own mirror image.
+    All with variance sigma^2.
+    """
+    # The error is about exp(-2 pi d / spacing) for an integrand analytic within d of the
+    # real axis: d = pi sigma^2 (the zeros of the mixture), so below 1e-25 for every sigma.
+    spacing = sigma * min(1, sigma) / 3
+    reach = float(orders.max()) * (1 if adjacency is Adjacency.ZERO_OUT else 2)
+    x = np.arange(-1 - _LOG_RANGE * sigma, reach + _LOG_RANGE * sigma, spacing)
+    base = -((x / sigma) ** 2) / 2 - math.log(sigma) - math.log(2 * math.pi) / 2
+    shift = 2 * sigma**2
+    p = base + _log_mix(rate, (2 * x - 1) / shift)
+    q = base if adjacency is Adjacency.ZERO_OUT else base + _log_mix(rate, (-2 * x - 1) / shift)
+    moments = logsumexp(orders[:, None] * (p - q)[None, :] + q[None, :], axis=1)
+    return np.asarray(moments + math.log(spacing))
+
+
+def _log_mix(rate: float, log_ratio: Curve) -> Curve:
+    """ln(1 - rate + rate * exp(log_ratio)) without overflow."""
+    if rate == 1:
+        return log_ratio
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio)

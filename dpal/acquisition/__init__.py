@@ -1,0 +1,1 @@
+"""Which unlabeled records are worth a label, and how they are picked privately."""

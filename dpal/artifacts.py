@@ -1,0 +1,160 @@
+"""Where a campaign's files are, and the manifest that closes a phase."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpal.canonical import canonical_json, file_digest
+from dpal.errors import DataError
+from dpal.persist import write_text
+
+RECORD = "campaign.json"
+
+
+@dataclass(frozen=True)
+class PhaseFolder:
+    """The files of one phase, `artifacts/<campaign>/phase-<i>/`."""
+
+    root: Path
+
+    @property
+    def selection(self) -> Path:
+        """Ids of the selected records."""
+        return self.root / "selection.parquet"
+
+    @property
+    def query(self) -> Path:
+        """What a person labels: query.csv and thumbnails. Beside the phase: never versioned."""
+        return self.root.parent / "query" / self.root.name
+
+    @property
+    def labels(self) -> Path:
+        """The labeler's answers."""
+        return self.root / "labels.parquet"
+
+    @property
+    def pool(self) -> Path:
+        """Id, cohort and label of every record after this phase's merge."""
+        return self.root / "pool.parquet"
+
+    @property
+    def model(self) -> Path:
+        """Weights after this phase."""
+        return self.root / "model.safetensors"
+
+    @property
+    def optimizer(self) -> Path:
+        """Optimizer state after this phase."""
+        return self.root / "optimizer.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        """Validation metrics and epsilon by cohort."""
+        return self.root / "metrics.json"
+
+    @property
+    def ledger(self) -> Path:
+        """The campaign's ledger entries up to this phase."""
+        return self.root / "ledger.parquet"
+
+    @property
+    def manifest(self) -> Path:
+        """Digests of all of the above; present once the phase is finished."""
+        return self.root / "manifest.json"
+
+    @property
+    def artifacts(self) -> list[Path]:
+        """All files that a manifest lists."""
+        return [
+            self.selection,
+            self.labels,
+            self.pool,
+            self.model,
+            self.optimizer,
+            self.metrics,
+            self.ledger,
+        ]
+
+    def close(self, **facts: Any) -> None:
+        """Writes the manifest: from here on the phase is finished."""
+        files = {path.name: file_digest(path) for path in self.artifacts}
+        write_text(self.manifest, canonical_json({**facts, "files": files}) + "\n")
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """The manifest of a finished phase whose files are as it says, else None."""
+        if not self.manifest.is_file():
+            return None
+        manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        for name, known in manifest["files"].items():
+            path = self.root / name
+            if not path.is_file() or file_digest(path) != known:
+                return None
+        return manifest
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """The files of one campaign, `artifacts/<campaign>/`."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The campaign's name."""
+        return self.root.name
+
+    @property
+    def start(self) -> Path:
+        """State of the pool before anything is labeled."""
+        return self.root / "start.parquet"
+
+    @property
+    def salt(self) -> Path:
+        """Random bytes under which the pool's digest is committed to; never leaves."""
+        return self.root / "pool.salt"
+
+    @property
+    def report(self) -> Path:
+        """The report, for people."""
+        return self.root / "report.md"
+
+    @property
+    def figures(self) -> Path:
+        """Its figures."""
+        return self.root / "figures"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger shared by all campaigns of this artifacts folder."""
+        return self.root.parent / "ledger.sqlite"
+
+    def phase(self, index: int) -> PhaseFolder:
+        """The folder of one phase."""
+        return PhaseFolder(self.root / f"phase-{index}")
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Writes what a later command needs to know about the campaign."""
+        write_text(self.root / RECORD, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+    def read_record(self) -> dict[str, Any]:
+        """Reads it.
+
+        Raises:
+          DataError: the folder is not a campaign's.
+        """
+        path = self.root / RECORD
+        if not path.is_file():
+            raise DataError(f"{self.root} is not a campaign folder (it has no {RECORD})")
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return record
+
+    def finished_phases(self) -> list[dict[str, Any]]:
+        """Metrics of the phases finished so far, in order."""
+        metrics: list[dict[str, Any]] = []
+        while self.phase(len(metrics)).manifest.is_file():
+            text = self.phase(len(metrics)).metrics.read_text(encoding="utf-8")
+            metrics.append(json.loads(text))
+        return metrics

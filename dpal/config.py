@@ -1,0 +1,281 @@
+"""The door: what a person may write, checked and turned into frozen specs.
+
+Rendered as YAML by `dpal init` and as a form by the Prefect UI; both show the
+descriptions below. `runtime` changes where and how fast, never what is released.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dpal.errors import ConfigError
+from dpal.models.spec import ModelSpec
+from dpal.planning.spec import (
+    Acquisition,
+    CampaignSpec,
+    OptimizerSpec,
+    Schedule,
+    SelectionMode,
+    Strategy,
+)
+from dpal.privacy import Adjacency, PrivacyTarget, choose_delta
+
+SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
+
+
+class LabelerKind(StrEnum):
+    """Who answers queries: the pool's own label column, or a person with a CSV file."""
+
+    ORACLE = "oracle"
+    FILE = "file"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class DataConfig(_Section):
+    """Parquet files with `id`, and `image` or `features`."""
+
+    pool: Path = Field(
+        Path("data/digits-pool.parquet"), description="Private records; labels may be absent."
+    )
+    validation: Path = Field(
+        Path("data/digits-validation.parquet"),
+        description="Labeled records for metrics; not protected.",
+    )
+    label_column: str = Field("label", description="Name of the label column.")
+
+
+class LabelerConfig(_Section):
+    """Where labels come from."""
+
+    kind: LabelerKind = Field(
+        LabelerKind.ORACLE,
+        description="oracle: the pool's label column. file: query.csv out, labels.csv in.",
+    )
+
+
+class PrivacyConfig(_Section):
+    """What is promised to every record of the pool."""
+
+    epsilon: float = Field(8.0, gt=0, description="Total privacy loss of the worst cohort.")
+    delta: float | None = Field(
+        None, gt=0, lt=1, description="Failure probability; null is 1 / (10 x pool size)."
+    )
+    adjacency: Adjacency = Field(
+        Adjacency.ZERO_OUT, description="What changes between neighbouring data sets."
+    )
+    selection: SelectionMode = Field(
+        SelectionMode.PAPER, description="Who sees the selection, and so what it costs."
+    )
+    selection_epsilon: float | None = Field(
+        None,
+        ge=0,
+        description="Share of epsilon for all selections; null is a quarter (0 when random).",
+    )
+
+
+class ScheduleConfig(_Section):
+    """How many labels are bought when."""
+
+    initial: int = Field(500, ge=1, description="Records labeled at random at the start.")
+    queries: list[int] = Field(
+        [500, 300, 200], description="Records added by each selection, in order."
+    )
+    batch_size: int = Field(500, ge=1, description="Expected batch size.")
+    epochs_per_phase: int = Field(20, ge=1, description="Passes over the labeled records.")
+
+
+class ModelConfig(_Section):
+    """What is trained."""
+
+    name: Literal["logistic", "mlp", "tutorial_cnn"] = Field(
+        "tutorial_cnn", description="Architecture."
+    )
+    activation: Literal["tanh", "relu"] = Field("tanh", description="Of mlp and tutorial_cnn.")
+    hidden: list[int] = Field([], description="Widths of mlp's hidden layers.")
+    seed: int = Field(0, ge=0, description="Of the initial weights; public.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelConfig:
+        if self.hidden and self.name != "mlp":
+            raise ValueError(f"model.hidden is for mlp, and model.name is {self.name}")
+        if self.name == "mlp" and not self.hidden:
+            raise ValueError("model.name mlp needs model.hidden, for instance [128]")
+        return self
+
+
+class TrainingConfig(_Section):
+    """How noisy gradients become steps."""
+
+    optimizer: Literal["sgd", "adam", "nadam"] = Field("nadam", description="Optimizer.")
+    learning_rate: float = Field(0.002, gt=0, description="Step size.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Of sgd.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Clipping norm of one record's gradient.")
+
+
+class RuntimeConfig(_Section):
+    """Where and how fast; no number here moves the guarantee."""
+
+    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    physical_batch: int = Field(256, ge=1, description="Records per backward pass (memory).")
+    artifacts: Path = Field(Path("artifacts"), description="Folder of all campaigns.")
+    mlflow_uri: str | None = Field(
+        None, description="MLflow tracking server; null is a SQLite file under artifacts."
+    )
+    dvc_remote: str | None = Field(
+        None, description="Where phases are pushed (a folder, s3://...); null keeps them local."
+    )
+
+
+class CampaignConfig(_Section):
+    """A differentially private active-learning campaign."""
+
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+        description="Names the campaign's folder and its ledger entries.",
+    )
+    data: DataConfig = Field(default_factory=DataConfig)
+    labeler: LabelerConfig = Field(default_factory=LabelerConfig)
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    strategy: Strategy = Field(
+        Strategy.STEP_AMPLIFICATION,
+        description="naive: one rate for all. step_amplification: no cohort leaves budget unused.",
+    )
+    acquisition: Acquisition = Field(
+        Acquisition.ENTROPY, description="Which unlabeled records are wanted most."
+    )
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def to_spec(self, *, pool_size: int, input_shape: Sequence[int], classes: int) -> CampaignSpec:
+        """Joins wishes with what is public about the data.
+
+        Args:
+          pool_size: records in the pool.
+          input_shape: shape of one record.
+          classes: number of classes.
+
+        Raises:
+          ParameterError: the wishes contradict each other or the pool's size.
+        """
+        privacy = self.privacy
+        selects = self.acquisition is not Acquisition.RANDOM and self.schedule.queries
+        share = SELECTION_SHARE * privacy.epsilon if selects else 0.0
+        chosen = privacy.selection_epsilon
+        return CampaignSpec(
+            name=self.name,
+            pool_size=pool_size,
+            target=PrivacyTarget(
+                epsilon=privacy.epsilon,
+                delta=choose_delta(privacy.delta, pool_size=pool_size),
+                adjacency=privacy.adjacency,
+            ),
+            strategy=self.strategy,
+            acquisition=self.acquisition,
+            selection=privacy.selection,
+            selection_epsilon=share if chosen is None else chosen,
+            schedule=Schedule(
+                initial=self.schedule.initial,
+                queries=tuple(self.schedule.queries),
+                batch_size=self.schedule.batch_size,
+                epochs_per_phase=self.schedule.epochs_per_phase,
+            ),
+            model=ModelSpec(
+                name=self.model.name,
+                input_shape=tuple(input_shape),
+                classes=classes,
+                activation=self.model.activation,
+                hidden=tuple(self.model.hidden),
+                seed=self.model.seed,
+            ),
+            optimizer=OptimizerSpec(
+                name=self.training.optimizer,
+                learning_rate=self.training.learning_rate,
+                momentum=self.training.momentum,
+                max_grad_norm=self.training.max_grad_norm,
+            ),
+        )
+
+
+def parse_config(values: Mapping[str, Any]) -> CampaignConfig:
+    """Checks what a person wrote.
+
+    Raises:
+      ConfigError: a key is unknown (with the nearest valid one), missing, of the wrong
+        type, or contradicts another.
+    """
+    try:
+        return CampaignConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from error
+
+
+def override(values: dict[str, Any], key: str, value: object) -> None:
+    """Sets one dotted key, such as "privacy.epsilon", in place.
+
+    Raises:
+      ConfigError: part of the path is not a section.
+    """
+    *path, last = key.split(".")
+    section: Any = values
+    for name in path:
+        section = section.setdefault(name, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"{key} cannot be set: {name} is not a section")
+    section[last] = value
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where, given = ".".join(path), first.get("input")
+    if first["type"] == "extra_forbidden":
+        known = _keys(path[:-1])
+        near = difflib.get_close_matches(path[-1], known, n=1) or _anywhere(path[-1])
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        return f"{where} is not a setting; {hint}"
+    if first["type"] == "missing":
+        return f"{where} is missing; add it to the file or pass --set {where}=..."
+    if first["type"] in ("enum", "literal_error"):
+        allowed = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        near = difflib.get_close_matches(str(given), allowed, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(allowed)}"
+        return f"{where} cannot be {given!r}; {hint}"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{where} {given!r} may hold lower-case letters, digits, '.', '_' and '-' only"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    rule = first["msg"].removeprefix("Input ")
+    return f"{where} is {given!r} but {rule}"
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = CampaignConfig
+    for name in path:
+        field = model.model_fields[name].annotation
+        if not (isinstance(field, type) and issubclass(field, BaseModel)):
+            return []
+        model = field
+    return list(model.model_fields)
+
+
+def _anywhere(name: str) -> list[str]:
+    """The nearest setting in any other section, with its full path."""
+    full = {
+        leaf: f"{section}.{leaf}"
+        for section, field in CampaignConfig.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for leaf in field.annotation.model_fields
+    }
+    near = difflib.get_close_matches(name, [*full, *CampaignConfig.model_fields], n=1)
+    return [full.get(near[0], near[0])] if near else []

@@ -1,0 +1,1 @@
+"""Pools: Parquet files of records, read in streams."""

@@ -1,0 +1,169 @@
+"""Who is labeled: one row per record of the pool, in the order of the pool's file.
+
+The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`), written anew
+after each phase; the data file is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpal.data.catalog import Source
+from dpal.data.readers import decode, raw_batches
+from dpal.errors import DataError
+from dpal.persist import write_private_parquet
+
+UNLABELED = -1
+
+_STATE = pa.schema([("id", pa.string()), ("cohort", pa.int16()), ("label", pa.int64())])
+_LABELS = pa.schema([("id", pa.string()), ("label", pa.int64())])
+_SELECTION = pa.schema([("id", pa.string())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabeledSet:
+    """The labeled records of a pool, in memory: as many as labels were bought.
+
+    Attributes:
+      inputs: (n, *input_shape) decoded records, uint8 pixels or float32 features.
+      labels: (n,) int64 class numbers.
+      cohorts: (n,) int16 phase in which each record was labeled.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    cohorts: NDArray[np.int16]
+
+
+def cohort_column(state: Path) -> NDArray[np.int16]:
+    """Reads which cohort each row is in, UNLABELED for none; two bytes a row."""
+    column = pq.read_table(state, columns=["cohort"]).column("cohort")
+    return np.asarray(column.to_numpy(), dtype=np.int16)
+
+
+def write_start(source: Source, state: Path) -> None:
+    """Writes the state of a pool of which nothing is labeled."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in raw_batches(source, ["id"]):
+            count = batch.table.num_rows
+            yield pa.record_batch(
+                [
+                    batch.table.column("id").cast(pa.string()),
+                    pa.array(np.full(count, UNLABELED, dtype=np.int16)),
+                    pa.nulls(count, pa.int64()),
+                ],
+                schema=_STATE,
+            )
+
+    write_private_parquet(state, _STATE, batches)
+
+
+def write_merged(before: Path, labels: Mapping[str, int], cohort: int, after: Path) -> None:
+    """Writes the state in which the records named in `labels` form a new cohort.
+
+    Raises:
+      DataError: a record is not in the pool or is labeled already; nothing was written.
+    """
+    found = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal found
+        with pq.ParquetFile(before) as file:
+            for batch in file.iter_batches():
+                ids = batch.column("id").to_pylist()
+                new = np.array([name in labels for name in ids], dtype=bool)
+                cohorts = np.array(batch.column("cohort"), dtype=np.int16)
+                if (cohorts[new] != UNLABELED).any():
+                    raise DataError("a record was selected that is labeled already")
+                found += int(new.sum())
+                cohorts[new] = cohort
+                known = batch.column("label").to_pylist()
+                merged = [labels.get(name, old) for name, old in zip(ids, known, strict=True)]
+                yield pa.record_batch(
+                    [batch.column("id"), pa.array(cohorts), pa.array(merged, pa.int64())],
+                    schema=_STATE,
+                )
+        if found != len(labels):
+            raise DataError(f"{len(labels) - found} of {len(labels)} records are not in the pool")
+
+    write_private_parquet(after, _STATE, batches)
+
+
+def write_selection(source: Source, rows: NDArray[np.int64], path: Path) -> None:
+    """Writes the ids of selected rows, in file order: who, never in which rank."""
+    wanted = np.sort(rows)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in raw_batches(source, ["id"]):
+            chosen = np.isin(batch.rows, wanted, assume_unique=True)
+            if chosen.any():
+                ids = batch.table.column("id").cast(pa.string()).filter(pa.array(chosen))
+                yield pa.record_batch([ids], schema=_SELECTION)
+
+    write_private_parquet(path, _SELECTION, batches)
+
+
+def read_selection(path: Path) -> list[str]:
+    """Reads the ids that `write_selection` wrote."""
+    return [str(name) for name in pq.read_table(path, schema=_SELECTION).column("id").to_pylist()]
+
+
+def write_labels(labels: Mapping[str, int], path: Path) -> None:
+    """Writes the answers to one query."""
+    table = pa.record_batch(
+        [pa.array(list(labels), pa.string()), pa.array(list(labels.values()), pa.int64())],
+        schema=_LABELS,
+    )
+    write_private_parquet(path, _LABELS, lambda: iter([table]))
+
+
+def read_labels(path: Path) -> dict[str, int]:
+    """Reads the answers to one query."""
+    table = pq.read_table(path, schema=_LABELS)
+    return dict(zip(table.column("id").to_pylist(), table.column("label").to_pylist(), strict=True))
+
+
+def load_labeled(source: Source, state: Path) -> LabeledSet:
+    """Loads the labeled records of a pool; the others are never decoded."""
+    table = pq.read_table(state, columns=["cohort", "label"])
+    cohorts = table.column("cohort").to_numpy().astype(np.int16)
+    labeled = cohorts != UNLABELED
+    parts = []
+    for batch in raw_batches(source, [source.content.value]):
+        mask = labeled[batch.rows]
+        if mask.any():
+            column = batch.table.column(0).filter(pa.array(mask))
+            parts.append(decode(source.content, column, first_row=batch.first_row))
+    labels = table.column("label").filter(pa.array(labeled)).to_numpy()
+    return LabeledSet(
+        inputs=torch.cat(parts),
+        labels=torch.from_numpy(np.array(labels, dtype=np.int64)),
+        cohorts=cohorts[labeled],
+    )
+
+
+def load_all(source: Source) -> tuple[Tensor, Tensor]:
+    """Loads a labeled source whole: (n, *input_shape) inputs and (n,) labels.
+
+    For validation sets, which are public and small.
+    """
+    if source.label_column is None:
+        raise DataError(f"{source.path} has no labels to evaluate on")
+    inputs, labels = [], []
+    for batch in raw_batches(source, [source.content.value, source.label_column]):
+        column = batch.table.column(1)
+        if column.null_count:
+            raise DataError(f"{source.path} has rows without a label; remove them")
+        inputs.append(decode(source.content, batch.table.column(0), first_row=batch.first_row))
+        labels.append(torch.from_numpy(np.array(column.to_numpy(), dtype=np.int64)))
+    return torch.cat(inputs), torch.cat(labels)

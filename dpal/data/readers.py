@@ -1,0 +1,109 @@
+"""Streams of records: memory holds one batch, however long the file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from dpal.data.catalog import Content, Source
+from dpal.errors import DataError
+
+BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    """Consecutive rows of a source, as Arrow arrays.
+
+    Attributes:
+      first_row: position of the first row among the rows of the source's role.
+      table: the columns asked for.
+    """
+
+    first_row: int
+    table: pa.RecordBatch
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Positions of all rows, shape (n_rows,)."""
+        return np.arange(self.first_row, self.first_row + self.table.num_rows, dtype=np.int64)
+
+
+def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
+    """Yields the rows of a source's role in file order."""
+    first_row = 0
+    wanted = [*columns, "split"] if source.has_split else columns
+    with pq.ParquetFile(source.path) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            if source.has_split:
+                batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
+            if batch.num_rows:
+                yield RawBatch(first_row, batch.select(columns))
+                first_row += batch.num_rows
+
+
+def decode(content: Content, column: pa.Array, *, first_row: int) -> Tensor:
+    """Turns a column of records into one tensor.
+
+    Args:
+      content: what a record consists of.
+      column: the column's values, n of them.
+      first_row: position of the first value, for messages.
+
+    Returns:
+      Images: (n, channels, height, width) uint8. Features: (n, width) float32.
+
+    Raises:
+      DataError: a record is missing, cannot be read, or differs in shape from the first.
+    """
+    if column.null_count:
+        row = first_row + int(pc.index(pc.is_null(column), True).as_py())
+        raise DataError(f"row {row} has no {content}; remove the row or fill it in")
+    if content is Content.FEATURES:
+        return _features(column, first_row)
+    arrays = [_pixels(value, first_row + i) for i, value in enumerate(column.to_pylist())]
+    shape = arrays[0].shape
+    for i, array in enumerate(arrays):
+        if array.shape != shape:
+            raise DataError(
+                f"row {first_row + i} has an image of shape {array.shape}, others have {shape}; "
+                "bring all images to one size and mode"
+            )
+    return torch.from_numpy(np.stack(arrays))
+
+
+def to_input(raw: Tensor) -> Tensor:
+    """Scales decoded records for a model by public constants: pixels to [-1, 1]."""
+    return raw.float() / 127.5 - 1 if raw.dtype == torch.uint8 else raw
+
+
+def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
+            array = np.array(image.convert(mode), dtype=np.uint8)
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
+    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _features(column: pa.Array, first_row: int) -> Tensor:
+    flat = np.asarray(column.flatten(), dtype=np.float32)
+    if flat.size % len(column):
+        raise DataError("the lists in column 'features' have different lengths")
+    values = flat.reshape(len(column), -1)
+    broken = ~np.isfinite(values).all(axis=1)
+    if broken.any():
+        row = first_row + int(np.argmax(broken))
+        raise DataError(f"row {row} has a feature that is missing, NaN or infinite; fill it in")
+    return torch.from_numpy(values.copy())

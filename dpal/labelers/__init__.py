@@ -1,0 +1,22 @@
+"""Where labels come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class Labeler(Protocol):
+    """Answers queries about records, each on its own account.
+
+    The guarantee needs the label of a record to depend on that record alone.
+    """
+
+    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns the class of each record.
+
+        Raises:
+          LabelError: a record has no valid label.
+          LabelsPending: people are still at work.
+        """
+        ...

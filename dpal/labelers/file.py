@@ -1,0 +1,164 @@
+"""A person answers: query.csv goes out, labels.csv comes in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from PIL import Image
+
+from dpal.data.catalog import Content, Source
+from dpal.data.pool import read_labels
+from dpal.data.readers import decode, raw_batches
+from dpal.errors import LabelError, LabelsPending
+from dpal.persist import staged
+
+QUERY = "query.csv"
+_THUMBNAILS = "thumbnails"
+_SHOWN = 5  # rows named in one message
+
+
+@dataclass(frozen=True)
+class FileLabeler:
+    """Writes a query and waits until its answers are delivered.
+
+    Attributes:
+      source: the pool.
+      folder: where the query is written.
+      delivered: where `accept_labels` puts valid answers.
+      command: what the person runs with the answers, for the message.
+    """
+
+    source: Source
+    folder: Path
+    delivered: Path
+    command: str
+
+    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """Returns delivered answers, or writes the query and says what to do."""
+        if self.delivered.exists():
+            return read_labels(self.delivered)
+        query = self.folder / QUERY
+        if not query.exists():
+            self._write(ids, query)
+        raise LabelsPending(str(query), self.command)
+
+    def _write(self, ids: Sequence[str], query: Path) -> None:
+        images = self.source.content is Content.IMAGE
+        pictures = self._thumbnails(ids) if images else {}
+        with staged(query) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out)
+            writer.writerow(["id", "label", *(["image"] if images else [])])
+            for name in ids:
+                writer.writerow([name, "", *([pictures[name]] if images else [])])
+
+    def _thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
+        """Writes one PNG a record and returns their names; numbered, as ids may hold anything."""
+        folder = self.folder / _THUMBNAILS
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = pa.array(ids, pa.string())
+        pictures: dict[str, str] = {}
+        for batch in raw_batches(self.source, ["id", Content.IMAGE]):
+            names = batch.table.column(0).cast(pa.string())
+            hits = pc.is_in(names, value_set=wanted)
+            if not pc.any(hits).as_py():
+                continue
+            column = batch.table.column(1).filter(hits)
+            pixels = decode(Content.IMAGE, column, first_row=batch.first_row).numpy()
+            for name, array in zip(names.filter(hits).to_pylist(), pixels, strict=True):
+                pictures[name] = f"{_THUMBNAILS}/{len(pictures) + 1:05d}.png"
+                squeezed = array[0] if array.shape[0] == 1 else np.moveaxis(array, 0, -1)
+                with staged(self.folder / pictures[name]) as temporary:
+                    encoded = io.BytesIO()
+                    Image.fromarray(squeezed).save(encoded, format="PNG")
+                    temporary.write_bytes(encoded.getvalue())
+        return pictures
+
+
+def accept_labels(
+    path: Path, query: Sequence[str], *, classes: int, class_names: Sequence[str]
+) -> dict[str, int]:
+    """Reads a person's answers, whole or not at all.
+
+    Args:
+      path: CSV with the columns `id` and `label`; a label is a class number or name.
+      query: the ids that were asked for.
+      classes: number of classes.
+      class_names: their names, or nothing.
+
+    Returns:
+      One class for each id of the query.
+
+    Raises:
+      LabelError: rows (numbered as in a spreadsheet, the header being row 1) are unknown,
+        repeated, contradictory, missing or out of range. Nothing was merged.
+    """
+    by_name = {name: number for number, name in enumerate(class_names)}
+    asked = set(query)
+    unknown: list[int] = []
+    repeated: list[int] = []
+    conflicting: list[int] = []
+    invalid: list[int] = []
+    answers: dict[str, int] = {}
+    for number, name, text in _rows(path):
+        label = _class_number(text, by_name, classes)
+        if name not in asked:
+            unknown.append(number)
+        elif label is None:
+            invalid.append(number)
+        elif name in answers:
+            (repeated if answers[name] == label else conflicting).append(number)
+        else:
+            answers[name] = label
+    problems = [
+        _describe(unknown, "an id that was not asked for"),
+        _describe(conflicting, "another label for an id above"),
+        _describe(repeated, "an id a second time"),
+        _describe(invalid, f"a label that is no class (0 to {classes - 1}, or a name)"),
+    ]
+    missing = len(asked) - len(answers)
+    if missing and not invalid:
+        first = next(name for name in query if name not in answers)
+        problems.append(f"{missing} of {len(asked)} ids have no label, the first is {first}")
+    found = [problem for problem in problems if problem]
+    if found:
+        raise LabelError(f"{path}: {'; '.join(found)}; correct the file, nothing was merged")
+    return {name: answers[name] for name in query}
+
+
+def _rows(path: Path) -> list[tuple[int, str, str]]:
+    if not path.is_file():
+        raise LabelError(f"{path} does not exist; fill in query.csv and pass its path")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            if not {"id", "label"} <= set(reader.fieldnames or []):
+                raise LabelError(f"{path} needs the columns id and label in its first row")
+            return [
+                (number, (row["id"] or "").strip(), (row["label"] or "").strip())
+                for number, row in enumerate(reader, start=2)
+            ]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise LabelError(f"{path} is not a CSV file in UTF-8; nothing was merged") from error
+
+
+def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | None:
+    if text in by_name:
+        return by_name[text]
+    return int(text) if text.isascii() and text.isdigit() and int(text) < classes else None
+
+
+def _describe(rows: Sequence[int], what: str) -> str:
+    if not rows:
+        return ""
+    shown = ", ".join(str(row) for row in rows[:_SHOWN])
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return (
+        f"row {shown}{more} gives {what}" if len(rows) == 1 else (f"rows {shown}{more} give {what}")
+    )

@@ -1,0 +1,1 @@
+"""The epsilon ledger: append-only, hash-chained, reserved before anything is drawn."""

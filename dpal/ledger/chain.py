@@ -1,0 +1,41 @@
+"""Whether a ledger is what was once written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpal.errors import LedgerTampered
+from dpal.ledger.entries import GENESIS, Entry, sealed
+
+
+def verify_chain(entries: Iterable[Entry]) -> str:
+    """Recomputes every digest from the start.
+
+    Args:
+      entries: all entries, in order of their sequence numbers.
+
+    Returns:
+      The digest of the last entry (the head), GENESIS for an empty ledger.
+
+    Raises:
+      LedgerTampered: names the first entry that is altered, missing or out of place.
+    """
+    head = GENESIS
+    for expected, entry in enumerate(entries, start=1):
+        if entry.sequence != expected:
+            raise LedgerTampered(expected, f"it is missing (entry {entry.sequence} follows)")
+        if entry.previous != head:
+            raise LedgerTampered(entry.sequence, "it does not follow from the entry before it")
+        again = sealed(
+            sequence=entry.sequence,
+            campaign=entry.campaign,
+            kind=entry.kind,
+            release=entry.release,
+            body=entry.body,
+            recorded_at=entry.recorded_at,
+            previous=entry.previous,
+        )
+        if again.digest != entry.digest:
+            raise LedgerTampered(entry.sequence, "its content does not match its digest")
+        head = entry.digest
+    return head

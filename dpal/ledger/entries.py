@@ -1,0 +1,83 @@
+"""What stands in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from dpal.canonical import digest
+
+GENESIS = "0" * 64
+
+
+class Kind(StrEnum):
+    """The life of a plan and of its releases.
+
+    HOLD: a plan's worst case is set aside, before any record is touched.
+    RESERVE: one release may now be drawn, once.
+    COMMIT: the release is on disk, under this digest.
+    FORFEIT: the release cannot be accounted for; it stays spent, with the reason.
+    """
+
+    HOLD = "hold"
+    RESERVE = "reserve"
+    COMMIT = "commit"
+    FORFEIT = "forfeit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the ledger.
+
+    Attributes:
+      sequence: 1, 2, ... without gaps.
+      campaign: whose entry it is.
+      kind: what happened.
+      release: to which release; the empty string for a hold.
+      body: details as JSON values; for a reservation, its charges.
+      recorded_at: UTC time, ISO 8601.
+      previous: digest of the entry before, GENESIS for the first.
+      digest: SHA-256 of the canonical JSON of all of the above.
+    """
+
+    sequence: int
+    campaign: str
+    kind: Kind
+    release: str
+    body: dict[str, Any]
+    recorded_at: str
+    previous: str
+    digest: str
+
+
+def sealed(
+    *,
+    sequence: int,
+    campaign: str,
+    kind: Kind,
+    release: str,
+    body: dict[str, Any],
+    recorded_at: str,
+    previous: str,
+) -> Entry:
+    """Makes an entry whose digest commits to its content and to all entries before it."""
+    content = {
+        "sequence": sequence,
+        "campaign": campaign,
+        "kind": kind.value,
+        "release": release,
+        "body": body,
+        "recorded_at": recorded_at,
+        "previous": previous,
+    }
+    return Entry(
+        sequence=sequence,
+        campaign=campaign,
+        kind=kind,
+        release=release,
+        body=body,
+        recorded_at=recorded_at,
+        previous=previous,
+        digest=digest(content),
+    )

@@ -1,0 +1,1 @@
+"""Samplers whose accounting event stands in `dpal.accounting.events`."""

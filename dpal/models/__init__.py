@@ -1,0 +1,1 @@
+"""Architectures that treat every record on its own, and the registry that builds them."""

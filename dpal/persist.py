@@ -1,0 +1,87 @@
+"""Files that are whole or absent, and that only their owner can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpal.errors import DpalError
+
+_STAGED = ".staged-"
+
+
+class StorageError(DpalError):
+    """A file could not be written. Nothing was released: a release starts on disk."""
+
+
+@contextmanager
+def staged(path: Path) -> Iterator[Path]:
+    """Gives a place to write, and puts it at `path` in one step when the block ends well.
+
+    The file is created with mode 0600, synced to disk and renamed, so that a crash
+    leaves either the old file, the new file or a staged one that nobody reads.
+
+    Raises:
+      StorageError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f"{_STAGED}{secrets.token_hex(4)}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{path} could not be written ({error.strerror or error}); nothing was lost, "
+            "make room or rights there and run the same command again"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole."""
+    with staged(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a crash left half written."""
+    for leftover in folder.glob(f"{_STAGED}*"):
+        leftover.unlink(missing_ok=True)
+
+
+def write_private_parquet(
+    path: Path, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]
+) -> None:
+    """Streams record batches into a Parquet file that holds private content.
+
+    The file carries 32 random bytes in its metadata. Its digest may therefore be
+    published (in the ledger, as an MLflow tag): without the file it says nothing,
+    where a bare hash would let somebody confirm a guessed record.
+    """
+    salted = schema.with_metadata(
+        {**(schema.metadata or {}), b"dpal.salt": secrets.token_bytes(32)}
+    )
+    with (
+        staged(path) as temporary,
+        pq.ParquetWriter(temporary, salted, compression="zstd") as writer,
+    ):
+        for batch in batches():
+            writer.write_batch(batch)

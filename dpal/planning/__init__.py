@@ -1,0 +1,1 @@
+"""From wishes to one frozen, verified plan, before any record is touched."""

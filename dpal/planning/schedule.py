@@ -1,0 +1,49 @@
+"""The base schedule: steps and rates as if every labeled record were treated alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpal.accounting.events import PhaseExposure
+from dpal.planning.spec import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BasePhase:
+    """One phase before noise is chosen.
+
+    Attributes:
+      cohort_size: records added in the phase.
+      labeled: records labeled at its end.
+      steps: T_i = epochs * floor(labeled / batch_size), at least one step per epoch.
+      sample_rate: q_i = batch_size / labeled, at most 1.
+    """
+
+    cohort_size: int
+    labeled: int
+    steps: int
+    sample_rate: float
+
+    def exposure(self, noise_multiplier: float) -> PhaseExposure:
+        """What one labeled record is exposed to at this noise."""
+        return PhaseExposure(
+            steps=self.steps, sample_rate=self.sample_rate, noise_multiplier=noise_multiplier
+        )
+
+
+def base_phases(schedule: Schedule) -> tuple[BasePhase, ...]:
+    """Lays out the phases of a schedule (Schwethelm et al. 2025, Sec. 4.1)."""
+    phases = []
+    labeled = 0
+    for size in schedule.cohort_sizes:
+        labeled += size
+        steps_per_epoch = max(1, labeled // schedule.batch_size)
+        phases.append(
+            BasePhase(
+                cohort_size=size,
+                labeled=labeled,
+                steps=schedule.epochs_per_phase * steps_per_epoch,
+                sample_rate=min(1.0, schedule.batch_size / labeled),
+            )
+        )
+    return tuple(phases)

@@ -1,0 +1,77 @@
+"""The words of a promise: adjacency, unit, delta.
+
+Source: spec of the guarantee in `docs/guarantee.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dpal import check
+from dpal.errors import ParameterError
+
+
+class Adjacency(StrEnum):
+    """Which two data sets the promise cannot tell apart.
+
+    ZERO_OUT: one record's content is blanked; its slot in the pool stays, its score is a
+      constant of the range, its gradient is 0. dp-accounting: `REPLACE_SPECIAL`.
+    REPLACE_ONE: one record's content is any other content. About 1.85 times the noise.
+    """
+
+    ZERO_OUT = "zero_out"
+    REPLACE_ONE = "replace_one"
+
+
+class Unit(StrEnum):
+    """Whose contribution is protected. A person with several records needs a group unit."""
+
+    RECORD = "record"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTarget:
+    """What a campaign promises to every record of its pool.
+
+    Attributes:
+      epsilon: upper bound on the privacy loss (natural log).
+      delta: failure probability.
+      adjacency: which change of the data the bound speaks of.
+      unit: whose contribution changes.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    unit: Unit = Unit.RECORD
+
+    def __post_init__(self) -> None:
+        check.positive(epsilon=self.epsilon)
+        check.inside(0, 1, delta=self.delta)
+
+
+def choose_delta(requested: float | None, *, pool_size: int) -> float:
+    """Returns a delta that a pool of this size can accept.
+
+    Args:
+      requested: the wished delta, or None for the default of 1 / (10 * pool_size).
+      pool_size: number of records in the pool, selected or not.
+
+    Returns:
+      A delta strictly below 1 / pool_size.
+
+    Raises:
+      ParameterError: the wished delta is not in (0, 1 / pool_size). A mechanism that
+        publishes each record with probability delta would satisfy it.
+    """
+    check.at_least(1, pool_size=pool_size)
+    if requested is None:
+        return 1 / (10 * pool_size)
+    if not 0 < requested < 1 / pool_size:
+        raise ParameterError(
+            f"privacy.delta {requested:g} is not below 1/{pool_size:,} (one over the pool size), "
+            f"so it would allow publishing somebody's record; use {1 / (10 * pool_size):.3g} "
+            "or leave it null"
+        )
+    return requested

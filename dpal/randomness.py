@@ -1,0 +1,54 @@
+"""The two sources of randomness, always passed as an argument.
+
+`seeded` is for what must repeat and never touches private noise (weights of a fresh
+model). `secure` is for noise and batch membership: operating-system entropy stretched
+by AES-256 in counter mode; its key exists in memory only and cannot be set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+
+class BitSource(Protocol):
+    """A stream of independent, uniform 64-bit words."""
+
+    def words(self, count: int) -> Words:
+        """Returns the next `count` words, shape (count,)."""
+        ...
+
+
+class SecureBits:
+    """AES-256-CTR key stream under a key drawn from the operating system."""
+
+    # NIST SP 800-38A: one key serves far more than 2**64 blocks of 16 bytes in practice;
+    # a fresh object still takes a fresh key, so streams of two releases never overlap.
+    def __init__(self) -> None:
+        cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16)))
+        self._stream = cipher.encryptor()
+
+    def words(self, count: int) -> Words:
+        """Returns the next `count` words, shape (count,)."""
+        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secure stream is never stored or sent")
+
+
+def secure() -> BitSource:
+    """Returns a fresh cryptographic stream for noise and batch membership."""
+    return SecureBits()
+
+
+def seeded(seed: int, purpose: str) -> np.random.Generator:
+    """Returns a repeatable generator for public choices; another purpose, another stream."""
+    material = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(material, "little")))

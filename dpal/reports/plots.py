@@ -1,0 +1,92 @@
+"""Figures of a campaign, drawn without any global state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+_SIZE = (7.2, 4.2)
+_INK = "#1f2933"
+
+
+def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """Epsilon of every cohort by phase, as the ledger adds it up, under the promised line."""
+    figure, axes = _figure("Privacy spent by cohort")
+    cohorts = [one["cohort"] for one in phases[-1]["cohorts"]]
+    colors = colormaps["viridis"].resampled(max(2, len(cohorts)))
+    for number, cohort in enumerate(cohorts):
+        points = [
+            (phase["phase"], one["epsilon_rdp"])
+            for phase in phases
+            for one in phase["cohorts"]
+            if one["cohort"] == cohort
+        ]
+        never = cohort == "never_selected"
+        axes.plot(
+            *zip(*points, strict=True),
+            marker="o",
+            color="#9aa5b1" if never else colors(number),
+            linestyle=":" if never else "-",
+            label="never selected" if never else f"cohort {cohort}",
+        )
+    target = summary["target_epsilon"]
+    axes.axhline(target, color="#c0392b", linewidth=1.2, linestyle="--")
+    axes.annotate(
+        f"promised: {target:g}",
+        (0, target),
+        xytext=(4, 4),
+        textcoords="offset points",
+        color="#c0392b",
+        fontsize=9,
+    )
+    axes.set_ylabel("epsilon (RDP)")
+    axes.set_ylim(0, target * 1.15)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.text(
+        1.0,
+        -0.17,
+        f"delta {summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}",
+        transform=axes.transAxes,
+        ha="right",
+        fontsize=8,
+        color="#52606d",
+    )
+    return figure
+
+
+def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """Validation accuracy by the number of labels bought."""
+    figure, axes = _figure("Validation accuracy")
+    labels = [phase["labels"] for phase in phases]
+    values = [phase["validation_accuracy"] for phase in phases]
+    axes.plot(labels, values, marker="o", color="#2a6f97")
+    for x, y in zip(labels, values, strict=True):
+        axes.annotate(
+            f"{100 * y:.1f}",
+            (x, y),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    axes.set_xlabel("labels bought")
+    axes.set_ylabel("accuracy (validation set, not protected)")
+    axes.set_ylim(max(0.0, min(values) - 0.1), min(1.0, max(values) + 0.05))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    return figure
+
+
+def _figure(title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold")
+    axes.set_xlabel("phase")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", color="#e4e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes

@@ -1,0 +1,160 @@
+"""The report in words and tables. Everything in it is public."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table of already formatted cells."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """The table in Markdown, numbers aligned to the right."""
+        widths = [
+            max(len(column), *(len(row[i]) for row in self.rows), 3)
+            for i, column in enumerate(self.columns)
+        ]
+        lines = [
+            _line(self.columns, widths),
+            "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|",
+            *(_line(row, widths) for row in self.rows),
+        ]
+        return "\n".join(lines)
+
+
+def plan_table(summary: Mapping[str, Any]) -> Table:
+    """What each phase will do."""
+    return Table(
+        "Plan by phase",
+        ("phase", "new labels", "steps", "noise", "rate old", "rate new", "batch"),
+        tuple(
+            (
+                str(phase["phase"]),
+                f"{phase['cohort_size']:,}",
+                f"{phase['steps']:,}",
+                f"{phase['noise_multiplier']:.4f}",
+                f"{phase['sample_rate_old']:.4f}" if phase["phase"] else "-",
+                f"{phase['sample_rate_new']:.4f}",
+                f"{phase['expected_batch_size']:,.1f}",
+            )
+            for phase in summary["phases"]
+        ),
+    )
+
+
+def cohort_table(summary: Mapping[str, Any]) -> Table:
+    """What each cohort will have spent at the end."""
+    never = f"{summary['never_selected_epsilon']:.4f}"
+    rest = summary["pool_size"] - sum(one["size"] for one in summary["cohorts"])
+    return Table(
+        "Epsilon by cohort, at the end",
+        ("cohort", "records", "selection", "epsilon (RDP)", "epsilon (PLD)"),
+        (
+            *(
+                (
+                    str(one["cohort"]),
+                    f"{one['size']:,}",
+                    f"{one['selection_epsilon']:.4f}",
+                    f"{one['epsilon_rdp']:.4f}",
+                    f"{one['epsilon_pld']:.4f}",
+                )
+                for one in summary["cohorts"]
+            ),
+            ("never selected", f"{rest:,}", never, never, never),
+        ),
+    )
+
+
+def accuracy_table(phases: Sequence[Mapping[str, Any]]) -> Table:
+    """Validation accuracy after each finished phase."""
+    return Table(
+        "Accuracy by phase",
+        ("phase", "labels", "validation accuracy", "worst epsilon so far"),
+        tuple(
+            (
+                str(phase["phase"]),
+                f"{phase['labels']:,}",
+                f"{100 * phase['validation_accuracy']:.2f} %",
+                f"{max(one['epsilon_rdp'] for one in phase['cohorts']):.4f}",
+            )
+            for phase in phases
+        ),
+    )
+
+
+def spent_table(phase: Mapping[str, Any]) -> Table:
+    """What each cohort has spent after a phase, from the ledger."""
+    return Table(
+        f"Epsilon by cohort, after phase {phase['phase']}",
+        ("cohort", "selection", "epsilon (RDP)", "epsilon (PLD)"),
+        tuple(
+            (
+                one["cohort"].replace("_", " "),
+                f"{one['selection_epsilon']:.4f}",
+                f"{one['epsilon_rdp']:.4f}",
+                f"{one['epsilon_pld']:.4f}",
+            )
+            for one in phase["cohorts"]
+        ),
+    )
+
+
+def promise(summary: Mapping[str, Any]) -> str:
+    """The promise in one sentence, with everything that belongs to an epsilon."""
+    adjacency = {"zero_out": "blanked", "replace_one": "replaced by another"}
+    return (
+        f"epsilon {summary['target_epsilon']:g} at delta {summary['delta']:.3g} for every "
+        f"{summary['unit']} of the pool, when its content is "
+        f"{adjacency[summary['adjacency']]} (adjacency {summary['adjacency']})"
+    )
+
+
+def report(
+    summary: Mapping[str, Any],
+    phases: Sequence[Mapping[str, Any]],
+    head: Mapping[str, Any],
+    figures: Sequence[str],
+) -> str:
+    """Writes the whole report as Markdown.
+
+    Args:
+      summary: the certified plan's summary.
+      phases: metrics of the finished phases.
+      head: sequence and digest of the campaign's last ledger entry.
+      figures: paths of figures, relative to the report.
+    """
+    parts = [
+        f"# Campaign {summary['name']}",
+        f"Promised: {promise(summary)}. Certified before the first record was read: worst "
+        f"cohort {summary['worst_epsilon']:.4f}, by the larger of two accountants (RDP; "
+        "dp-accounting's PLD).",
+        f"Selection `{summary['selection']}`: noisy scores leave the trusted process, so every "
+        "unlabeled record pays for each selection; training is charged to the labeled ones."
+        if summary["acquisition"] != "random"
+        else "Selection is random and costs nothing; training is charged to the labeled records.",
+    ]
+    tables = [accuracy_table(phases), *([spent_table(phases[-1])] if phases else [])]
+    for table in (*tables, plan_table(summary), cohort_table(summary)):
+        parts += [f"## {table.title}", table.markdown()]
+    parts += [f"![{path}]({path})" for path in figures]
+    parts += [
+        "## What this does not protect",
+        "Who is in the pool, the validation set and every metric computed on it, what the "
+        "labeler sees, hyperparameters chosen on private data, and people with several records "
+        "(the unit is one record).",
+        f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
+        f"`{summary['plan_digest']}`.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (f" {cell:>{width}} " for cell, width in zip(cells, widths, strict=True))
+    return "|" + "|".join(padded) + "|"

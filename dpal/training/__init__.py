@@ -1,0 +1,1 @@
+"""Differentially private training, one phase at a time."""

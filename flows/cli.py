@@ -1,0 +1,259 @@
+"""The `dpal` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+import dpal
+from dpal.config import CampaignConfig, override, parse_config
+from dpal.errors import ConfigError, DataError, LedgerTampered
+from dpal.reports.summary import Table, accuracy_table, cohort_table, plan_table, spent_table
+from flows.terminal import err, out, parse_setting, prepare_process, run_command, show
+
+if TYPE_CHECKING:
+    from dpal.artifacts import CampaignFolder
+
+# Heavy imports (torch, prefect, mlflow) wait inside of the commands: `dpal --help` is quick.
+
+app = typer.Typer(
+    name="dpal",
+    help="Differentially private active learning with a ledger that adds up.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+ledger_app = typer.Typer(help="Read and verify the epsilon ledger.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
+]
+CampaignDir = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Campaign folder, such as artifacts/digits.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+_TEMPLATE = Path(__file__).parent / "configs" / "digits.yaml"
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        out.print(f"dpal {dpal.__version__}")
+        raise typer.Exit
+
+
+@app.command(epilog="Example: dpal init clinic && dpal plan clinic.yaml")
+def init(name: Annotated[str, typer.Argument(help="Name of the campaign.")]) -> None:
+    """Write a commented configuration to start from."""
+    parse_config({"name": name})
+    target = Path(f"{name}.yaml")
+    if target.exists():
+        raise ConfigError(f"{target} exists already; choose another name or remove it")
+    # The comments above the name speak of the sample; a person's own file starts at the name.
+    settings = _TEMPLATE.read_text(encoding="utf-8").partition("name: digits")[2]
+    header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
+    target.write_text(f"{header}name: {name}{settings}", encoding="utf-8")
+    out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
+
+
+@app.command(epilog="Example: dpal plan digits.yaml --set privacy.epsilon=3 --json")
+def plan(file: ConfigFile, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
+    """Show what a campaign would do and cost. Releases nothing."""
+    config = _load(file, settings)
+    from tasks.planning import prepare
+
+    summary = prepare(config).certified.summary()
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
+    _show_promise(summary)
+    show(plan_table(summary))
+    show(cohort_table(summary))
+    out.print(f"worst cohort: {summary['worst_epsilon']:.4f} of {summary['target_epsilon']:g}")
+
+
+@app.command(epilog="Example: dpal run digits.yaml --set privacy.epsilon=3")
+def run(file: ConfigFile, settings: Settings = []) -> None:  # noqa: B006
+    """Run a campaign, or continue it from where it stands. Prints its folder last."""
+    _run(_load(file, settings))
+
+
+@app.command(epilog="Example: dpal label artifacts/digits labels.csv")
+def label(
+    campaign: Annotated[Path, typer.Argument(help="Campaign folder, or its name.")],
+    answers: Annotated[Path, typer.Argument(metavar="LABELS.csv", help="Columns id and label.")],
+    wait: Annotated[bool, typer.Option("--no-run", help="Only accept, do not continue.")] = False,
+) -> None:
+    """Deliver a person's labels for the open query, and continue the campaign."""
+    from tasks.labeling import deliver_labels
+
+    folder = _folder(campaign)
+    out.print(f"{deliver_labels(folder, answers):,} labels accepted")
+    if not wait:
+        _run(parse_config(folder.read_record()["config"]))
+
+
+@app.command(epilog="Example: dpal status artifacts/digits")
+def status(
+    campaign: Annotated[
+        Path | None, typer.Argument(help="Campaign folder; all if left out.")
+    ] = None,
+    artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
+) -> None:
+    """Show how far campaigns are and what they wait for."""
+    from dpal.artifacts import RECORD
+
+    records = sorted(artifacts.glob(f"*/{RECORD}"))
+    folders = [_folder(campaign)] if campaign else [_folder(path.parent) for path in records]
+    if not folders:
+        out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
+        return
+    rows = tuple(_progress(folder) for folder in folders)
+    show(Table("Campaigns", ("campaign", "phases", "labels", "accuracy", "epsilon", "state"), rows))
+
+
+@app.command(epilog="Example: dpal report artifacts/digits")
+def report(folder: CampaignDir) -> None:
+    """Write the report again from a campaign's files, and print its path."""
+    from tasks.reporting import make_report
+
+    out.print(str(make_report(_folder(folder))))
+
+
+@ledger_app.command("show", epilog="Example: dpal ledger show artifacts/digits --json")
+def ledger_show(folder: CampaignDir, as_json: AsJson = False) -> None:
+    """Show what every cohort has spent, and every release."""
+    from flows.ledger_view import as_object, releases_table
+
+    view = as_object(_folder(folder))
+    if as_json:
+        print(json.dumps(view, indent=2))
+        return
+    _show_promise(view)
+    show(spent_table({"phase": "all", "cohorts": view["cohorts"]}))
+    show(releases_table(view))
+    out.print(f"head: entry {view['head']['sequence']}, {view['head']['digest']}")
+
+
+@ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
+def ledger_verify(folder: CampaignDir) -> None:
+    """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
+    from flows.ledger_view import verify
+
+    try:
+        count, head = verify(_folder(folder))
+    except LedgerTampered as error:
+        out.print(f"broken: {error}", markup=False)
+        raise typer.Exit(1) from error
+    out.print(f"sound: {count} entries, head {head}")
+
+
+@app.command(epilog="Example: dpal doctor --config digits.yaml")
+def doctor(
+    config: Annotated[Path | None, typer.Option(help="Check what this campaign needs.")] = None,
+) -> None:
+    """Check the installation, the servers and the data remote, and say what to do."""
+    from flows.doctor import examine
+
+    settings = _load(config, []) if config else parse_config({"name": "doctor"})
+    problems = 0
+    for finding in examine(settings):
+        problems += bool(finding.advice)
+        mark, style = ("!!", "red") if finding.advice else ("ok", "green")
+        advice = f"  -> {finding.advice}" if finding.advice else ""
+        out.print(f"[{style}]{mark}[/]  {finding.what:<12} ", end="")
+        out.print(f"{finding.state}{advice}", markup=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _run(config: CampaignConfig) -> None:
+    from prefect.exceptions import Pause
+
+    from flows.campaign import run_campaign
+    from tasks.context import folder_of
+    from tasks.tracking import tracking_uri
+
+    folder = folder_of(config)
+    err.print("starting Prefect ...", style="dim")
+    try:
+        run_campaign(config)
+    except Pause as waiting:
+        out.print(f"paused: {waiting}", markup=False)
+    else:
+        phases = folder.finished_phases()
+        show(accuracy_table(phases))
+        show(spent_table(phases[-1]))
+        out.print(f"report:   {folder.report}")
+        out.print(f"MLflow:   mlflow ui --backend-store-uri {tracking_uri(config.runtime)}")
+        out.print("Prefect:  prefect server start, then open http://127.0.0.1:4200/runs")
+    print(folder.root)
+
+
+def _load(file: Path, settings: list[str]) -> CampaignConfig:
+    if not file.is_file():
+        raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
+    try:
+        values: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where else ""
+        raise ConfigError(f"{file} is not readable YAML{line}; correct it and try again") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no settings; write one with: dpal init NAME")
+    for text in settings:
+        override(values, *parse_setting(text))
+    return parse_config(values)
+
+
+def _folder(path: Path) -> CampaignFolder:
+    from dpal.artifacts import RECORD, CampaignFolder
+
+    for candidate in (path, Path("artifacts") / path):
+        if (candidate / RECORD).is_file():
+            return CampaignFolder(candidate)
+    raise DataError(f"{path} is not a campaign folder; `dpal status` lists the ones there are")
+
+
+def _progress(folder: CampaignFolder) -> tuple[str, ...]:
+    summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    total = len(summary["phases"])
+    accuracy = f"{100 * phases[-1]['validation_accuracy']:.2f} %" if phases else "-"
+    spent = max((one["epsilon_rdp"] for one in phases[-1]["cohorts"]), default=0.0) if phases else 0
+    labels = f"{phases[-1]['labels']:,}" if phases else "0"
+    current = folder.phase(len(phases))
+    if len(phases) == total:
+        state = "finished"
+    elif current.query.is_dir() and not current.labels.exists():
+        state = f"waits for labels of {current.query}/query.csv"
+    else:
+        state = "unfinished; `dpal run` continues it"
+    return folder.name, f"{len(phases)}/{total}", labels, accuracy, f"{spent:.3f}", state
+
+
+def _show_promise(summary: dict[str, Any]) -> None:
+    from dpal.reports.summary import promise
+
+    out.print(f"campaign {summary['name']}: {promise(summary)}")
+
+
+def main() -> None:
+    """Entry point of the `dpal` command."""
+    prepare_process()
+    command = typer.main.get_command(app)
+    sys.exit(run_command(lambda: command.main(prog_name="dpal", standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What `dpal ledger` shows and checks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from dpal.accounting.cohorts import spending
+from dpal.artifacts import CampaignFolder
+from dpal.errors import LedgerTampered
+from dpal.ledger.chain import verify_chain
+from dpal.ledger.entries import Kind
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.reports.summary import Table
+
+
+def as_object(folder: CampaignFolder) -> dict[str, Any]:
+    """A campaign's ledger as one object: promise, cohorts, releases, head.
+
+    Epsilons are added up from the reserved events, not copied from the plan.
+    """
+    store = LedgerStore(folder.ledger, create=False)
+    try:
+        ledger = CampaignLedger(store, folder.name, folder.root)
+        entries, target, charges = ledger.entries(), ledger.target(), ledger.spent()
+    finally:
+        store.close()
+    cohorts = [one["cohort"] for one in folder.read_record()["plan"]["cohorts"]]
+    names = [*(str(cohort) for cohort in cohorts), "never_selected"]
+    done = {entry.release: entry.kind.value for entry in entries if entry.kind is not Kind.RESERVE}
+    return {
+        "name": folder.name,
+        "target_epsilon": target.epsilon,
+        "delta": target.delta,
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "cohorts": [asdict(spending(name, charges, target)) for name in names],
+        "releases": [
+            {
+                "sequence": entry.sequence,
+                "release": entry.release,
+                "kind": entry.body["kind"],
+                "state": done.get(entry.release, "reserve"),
+                "recorded_at": entry.recorded_at,
+                "charges": entry.body["charges"],
+            }
+            for entry in entries
+            if entry.kind is Kind.RESERVE
+        ],
+        "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
+    }
+
+
+def releases_table(view: dict[str, Any]) -> Table:
+    """Every release, with its mechanism and whom it charges."""
+    states = {"reserve": "reserved", "commit": "committed", "forfeit": "forfeited"}
+    rows = []
+    for release in view["releases"]:
+        for charge in release["charges"]:
+            parameters = dict(charge["event"])
+            mechanism = parameters.pop("mechanism").replace("_", " ")
+            rows.append(
+                (
+                    str(release["sequence"]),
+                    release["release"],
+                    states[release["state"]],
+                    ", ".join(charge["cohorts"]).replace("_", " "),
+                    mechanism,
+                    ", ".join(f"{key} {value:.6g}" for key, value in parameters.items()),
+                )
+            )
+    columns = ("entry", "release", "state", "cohorts", "mechanism", "parameters")
+    return Table("Releases", columns, tuple(rows))
+
+
+def verify(folder: CampaignFolder) -> tuple[int, str]:
+    """Checks the file, the chain, and that finished phases saw the same chain.
+
+    Returns:
+      The number of entries and the head's digest.
+
+    Raises:
+      LedgerTampered: names the first bad entry.
+    """
+    store = LedgerStore(folder.ledger, create=False)
+    try:
+        entries = store.entries()
+        head = verify_chain(entries)
+        store.require_sound_file()
+    finally:
+        store.close()
+    known = {entry.sequence: entry.digest for entry in entries}
+    for phase in range(len(folder.finished_phases())):
+        manifest = folder.phase(phase).read_manifest()
+        seen = manifest["ledger_head"] if manifest else None
+        if seen and known.get(seen["sequence"]) != seen["digest"]:
+            raise LedgerTampered(
+                seen["sequence"], f"phase {phase} was finished on another entry of this number"
+            )
+    return len(entries), head

@@ -1,0 +1,108 @@
+"""How `dpal` speaks in a terminal: tables, progress lines, errors of one sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from dpal.errors import DpalError, LedgerTampered
+from dpal.reports.summary import Table
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_QUIET = {
+    "DO_NOT_TRACK": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # Prefect's own lines go to its page; the terminal shows ours.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+def prepare_process() -> None:
+    """Sets what must stand before Prefect and MLflow are imported; what is set already wins."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    os.umask(0o077)  # whatever a campaign writes, only its owner reads
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S"))
+    logger = logging.getLogger("dpal")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for noisy in ("alembic", "mlflow", "absl"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def show(table: Table) -> None:
+    """Prints a table, numbers aligned to the right."""
+    rich = RichTable(title=table.title, title_justify="left", title_style="bold")
+    for column in table.columns:
+        rich.add_column(column, justify="right")
+    for row in table.rows:
+        rich.add_row(*row)
+    out.print(rich)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Reads one KEY=VALUE of --set; the value is YAML.
+
+    Raises:
+      click.UsageError: there is no "=".
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--set takes KEY=VALUE, such as privacy.epsilon=3, not {text!r}")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"--set {key}: {value!r} is not a value YAML can read") from error
+
+
+def run_command(command: Callable[[], Any]) -> int:
+    """Runs a command and turns every failure into one sentence and an exit code.
+
+    Returns:
+      0; 1 for a ledger that was altered; 2 for anything a person can correct; 130 when
+      interrupted. Unexpected errors are 70, with the way to see where they come from.
+    """
+    try:
+        command()
+    except LedgerTampered as error:
+        return _fail(str(error), 1)
+    except DpalError as error:
+        return _fail(str(error), 2)
+    except click.exceptions.Exit as finished:
+        return finished.exit_code
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return _fail("interrupted; nothing was lost, run the same command again to continue", 130)
+    except Exception as error:
+        if os.environ.get("DPAL_DEBUG"):
+            raise
+        said = str(error).splitlines()[0][:200] if str(error) else "no message"
+        return _fail(
+            f"unexpected {type(error).__name__} ({said}); nothing beyond the ledger's entries was "
+            "released, run again with DPAL_DEBUG=1 to see where it comes from",
+            70,
+        )
+    return 0
+
+
+def _fail(sentence: str, code: int) -> int:
+    err.print(f"dpal: {sentence}", style="red", markup=False)
+    return code

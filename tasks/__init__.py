@@ -1,0 +1,1 @@
+"""Prefect tasks: load, call `dpal`, save, return something small."""

@@ -1,0 +1,50 @@
+"""Closing a phase: metrics, the ledger's export, the manifest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.accounting.cohorts import spending
+from dpal.ledger.export import write_ledger
+from dpal.ledger.reservations import CampaignLedger
+from dpal.persist import write_text
+from dpal.planning.plan import Phase
+from tasks.context import Campaign
+
+
+def is_finished(campaign: Campaign, phase: Phase) -> bool:
+    """Whether a phase's manifest matches its files, its plan and what the ledger committed."""
+    manifest = campaign.files(phase).read_manifest()
+    if manifest is None or manifest["plan"] != campaign.plan.digest:
+        return False
+    with campaign.ledger() as ledger:
+        committed = ledger.committed(phase.training_release)
+    model = campaign.files(phase).model.name
+    return committed is not None and committed.get(model) == manifest["files"][model]
+
+
+@task(cache_policy=NO_CACHE)
+def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) -> None:
+    """Writes what the phase cost and reached, and marks it finished."""
+    files = campaign.files(phase)
+    with campaign.ledger() as ledger:
+        entries = ledger.entries()
+        metrics = {
+            "phase": phase.index,
+            "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
+            "validation_accuracy": validation_accuracy,
+            "cohorts": _spent_by_cohort(campaign, ledger),
+        }
+    write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
+    write_ledger(entries, files.ledger)
+    head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest}
+    files.close(phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
+
+
+def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:
+    charges, target = ledger.spent(), ledger.target()
+    return [asdict(spending(cohort, charges, target)) for cohort in campaign.plan.cohorts]

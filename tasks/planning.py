@@ -1,0 +1,104 @@
+"""From a configuration to a certified plan that the ledger holds."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+
+from prefect import task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from dpal.artifacts import CampaignFolder
+from dpal.canonical import file_digest
+from dpal.config import CampaignConfig, LabelerKind
+from dpal.data.catalog import Role, open_source
+from dpal.data.inspect import inspect, require_match
+from dpal.data.pool import write_start
+from dpal.errors import DataError
+from dpal.persist import staged
+from dpal.planning.verify import certified_plan
+from dpal.reports.summary import plan_table, promise
+from tasks.context import Campaign, say
+
+
+def prepare(config: CampaignConfig) -> Campaign:
+    """Looks at the data, plans, and certifies the plan. Releases nothing, writes nothing."""
+    column = config.data.label_column
+    pool = open_source(config.data.pool, Role.POOL, label_column=column)
+    validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
+    pool_holds, validation_holds = inspect(pool), inspect(validation)
+    require_match(pool_holds, validation_holds)
+    class_names = validation.class_names or pool.class_names
+    classes = max(len(class_names), validation_holds.classes)
+    if config.labeler.kind is LabelerKind.ORACLE:
+        if not pool_holds.fully_labeled:
+            raise DataError(
+                f"labeler.kind oracle needs a label in every row of {pool.path}; set "
+                "labeler.kind: file to have people label"
+            )
+        if pool_holds.classes > classes:
+            raise DataError(
+                f"{pool.path} has labels above {classes - 1}, the highest class of "
+                f"{validation.path}; use a validation set that covers all classes"
+            )
+    spec = config.to_spec(
+        pool_size=pool_holds.rows, input_shape=pool_holds.input_shape, classes=classes
+    )
+    return Campaign(
+        config=config,
+        pool=pool,
+        validation=validation,
+        certified=certified_plan(spec),
+        class_names=class_names,
+    )
+
+
+@task(cache_policy=NO_CACHE)
+def prepare_campaign(config: CampaignConfig) -> Campaign:
+    """Checks the data and certifies a plan, before any record is touched."""
+    campaign = prepare(config)
+    say(f"plan certified: worst cohort {campaign.certified.worst_epsilon:.4f} of "
+        f"{promise(campaign.certified.summary())}")  # fmt: skip
+    return campaign
+
+
+@task(cache_policy=NO_CACHE)
+def publish_plan(campaign: Campaign) -> None:
+    """Shows the plan on the Prefect page."""
+    table = plan_table(campaign.certified.summary())
+    create_table_artifact(
+        table=[dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        key="plan",
+        description=f"{table.title}. Promised: {promise(campaign.certified.summary())}.",
+    )
+
+
+@task(cache_policy=NO_CACHE)
+def hold_budget(campaign: Campaign) -> None:
+    """Sets the plan's worst case aside in the ledger and writes the pool's start."""
+    plan, folder = campaign.plan, campaign.folder
+    commitment = _pool_commitment(folder, campaign.pool.path)
+    with campaign.ledger() as ledger:
+        ledger.hold(plan.spec.target, plan.digest, commitment, plan.releases())
+    folder.write_record(
+        {
+            "name": campaign.config.name,
+            "plan": campaign.certified.summary(),
+            "classes": plan.spec.model.classes,
+            "class_names": list(campaign.class_names),
+            "config": campaign.config.model_dump(mode="json"),
+        }
+    )
+    if not folder.start.exists():
+        write_start(campaign.pool, folder.start)
+
+
+def _pool_commitment(folder: CampaignFolder, pool: Path) -> str:
+    """Commits to the pool's bytes without letting anyone confirm a guess of them."""
+    if not folder.salt.exists():
+        with staged(folder.salt) as temporary:
+            temporary.write_bytes(secrets.token_bytes(32))
+    salted = folder.salt.read_bytes() + file_digest(pool).encode()
+    return hashlib.sha256(salted).hexdigest()

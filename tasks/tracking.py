@@ -1,0 +1,237 @@
+"""The only module that talks to MLflow: one run a campaign, one child run a phase.
+
+The ledger is the truth, MLflow a copy for reading. Names are listed in mlflow/README.md.
+Everything here may be done again: finished runs are found by their tags and left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pyarrow.parquet as pq
+from mlflow.data.pandas_dataset import from_pandas
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, Schema
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+import dpal
+from dpal.canonical import file_digest, plain
+from dpal.config import RuntimeConfig
+from dpal.data.catalog import Content
+from dpal.errors import DpalError
+from dpal.ledger.export import ledger_table
+from dpal.planning.plan import Phase
+from dpal.reports.plots import accuracy_figure, budget_figure
+from tasks.context import Campaign
+
+EXPERIMENT = "dpal"
+_UNREADABLE = ["body", "previous"]  # for machines; the Parquet export has them
+
+
+class TrackingError(DpalError):
+    """MLflow could not be reached or refused. The campaign's files and ledger are kept."""
+
+
+def tracking_uri(runtime: RuntimeConfig) -> str:
+    """Where runs are tracked: the configured server, or SQLite under the artifacts folder."""
+    return runtime.mlflow_uri or f"sqlite:///{runtime.artifacts.resolve() / 'mlflow.sqlite'}"
+
+
+@task(cache_policy=NO_CACHE)
+def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
+    """Records a finished phase as a child run of its campaign."""
+    with _connected(campaign):
+        parent = _find_or_start_campaign(campaign)
+        tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
+        known = _find(tags)
+        if known is not None and known.info.status == "FINISHED":
+            return
+        metrics = campaign.folder.finished_phases()[: phase.index + 1]
+        tags |= {
+            "mlflow.parentRunId": parent,
+            "dvc.md5": dvc_hash,
+            "dvc.path": f"{campaign.files(phase).root.name}",
+            **_head_tags(campaign, phase),
+        }
+        with mlflow.start_run(
+            run_id=known.info.run_id if known else None, run_name=phase.name, tags=tags
+        ):
+            mlflow.log_params({**plain(phase.training), "cohort_size": phase.cohort_size})
+            mlflow.log_metrics(_metrics(metrics[-1]))
+            _log_ledger(campaign)
+            mlflow.log_figure(
+                budget_figure(campaign.certified.summary(), metrics), "figures/budget.png"
+            )
+        series = _metrics(metrics[-1])
+        with mlflow.start_run(run_id=parent):
+            mlflow.log_metrics(series, step=phase.index)
+            mlflow.set_tag(f"dvc.md5.{phase.name}", dvc_hash)
+
+
+@task(cache_policy=NO_CACHE)
+def track_campaign(campaign: Campaign) -> str:
+    """Completes the campaign's run with ledger, figures, report and model; returns its id."""
+    with _connected(campaign):
+        run_id = _find_or_start_campaign(campaign)
+        run = mlflow.get_run(run_id)
+        if run.data.tags.get("dpal.finished") == "true":
+            return run_id
+        phases = campaign.folder.finished_phases()
+        with mlflow.start_run(run_id=run_id):
+            _log_ledger(campaign)
+            summary = campaign.certified.summary()
+            mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
+            mlflow.log_figure(accuracy_figure(phases), "figures/accuracy.png")
+            mlflow.log_artifact(str(campaign.folder.report))
+            mlflow.log_metric("worst_epsilon", campaign.certified.worst_epsilon)
+            _log_model(campaign)
+            mlflow.set_tags({**_head_tags(campaign, campaign.plan.phases[-1])})
+            mlflow.set_tag("dpal.finished", "true")
+        return run_id
+
+
+def _find_or_start_campaign(campaign: Campaign) -> str:
+    tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
+    known = _find(tags)
+    if known is not None:
+        return str(known.info.run_id)
+    spec = campaign.plan.spec
+    target = spec.target
+    about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
+    about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
+    with mlflow.start_run(run_name=campaign.config.name, tags={**tags, **about}) as run:
+        mlflow.log_params(_flat(plain(spec)))
+        mlflow.log_dict(campaign.certified.summary(), "plan.json")
+        mlflow.log_input(_validation_dataset(campaign), context="validation")
+    return str(run.info.run_id)
+
+
+def _validation_dataset(campaign: Campaign) -> Any:
+    """The validation set, by name, digest and class counts; it is not protected."""
+    source = campaign.validation
+    columns = ["id", source.label_column] + (["split"] if source.has_split else [])
+    table = pq.read_table(source.path, columns=columns).to_pandas()
+    if source.has_split:
+        table = table[table["split"] == source.role.value].drop(columns="split")
+    return from_pandas(
+        table,
+        source=str(source.path),
+        targets=source.label_column,
+        name=source.path.stem,
+        digest=file_digest(source.path)[:36],
+    )
+
+
+def _log_model(campaign: Campaign) -> None:
+    last = campaign.files(campaign.plan.phases[-1])
+    content = campaign.pool.content
+    record = (
+        ColSpec(DataType.binary, "image")
+        if content is Content.IMAGE
+        else ColSpec(Array(DataType.float), "features")
+    )
+    answers = Schema(
+        [
+            ColSpec(DataType.long, "label"),
+            ColSpec(DataType.string, "class_name"),
+            ColSpec(DataType.double, "probability"),
+        ]
+    )
+    facts = {
+        "spec": plain(campaign.plan.spec.model),
+        "content": content.value,
+        "class_names": list(campaign.class_names),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        described = Path(folder) / "model_spec.json"
+        described.write_text(json.dumps(facts), encoding="utf-8")
+        mlflow.pyfunc.log_model(
+            name="model",
+            python_model=str(Path(__file__).with_name("served_model.py")),
+            artifacts={"weights": str(last.model), "model_spec": str(described)},
+            signature=ModelSignature(inputs=Schema([record]), outputs=answers),
+            pip_requirements=[f"dpal=={dpal.__version__}"],
+        )
+
+
+def _log_ledger(campaign: Campaign) -> None:
+    with campaign.ledger() as ledger:
+        table = ledger_table(ledger.entries()).drop(columns=_UNREADABLE)
+    readable: pd.DataFrame = table.astype(object).where(table.notna(), None)
+    mlflow.log_table(readable, "ledger.json")
+
+
+def _metrics(phase: dict[str, Any]) -> dict[str, float]:
+    metrics = {
+        "validation_accuracy": phase["validation_accuracy"],
+        "labels": float(phase["labels"]),
+    }
+    for one in phase["cohorts"]:
+        metrics[f"epsilon_rdp/cohort_{one['cohort']}"] = one["epsilon_rdp"]
+        metrics[f"epsilon_pld/cohort_{one['cohort']}"] = one["epsilon_pld"]
+    return metrics
+
+
+def _campaign_tags(campaign: Campaign) -> dict[str, str]:
+    return {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+
+
+def _head_tags(campaign: Campaign, phase: Phase) -> dict[str, str]:
+    manifest = campaign.files(phase).read_manifest() or {}
+    head = manifest.get("ledger_head", {})
+    return {"ledger.sequence": str(head.get("sequence")), "ledger.head": str(head.get("digest"))}
+
+
+def _find(tags: dict[str, str]) -> Run | None:
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    runs = mlflow.search_runs(
+        experiment_names=[EXPERIMENT], filter_string=query, max_results=1, output_format="list"
+    )
+    return runs[0] if runs else None
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+@contextmanager
+def _connected(campaign: Campaign) -> Iterator[None]:
+    """Points MLflow at the campaign's server, and says so when it does not answer."""
+    runtime = campaign.config.runtime
+    uri = tracking_uri(runtime)
+    # A dead server should be reported in seconds; by default MLflow tries for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    mlflow.set_tracking_uri(uri)
+    try:
+        if mlflow.get_experiment_by_name(EXPERIMENT) is None:
+            local = (runtime.artifacts.resolve() / "mlflow").as_uri()
+            mlflow.create_experiment(EXPERIMENT, None if runtime.mlflow_uri else local)
+        mlflow.set_experiment(EXPERIMENT)
+        with warnings.catch_warnings():
+            # Hints about integer columns and input examples that our signatures settle.
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    except MlflowException as error:
+        reason = str(error).splitlines()[0][:200]
+        raise TrackingError(
+            f"MLflow at {uri} did not take the results ({reason}); nothing was lost, run the "
+            "same command again once it answers"
+        ) from error

@@ -1,0 +1,76 @@
+"""The only module that calls DVC.
+
+The artifacts folder is a DVC repository of its own, without source control: phases are
+versioned wherever a campaign runs, and no git history is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.errors import DpalError
+from dpal.planning.plan import Phase
+from tasks.context import Campaign
+
+_REMOTE = "campaigns"
+
+
+class VersioningError(DpalError):
+    """DVC could not version or push a phase. The phase itself is finished and kept."""
+
+
+@task(cache_policy=NO_CACHE)
+def version_phase(campaign: Campaign, phase: Phase) -> str:
+    """Adds a finished phase to DVC, pushes it if a remote is set, and returns its hash."""
+    root = campaign.config.runtime.artifacts
+    _open_repository(root, campaign.config.runtime.dvc_remote)
+    target = campaign.files(phase).root.relative_to(root)
+    _dvc(root, "add", "--quiet", str(target))
+    pointer = target.with_name(f"{target.name}.dvc")
+    if campaign.config.runtime.dvc_remote:
+        _dvc(root, "push", "--quiet", str(pointer))
+    outputs = yaml.safe_load((root / pointer).read_text(encoding="utf-8"))["outs"]
+    return str(outputs[0]["md5"])
+
+
+def remote_reachable(root: Path) -> str | None:
+    """What keeps the sample data's remote from answering, or None."""
+    try:
+        _dvc(root, "status", "--cloud", "--quiet", "data.dvc")
+    except VersioningError as error:
+        return str(error)
+    return None
+
+
+def _open_repository(root: Path, remote: str | None) -> None:
+    if not (root / ".dvc").is_dir():
+        _dvc(root, "init", "--no-scm", "--quiet")
+    if remote:
+        place = remote if "://" in remote else str(Path(remote).resolve())
+        _dvc(root, "remote", "add", "--quiet", "--default", "--force", _REMOTE, place)
+
+
+def _dvc(root: Path, *arguments: str) -> None:
+    environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        reason = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+        said = next((line for line in reason if line.startswith("ERROR")), reason[-1])
+        raise VersioningError(
+            f"dvc {arguments[0]} failed ({said.removeprefix('ERROR: ')}); nothing was lost, "
+            "correct it and run the same command again"
+        )
