@@ -41,8 +41,8 @@ def score(acquisition: Acquisition, probabilities: Scores) -> Scores:
       probabilities: (n, classes), rows summing to 1.
 
     Returns:
-      (n,) values in [0, width]. A record whose score is not finite gets 0, the least
-      wanted: such values would otherwise be selected whatever the noise.
+      (n,) values in [0, width]. A record for which the model gives anything not finite
+      gets 0, the least wanted: such values would otherwise be selected whatever the noise.
 
     Raises:
       ParameterError: the acquisition has no score.
@@ -51,7 +51,8 @@ def score(acquisition: Acquisition, probabilities: Scores) -> Scores:
         raise ParameterError(f"acquisition {acquisition} does not score records")
     function = SCORES[acquisition]
     raw = function.compute(probabilities)
-    finite = np.where(np.isfinite(raw), raw, 0.0)
+    sound = np.isfinite(raw) & np.isfinite(probabilities).all(axis=1)
+    finite = np.where(sound, raw, 0.0)
     clipped: Scores = np.clip(finite, 0.0, function.width(probabilities.shape[1]))
     return clipped
 
@@ -70,8 +71,6 @@ def _margin(probabilities: Scores) -> Scores:
 def _entropy(probabilities: Scores) -> Scores:
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(probabilities > 0, probabilities * np.log(probabilities), 0.0)
-    # A NaN probability is not "> 0"; let it through so that `score` sees it.
-    terms = np.where(np.isnan(probabilities), np.nan, terms)
     total: Scores = terms.sum(axis=1)
     return -total / math.log(probabilities.shape[1])
 

@@ -1,0 +1,188 @@
+"""What many tests share: small data, configurations, a real Prefect server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dpal.config import CampaignConfig, parse_config
+from dpal.randomness import Words
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("DPAL_DATA", ROOT.parent / "shared" / "data"))
+
+os.environ.update(
+    DO_NOT_TRACK="1",
+    DVC_NO_ANALYTICS="1",
+    MLFLOW_DISABLE_TELEMETRY="true",
+    MLFLOW_LOGGING_LEVEL="ERROR",
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false",
+    PREFECT_SERVER_ANALYTICS_ENABLED="false",
+    PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL="CRITICAL",
+)
+
+CLASSES, WIDTH = 3, 8
+
+
+class RepeatableBits:
+    """A bit source that repeats, so that a statistical test fails always or never."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+
+    def words(self, count: int) -> Words:
+        return self._generator.integers(0, 2**64, size=count, dtype=np.uint64)
+
+
+@pytest.fixture
+def bits() -> RepeatableBits:
+    return RepeatableBits(20260101)
+
+
+def write_blobs(
+    path: Path, rows: int, *, seed: int, prefix: str = "r", labeled: bool = True
+) -> Path:
+    """Writes records around three centres, `rows` of them, with ids such as r-00007."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, CLASSES, rows)
+    centres = 2.0 * np.eye(CLASSES, WIDTH)
+    values = (centres[labels] + generator.normal(0, 0.5, (rows, WIDTH))).astype(np.float32)
+    columns: dict[str, Any] = {
+        "id": pa.array([f"{prefix}-{i:05d}" for i in range(rows)]),
+        "features": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), WIDTH),
+    }
+    if labeled:
+        columns["label"] = pa.array(labels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with a small pool and a validation set."""
+    write_blobs(tmp_path / "pool.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def small_values(**overrides: Any) -> dict[str, Any]:
+    """Settings of a campaign that runs in seconds; overrides have dotted keys with __."""
+    values: dict[str, Any] = {
+        "name": "small",
+        "data": {"pool": "pool.parquet", "validation": "validation.parquet"},
+        "schedule": {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 3},
+        "model": {"name": "logistic"},
+        "training": {"optimizer": "sgd", "learning_rate": 0.5, "max_grad_norm": 1.0},
+    }
+    for key, value in overrides.items():
+        *path, last = key.split("__")
+        section = values
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    return values
+
+
+@pytest.fixture
+def small() -> Callable[..., CampaignConfig]:
+    return lambda **overrides: parse_config(small_values(**overrides))
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Prefect server of its own, on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home = tmp_path_factory.mktemp("prefect")
+    log = (home / "server.log").open("w")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)],
+        env={**os.environ, "PREFECT_HOME": str(home), "PREFECT_SERVER_LOGGING_LEVEL": "ERROR"},
+        stdout=log,
+        stderr=log,
+    )
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        _await_health(url, server)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(30)
+        log.close()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            if httpx.get(f"{url}/health", timeout=2).is_success:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.5)
+    raise RuntimeError("the Prefect server of the tests did not start")
+
+
+@pytest.fixture
+def orchestrated(prefect_api: str) -> Iterator[str]:
+    """Flows called in this process talk to the test server."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings(updates={PREFECT_API_URL: prefect_api}):
+        yield prefect_api
+
+
+@pytest.fixture
+def dpal(prefect_api: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the installed command as a person would."""
+
+    def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [command(), *arguments],
+            env={**os.environ, "PREFECT_API_URL": prefect_api, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            **options,
+        )
+
+    return call
+
+
+def command() -> str:
+    """Path of the installed `dpal` command."""
+    beside = Path(sys.executable).with_name("dpal")
+    found = str(beside) if beside.exists() else shutil.which("dpal")
+    assert found, "the dpal command is not installed"
+    return found
+
+
+def write_config(path: Path, **overrides: Any) -> Path:
+    """Writes a small campaign's YAML."""
+    path.write_text(yaml.safe_dump(small_values(**overrides)), encoding="utf-8")
+    return path
+
+
+def shared_file(name: str) -> Path:
+    """A real data set, or a loud skip where it is not there."""
+    path = SHARED / name
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: set DPAL_DATA to the folder with the real data sets")
+    return path
