@@ -124,7 +124,7 @@ class TrainingConfig(_Section):
 class RuntimeConfig(_Section):
     """Where and how fast; no number here moves the guarantee."""
 
-    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
     physical_batch: int = Field(256, ge=1, description="Records per backward pass (memory).")
     artifacts: Path = Field(Path("artifacts"), description="Folder of all campaigns.")
     mlflow_uri: str | None = Field(
@@ -252,7 +252,11 @@ def _explain(error: ValidationError) -> str:
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(allowed)}"
         return f"{where} cannot be {given!r}; {hint}"
     if first["type"] == "string_pattern_mismatch":
-        return f"{where} {given!r} may hold lower-case letters, digits, '.', '_' and '-' only"
+        rules = {
+            "name": "may hold lower-case letters, digits, '.', '_' and '-' only",
+            "runtime.device": "is no device; use cpu, cuda or cuda:0",
+        }
+        return f"{where} {given!r} {rules[where]}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     rule = first["msg"].removeprefix("Input ")

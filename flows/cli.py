@@ -252,7 +252,8 @@ def main() -> None:
     """Entry point of the `dpal` command."""
     prepare_process()
     command = typer.main.get_command(app)
-    sys.exit(run_command(lambda: command.main(prog_name="dpal", standalone_mode=False)))
+    arguments = sys.argv[1:] or ["--help"]
+    sys.exit(run_command(lambda: command.main(arguments, prog_name="dpal", standalone_mode=False)))
 
 
 if __name__ == "__main__":

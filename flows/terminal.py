@@ -8,16 +8,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import click
+import typer
 import yaml
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from dpal.errors import DpalError, LedgerTampered
+from dpal.errors import ConfigError, DpalError, LedgerTampered
 from dpal.reports.summary import Table
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+# Newer typers carry their own click; whichever it is, this is its base of usage errors.
+_UsageError = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 _QUIET = {
     "DO_NOT_TRACK": "1",
@@ -61,15 +64,15 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """Reads one KEY=VALUE of --set; the value is YAML.
 
     Raises:
-      click.UsageError: there is no "=".
+      ConfigError: there is no "=", or the value is not YAML.
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise click.UsageError(f"--set takes KEY=VALUE, such as privacy.epsilon=3, not {text!r}")
+        raise ConfigError(f"--set takes KEY=VALUE, such as privacy.epsilon=3, not {text!r}")
     try:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise click.UsageError(f"--set {key}: {value!r} is not a value YAML can read") from error
+        raise ConfigError(f"--set {key}: {value!r} is not a value YAML can read") from error
 
 
 def run_command(command: Callable[[], Any]) -> int:
@@ -80,18 +83,18 @@ def run_command(command: Callable[[], Any]) -> int:
       interrupted. Unexpected errors are 70, with the way to see where they come from.
     """
     try:
-        command()
+        code = command()
     except LedgerTampered as error:
         return _fail(str(error), 1)
     except DpalError as error:
         return _fail(str(error), 2)
-    except click.exceptions.Exit as finished:
-        return finished.exit_code
-    except click.ClickException as error:
-        return _fail(error.format_message(), 2)
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except typer.Exit as finished:
+        return int(finished.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was lost, run the same command again to continue", 130)
     except Exception as error:
+        if isinstance(error, _UsageError):
+            return _fail(_without_dressing(error), 2)
         if os.environ.get("DPAL_DEBUG"):
             raise
         said = str(error).splitlines()[0][:200] if str(error) else "no message"
@@ -100,7 +103,13 @@ def run_command(command: Callable[[], Any]) -> int:
             "released, run again with DPAL_DEBUG=1 to see where it comes from",
             70,
         )
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _without_dressing(error: Exception) -> str:
+    """The sentence of a usage error; the whole help where no command was named."""
+    said = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    return said if "\n" in said.strip() else said.strip().rstrip(".") + "; see --help"
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from pathlib import Path
 
+import torch
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -16,7 +17,7 @@ from dpal.config import CampaignConfig, LabelerKind
 from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
-from dpal.errors import DataError
+from dpal.errors import DataError, ParameterError
 from dpal.persist import staged
 from dpal.planning.verify import certified_plan
 from dpal.reports.summary import plan_table, promise
@@ -57,7 +58,10 @@ def prepare(config: CampaignConfig) -> Campaign:
 
 @task(cache_policy=NO_CACHE)
 def prepare_campaign(config: CampaignConfig) -> Campaign:
-    """Checks the data and certifies a plan, before any record is touched."""
+    """Checks device and data and certifies a plan, before any record is touched."""
+    device = config.runtime.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
     campaign = prepare(config)
     say(f"plan certified: worst cohort {campaign.certified.worst_epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip

@@ -223,7 +223,8 @@ def _connected(campaign: Campaign) -> Iterator[None]:
     try:
         if mlflow.get_experiment_by_name(EXPERIMENT) is None:
             local = (runtime.artifacts.resolve() / "mlflow").as_uri()
-            mlflow.create_experiment(EXPERIMENT, None if runtime.mlflow_uri else local)
+            # A server keeps files where it was told to; a bare database needs a folder.
+            mlflow.create_experiment(EXPERIMENT, None if uri.startswith("http") else local)
         mlflow.set_experiment(EXPERIMENT)
         with warnings.catch_warnings():
             # Hints about integer columns and input examples that our signatures settle.

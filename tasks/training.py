@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-import torch
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
@@ -62,7 +61,7 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
     model = build_model(campaign.plan.spec.model)
     if phase >= 0:
         model.load_state_dict(load_file(campaign.folder.phase(phase).model))
-    return model.to(_device(campaign))
+    return model.to(campaign.config.runtime.device)
 
 
 def _train(campaign: Campaign, phase: Phase) -> None:
@@ -112,14 +111,3 @@ def _progress(phase: Phase) -> Iterator[_Steps]:
     with tqdm(total=phase.training.steps, desc=f"{phase.name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
         yield _Steps(phase, artifact if isinstance(artifact, UUID) else None, bar)
-
-
-def _device(campaign: Campaign) -> torch.device:
-    name = campaign.config.runtime.device
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ParameterError(f"runtime.device {name!r} is no device; use cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ParameterError(f"runtime.device is {name} and no such device is here; use cpu")
-    return device

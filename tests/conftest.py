@@ -99,14 +99,28 @@ def small_values(**overrides: Any) -> dict[str, Any]:
     return values
 
 
+@pytest.fixture(scope="session")
+def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow database for the tests that do not look into it: making one takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'shared.sqlite'}"
+
+
 @pytest.fixture
-def small() -> Callable[..., CampaignConfig]:
-    return lambda **overrides: parse_config(small_values(**overrides))
+def small(mlflow_uri: str) -> Callable[..., CampaignConfig]:
+    """Configurations of small campaigns."""
+
+    def config(**overrides: Any) -> CampaignConfig:
+        return parse_config(small_values(**{"runtime__mlflow_uri": mlflow_uri, **overrides}))
+
+    return config
 
 
 @pytest.fixture(scope="session")
 def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prefect server of its own, on a free port."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -123,6 +137,9 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _await_health(url, server)
         yield url
     finally:
+        # Logs and events still on their way would be retried for a minute after the end.
+        APILogWorker.drain_all(timeout=10)
+        EventsWorker.drain_all()
         server.terminate()
         server.wait(30)
         log.close()

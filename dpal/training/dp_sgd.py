@@ -20,6 +20,7 @@ from dpal.data.readers import to_input
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.randomness import BitSource
+from dpal.training.chunks import chunks
 
 # Float32 norms and products may leave a clipped gradient this much longer than C
 # (measured: 1e-5). Clipping below C by more than that keeps the sensitivity at C.
@@ -95,10 +96,12 @@ class PrivateGradient:
         """
         total = np.zeros(sum(p.numel() for p in self._parameters))
         device = self._parameters[0].device
-        for start in range(0, len(labels), self._physical):
-            rows = slice(start, start + self._physical)
-            self._backward(to_input(inputs[rows].to(device)), labels[rows].to(device))
-            total += self._clip_and_sum().double().cpu().numpy()
+        for rows, chunk in chunks(inputs, physical_batch=self._physical):
+            real = rows.stop - rows.start
+            targets = labels.new_zeros(len(chunk))
+            targets[:real] = labels[rows]
+            self._backward(to_input(chunk.to(device)), targets.to(device))
+            total += self._clip_and_sum(real).double().cpu().numpy()
         return total
 
     def close(self) -> None:
@@ -116,8 +119,9 @@ class PrivateGradient:
             loss = nn.functional.cross_entropy(self._hooked(inputs), labels, reduction="sum")
             torch.autograd.backward(loss)
 
-    def _clip_and_sum(self) -> Tensor:
-        per_record = [p.grad_sample.flatten(1) for p in self._parameters]  # type: ignore[attr-defined]
+    def _clip_and_sum(self, real: int) -> Tensor:
+        """Sums the clipped gradients of the first `real` records; the others are blank."""
+        per_record = [p.grad_sample[:real].flatten(1) for p in self._parameters]  # type: ignore[attr-defined]
         norms = torch.stack([part.norm(dim=1) for part in per_record]).norm(dim=0)
         finite = torch.isfinite(norms)
         factor = (self._norm / (norms * (1 + _FLOAT_SLACK))).clamp(max=1.0)

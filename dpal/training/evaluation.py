@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpal.data.readers import to_input
+from dpal.training.chunks import chunks
 
 
 def probabilities(model: nn.Module, inputs: Tensor, *, physical_batch: int) -> NDArray[np.float64]:
@@ -22,10 +23,12 @@ def probabilities(model: nn.Module, inputs: Tensor, *, physical_batch: int) -> N
     model.eval()
     with torch.no_grad():
         parts = [
-            torch.softmax(model(to_input(part.to(device))).double(), dim=1).cpu()
-            for part in torch.split(inputs, physical_batch)
+            torch.softmax(model(to_input(chunk.to(device))).double(), dim=1)[
+                : rows.stop - rows.start
+            ]
+            for rows, chunk in chunks(inputs, physical_batch=physical_batch)
         ]
-    return torch.cat(parts).numpy()
+    return torch.cat(parts).cpu().numpy()
 
 
 def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, *, physical_batch: int) -> float:

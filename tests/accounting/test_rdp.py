@@ -52,7 +52,7 @@ def test_whole_orders_equal_the_binomial_sum(exposure):
         ]
         peak = max(terms)
         expected = (peak + math.log(sum(math.exp(t - peak) for t in terms))) / (order - 1)
-        index = int(np.flatnonzero(rdp.ORDERS == order)[0])
+        index = int(np.flatnonzero(order == rdp.ORDERS)[0])
         assert ours[index] == approx(expected, rel=1e-7, abs=1e-12)
 
 

@@ -100,7 +100,7 @@ def test_optimizer_state_survives_a_file(name):
 
 
 def test_an_unknown_optimizer_is_refused():
-    with pytest.raises(ParameterError, match="training.optimizer must be one of"):
+    with pytest.raises(ParameterError, match=r"training\.optimizer must be one of"):
         build_optimizer(optimizer_spec("adagrad"), build_model(SPEC).parameters())
 
 

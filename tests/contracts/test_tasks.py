@@ -1,0 +1,66 @@
+"""What must hold for every task and flow there is, also for the ones not written yet."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+from prefect import Flow, Task
+from prefect.cache_policies import NO_CACHE
+
+import flows
+import tasks
+
+
+def members(package, kind):
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, kind) and value.fn.__module__ == module.name:
+                found[f"{module.name}.{name}"] = value
+    return found
+
+
+TASKS = members(tasks, Task)
+RELEASING = {name for name, task in TASKS.items() if "secure()" in inspect.getsource(task.fn)} | {
+    name
+    for name, task in TASKS.items()
+    if ".settle(" in inspect.getsource(inspect.getmodule(task.fn))
+    and task.name in ("select_records", "train_model")
+}
+
+
+def test_there_are_tasks_to_look_at():
+    assert len(TASKS) >= 10
+    assert {"tasks.selection.select_records", "tasks.training.train_model"} <= RELEASING
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_no_task_caches_its_results(name):
+    """A cached release would replay its noise; a stored result could hold records."""
+    assert TASKS[name].cache_policy is NO_CACHE
+    assert not TASKS[name].persist_result
+
+
+@pytest.mark.parametrize("name", sorted(RELEASING))
+def test_no_releasing_task_is_retried(name):
+    assert TASKS[name].retries == 0
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(tasks.__path__, "tasks.")])
+def test_every_module_that_settles_a_release_has_a_task_without_retries(module):
+    """Found by what the code does, so that a new releasing module cannot slip through."""
+    source = inspect.getsource(importlib.import_module(module))
+    if ".settle(" in source:
+        mine = [task for name, task in TASKS.items() if name.startswith(f"{module}.")]
+        releasing = [task for task in mine if f"{module}.{task.fn.__name__}" in RELEASING]
+        assert releasing
+        assert all(task.retries == 0 for task in releasing)
+
+
+def test_no_flow_is_retried():
+    for flow in members(flows, Flow).values():
+        assert flow.retries == 0
+        assert not flow.persist_result

@@ -1,0 +1,352 @@
+"""Whole campaigns on a real Prefect server, with MLflow and DVC, on small data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterName,
+    TaskRunFilter,
+)
+from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
+from prefect.exceptions import Pause
+
+from dpal.artifacts import CampaignFolder
+from dpal.canonical import file_digest
+from dpal.errors import DataError, LedgerError, PlanRejected
+from dpal.ledger.store import LedgerStore
+from flows.campaign import run_campaign
+from flows.ledger_view import as_object, verify
+from tasks.labeling import deliver_labels
+from tests.conftest import write_blobs
+
+pytestmark = pytest.mark.usefixtures("orchestrated")
+
+
+def track(place: Path) -> None:
+    mlflow.set_tracking_uri(f"sqlite:///{place / 'artifacts' / 'mlflow.sqlite'}")
+
+
+def last_flow_run(name: str):
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=[name])),
+            sort=FlowRunSort.START_TIME_DESC,
+            limit=1,
+        )
+        own = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[runs[0].id]))
+        kept = client.read_artifacts(
+            artifact_filter=own,
+            flow_run_filter=FlowRunFilter(),
+            task_run_filter=TaskRunFilter(),
+            sort=ArtifactSort.CREATED_DESC,
+            limit=100,
+            offset=0,
+        )
+    return runs[0], {artifact.key: artifact for artifact in kept}
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_api, tmp_path_factory):
+    """One campaign, run once, looked at by many tests."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from dpal.config import parse_config
+    from tests.conftest import small_values
+
+    place = tmp_path_factory.mktemp("finished")
+    write_blobs(place / "pool.parquet", 600, seed=1)
+    write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
+    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+        patch.chdir(place)
+        config = parse_config(
+            small_values(name="whole", runtime__dvc_remote="remote", data__label_column="label")
+        )
+        run_campaign(config)
+        run, artifacts = last_flow_run("whole")
+    return place, config, run, artifacts
+
+
+def folder_of(place: Path) -> CampaignFolder:
+    return CampaignFolder(place / "artifacts" / "whole")
+
+
+def test_a_campaign_learns_within_its_promise(finished):
+    folder = folder_of(finished[0])
+    phases = folder.finished_phases()
+    assert [phase["labels"] for phase in phases] == [100, 140, 180]
+    assert phases[-1]["validation_accuracy"] > 0.8
+    spent = {one["cohort"]: one["epsilon_rdp"] for one in phases[-1]["cohorts"]}
+    assert set(spent) == {"0", "1", "2", "never_selected"}
+    assert all(7.99 < spent[cohort] <= 8 for cohort in "012")
+    assert spent["never_selected"] == pytest.approx(2.0)
+
+
+def test_the_ledger_adds_up_to_the_plan(finished):
+    folder = folder_of(finished[0])
+    view, plan = as_object(folder), folder.read_record()["plan"]
+    for planned in plan["cohorts"]:
+        entered = next(c for c in view["cohorts"] if c["cohort"] == str(planned["cohort"]))
+        for key in ("selection_epsilon", "epsilon_rdp", "epsilon_pld"):
+            assert entered[key] == pytest.approx(planned[key], abs=1e-12)
+    assert all(release["state"] == "commit" for release in view["releases"])
+    count, head = verify(folder)
+    assert count == 1 + 2 * len(view["releases"])
+    assert head == view["head"]["digest"]
+
+
+def test_every_file_is_in_the_manifest_and_only_the_owners(finished):
+    folder = folder_of(finished[0])
+    for index in range(3):
+        files = folder.phase(index)
+        manifest = json.loads(files.manifest.read_text())
+        present = {path.name for path in files.root.iterdir()} - {"manifest.json"}
+        assert present == set(manifest["files"])
+        for name, digest in manifest["files"].items():
+            assert file_digest(files.root / name) == digest
+    private = [folder.salt, folder.start, *folder.root.rglob("*.parquet")]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in private)
+
+
+def test_labels_and_cohorts_are_what_the_pool_says(finished):
+    place = finished[0]
+    state = pq.read_table(folder_of(place).phase(2).pool).to_pandas()
+    truth = pq.read_table(place / "pool.parquet", columns=["id", "label"]).to_pandas()
+    assert state["id"].tolist() == truth["id"].tolist()
+    labeled = state["cohort"] >= 0
+    assert (state.loc[labeled, "label"] == truth.loc[labeled, "label"]).all()
+    assert state.loc[~labeled, "label"].isna().all()
+    assert state["cohort"].value_counts().to_dict() == {-1: 420, 0: 100, 1: 40, 2: 40}
+
+
+def runs_of(place: Path):
+    track(place)
+    runs = mlflow.search_runs(experiment_names=["dpal"], output_format="list")
+    parent = next(run for run in runs if run.data.tags["dpal.phase"] == "all")
+    children = sorted(
+        (run for run in runs if run.data.tags["dpal.phase"] != "all"),
+        key=lambda run: run.data.tags["dpal.phase"],
+    )
+    return parent, children
+
+
+def test_mlflow_has_the_whole_story(finished):
+    place = finished[0]
+    parent, children = runs_of(place)
+    assert parent.info.status == "FINISHED"
+    assert [child.info.run_name for child in children] == ["phase-0", "phase-1", "phase-2"]
+    assert all(c.data.tags["mlflow.parentRunId"] == parent.info.run_id for c in children)
+    assert parent.data.params["target.epsilon"] == "8.0"
+    assert {parent.data.tags[key] for key in ("adjacency", "unit")} == {"zero_out", "record"}
+    assert parent.data.metrics["epsilon_rdp/cohort_0"] <= 8.0
+    history = mlflow.MlflowClient().get_metric_history(parent.info.run_id, "validation_accuracy")
+    assert [point.step for point in history] == [0, 1, 2]
+    assert parent.inputs.dataset_inputs[0].dataset.name == "validation"
+    table = mlflow.load_table("ledger.json", run_ids=[parent.info.run_id])
+    assert len(table) == as_rows(place)
+    assert table["digest"].iloc[-1] == parent.data.tags["ledger.head"]
+
+
+def as_rows(place: Path) -> int:
+    return len(pq.read_table(folder_of(place).phase(2).ledger))
+
+
+def test_the_dvc_hashes_are_tags_and_the_remote_restores_a_phase(finished):
+    import subprocess
+    import sys
+
+    place = finished[0]
+    pointer = yaml.safe_load((place / "artifacts" / "whole" / "phase-1.dvc").read_text())
+    assert runs_of(place)[1][1].data.tags["dvc.md5"] == pointer["outs"][0]["md5"]
+    copy = place / "copy"
+    shutil.copytree(place / "artifacts", copy, ignore=shutil.ignore_patterns("cache", "phase-1"))
+    subprocess.run(
+        [sys.executable, "-m", "dvc", "pull", "-q", "whole/phase-1.dvc"], cwd=copy, check=True
+    )
+    folder = CampaignFolder(copy / "whole")
+    assert folder.phase(1).read_manifest() is not None
+
+
+def test_the_logged_model_answers_on_the_pools_own_columns(finished):
+    place = finished[0]
+    parent, _ = runs_of(place)
+    model = mlflow.pyfunc.load_model(f"runs:/{parent.info.run_id}/model")
+    validation = pq.read_table(place / "validation.parquet").to_pandas()
+    answers = model.predict(pd.DataFrame({"features": list(validation["features"])}))
+    reached = float((answers["label"] == validation["label"]).mean())
+    phases = folder_of(place).finished_phases()
+    assert reached == pytest.approx(phases[-1]["validation_accuracy"])
+    assert answers["probability"].between(1 / 3, 1).all()
+    stored = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/model"))
+    kinds = {path.suffix for path in stored.rglob("*") if path.is_file()}
+    assert not kinds & {".pkl", ".pickle", ".pt", ".pth"}
+
+
+def test_prefect_shows_plan_progress_and_budget(finished):
+    _, _, run, artifacts = finished
+    assert run.state_name == "Completed"
+    plan = json.loads(artifacts["plan"].data)
+    assert [row["new labels"] for row in plan] == ["100", "40", "40"]
+    assert "adjacency zero_out" in artifacts["plan"].description
+    assert float(artifacts["phase-2-training"].data) == 100.0
+    assert artifacts["budget"].data.startswith("data:image/png;base64,")
+
+
+def test_nothing_private_leaves(finished):
+    """Ids and labels of the pool are looked for in everything MLflow, the report and the
+    ledger hold; scores, losses and training accuracy by name."""
+    place = finished[0]
+    folder = folder_of(place)
+    ids = {name.encode() for name in pq.read_table(place / "pool.parquet")["id"].to_pylist()}
+    public = [
+        place / "artifacts" / "mlflow.sqlite",
+        place / "artifacts" / "ledger.sqlite",
+        folder.report,
+        folder.root / "campaign.json",
+        *(path for path in (place / "artifacts" / "mlflow").rglob("*") if path.is_file()),
+        *(folder.phase(i).metrics for i in range(3)),
+        *(folder.phase(i).manifest for i in range(3)),
+    ]
+    assert len(public) > 10
+    for path in public:
+        content = path.read_bytes()
+        assert not any(name in content for name in ids), path
+        for word in (b"train_loss", b"training_loss", b"train_accuracy", b"noise_seed"):
+            assert word not in content, path
+    # The search would find what is there: the state file holds the ids.
+    assert any(name in folder.phase(2).root.joinpath("pool.parquet").read_bytes() for name in ids)
+
+
+def test_running_it_again_releases_nothing(finished):
+    place, config, _, _ = finished
+    folder = folder_of(place)
+    before = LedgerStore(folder.ledger).entries()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        run_campaign(config)
+    assert LedgerStore(folder.ledger).entries() == before
+    assert len(runs_of(place)[1]) == 3
+
+
+def test_the_report_says_what_is_promised_and_what_is_not(finished):
+    text = folder_of(finished[0]).report.read_text()
+    assert "epsilon 8 at delta 0.000167 for every record of the pool" in text
+    assert "adjacency zero_out" in text
+    assert "What this does not protect" in text
+    assert "| never selected |" in text
+    for figure in ("accuracy.png", "budget.png"):
+        assert (folder_of(finished[0]).figures / figure).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
+    unlabeled = pq.read_table("pool.parquet").drop(["label"])
+    truth = dict(
+        zip(
+            *pq.read_table("pool.parquet", columns=["id", "label"]).to_pydict().values(),
+            strict=True,
+        )
+    )
+    pq.write_table(unlabeled, "pool.parquet")
+    config = small(
+        name="people",
+        labeler__kind="file",
+        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
+    )
+    folder = CampaignFolder(Path("artifacts/people"))
+    for phase in range(2):
+        with pytest.raises(Pause, match=r"query\.csv; fill in .* dpal label artifacts/people"):
+            run_campaign(config)
+        run, _ = last_flow_run("people")
+        assert run.state_name == "Paused"
+        assert "dpal label" in run.state.message
+        query = folder.phase(phase).query / "query.csv"
+        with query.open(newline="") as stream:
+            asked = [row["id"] for row in csv.DictReader(stream)]
+        assert len(asked) == (30, 10)[phase]
+        answers = Path(f"answers-{phase}.csv")
+        answers.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in asked))
+        assert deliver_labels(folder, answers) == len(asked)
+    run_campaign(config)
+    state = pq.read_table(folder.phase(1).pool).to_pandas()
+    labeled = state[state["cohort"] >= 0]
+    assert all(truth[row.id] == row.label for row in labeled.itertuples())
+    with pytest.raises(Exception, match="has no open query; nothing was merged"):
+        deliver_labels(folder, answers)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "acquisition"),
+    [("step_amplification", "random"), ("naive", "least_confidence"), ("naive", "margin")],
+)
+def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisition):
+    config = small(
+        name="combined",
+        strategy=strategy,
+        acquisition=acquisition,
+        schedule={"initial": 60, "queries": [20], "batch_size": 20, "epochs_per_phase": 1},
+    )
+    folder = CampaignFolder(Path(run_campaign(config)))
+    view = as_object(folder)
+    assert max(one["epsilon_rdp"] for one in view["cohorts"]) <= 8
+    charged = view["cohorts"][-1]["selection_epsilon"]
+    assert charged == (0 if acquisition == "random" else 2)
+
+
+def test_a_campaign_does_not_change_under_its_name(workplace, small):
+    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
+    run_campaign(small(name="fixed", schedule=schedule))
+    with pytest.raises(LedgerError, match="started with another plan"):
+        run_campaign(small(name="fixed", schedule=schedule, privacy__epsilon=3))
+    write_blobs(workplace / "pool.parquet", 600, seed=99)
+    with pytest.raises(LedgerError, match="not the one that campaign fixed was started on"):
+        run_campaign(small(name="fixed", schedule=schedule))
+
+
+def test_an_altered_model_stops_the_campaign(workplace, small):
+    config = small(
+        name="altered",
+        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
+    )
+    folder = CampaignFolder(Path(run_campaign(config)))
+    model = folder.phase(1).model
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"altered since phase-1/training was committed"):
+        run_campaign(config)
+
+
+def test_bad_data_starts_nothing(workplace, small):
+    table = pq.read_table("pool.parquet")
+    pq.write_table(table.set_column(0, "id", [["same"] * 600]), "pool.parquet")
+    with pytest.raises(DataError, match="have the same id"):
+        run_campaign(small(name="bad"))
+    assert not Path("artifacts/ledger.sqlite").exists()
+
+
+def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
+    def refuse(spec):
+        raise PlanRejected("cohort 0 would end above the target")
+
+    monkeypatch.setattr("tasks.planning.certified_plan", refuse)
+    with pytest.raises(PlanRejected):
+        run_campaign(small(name="rejected"))
+    assert not Path("artifacts/ledger.sqlite").exists()
+
+
+def test_the_ledgers_sqlite_is_in_wal_mode(finished):
+    raw = sqlite3.connect(finished[0] / "artifacts" / "ledger.sqlite")
+    assert raw.execute("PRAGMA journal_mode").fetchone()[0] == "wal"

@@ -1,0 +1,200 @@
+"""The command as a person meets it: real processes, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import write_config
+
+COMMANDS = [
+    ("init",),
+    ("plan",),
+    ("run",),
+    ("label",),
+    ("status",),
+    ("report",),
+    ("ledger", "show"),
+    ("ledger", "verify"),
+    ("doctor",),
+]
+
+PLAN_KEYS = {
+    "adjacency",
+    "delta",
+    "target_epsilon",
+    "phases",
+    "cohorts",
+    "never_selected_epsilon",
+    "worst_epsilon",
+}
+PHASE_KEYS = {
+    "phase",
+    "steps",
+    "noise_multiplier",
+    "sample_rate_old",
+    "sample_rate_new",
+    "expected_batch_size",
+    "cohort_size",
+}
+COHORT_KEYS = {"cohort", "size", "selection_epsilon", "epsilon_rdp", "epsilon_pld"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example(dpal, command):
+    shown = dpal(*command, "--help")
+    assert shown.returncode == 0
+    assert "Example: dpal " + " ".join(command) in shown.stdout
+
+
+def sentence(result) -> str:
+    """The one sentence of a refusal: exit code 2, one line, no traceback, nothing on stdout."""
+    assert result.returncode == 2, result
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line != "starting Prefect ..."]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("dpal: ")
+    return lines[0]
+
+
+def test_the_plan_is_one_json_object(dpal, workplace):
+    write_config(workplace / "c.yaml")
+    result = dpal("plan", "c.yaml", "--json", "--set", "privacy.epsilon=3")
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    assert set(plan) >= PLAN_KEYS
+    assert [set(phase) for phase in plan["phases"]] == [PHASE_KEYS] * 3
+    assert [set(cohort) for cohort in plan["cohorts"]] == [COHORT_KEYS] * 3
+    assert plan["target_epsilon"] == 3
+    assert plan["worst_epsilon"] <= 3
+    assert plan["never_selected_epsilon"] == pytest.approx(0.75)
+    assert [phase["cohort_size"] for phase in plan["phases"]] == [100, 40, 40]
+    assert not Path("artifacts").exists()
+
+
+def test_the_plan_is_a_table_for_people(dpal, workplace):
+    write_config(workplace / "c.yaml")
+    shown = dpal("plan", "c.yaml").stdout
+    assert "Plan by phase" in shown
+    assert "never selected" in shown
+    assert "adjacency zero_out" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "none.yaml"), "none.yaml does not exist; write one with: dpal init NAME"),
+        (("run", "c.yaml", "--set", "privacy.epsilom=3"), "did you mean epsilon?"),
+        (("run", "c.yaml", "--set", "privacy.epsilon"), "--set takes KEY=VALUE"),
+        (("run", "c.yaml", "--set", "data.pool=none.parquet"), "none.parquet does not exist"),
+        (("plan", "c.yaml", "--set", "privacy.delta=0.1"), "is not below 1/600"),
+        (("plan", "c.yaml", "--set", "schedule.initial=5000"), "asks for 5,080 labels"),
+        (("plan", "broken.yaml"), "broken.yaml is not readable YAML (line 2)"),
+        (("plan", "c.yaml", "--jsn"), "No such option"),
+        (("plan",), "Missing argument"),
+        (("report", "nowhere"), "nowhere is not a campaign folder; `dpal status` lists"),
+        (("ledger", "show", "nowhere"), "is not a campaign folder"),
+        (("label", "nowhere", "labels.csv"), "is not a campaign folder"),
+        (("run", "c.yaml", "--set", "runtime.device=gpu9"), "runtime.device 'gpu9' is no device"),
+    ],
+)
+def test_errors_are_one_sentence_and_code_2(dpal, workplace, arguments, said):
+    write_config(workplace / "c.yaml")
+    (workplace / "broken.yaml").write_text("name: x\n  bad: [")
+    assert said in sentence(dpal(*arguments))
+
+
+def test_init_writes_what_plan_can_read(dpal, workplace):
+    assert dpal("init", "clinic").returncode == 0
+    text = Path("clinic.yaml").read_text()
+    assert yaml.safe_load(text)["name"] == "clinic"
+    assert text.count("#") > 15
+    assert "exists already" in sentence(dpal("init", "clinic"))
+    own = ["--set", "data.pool=pool.parquet", "--set", "data.validation=validation.parquet"]
+    small = ["--set", "model={name: logistic}", "--set", "schedule={initial: 100, queries: [20]}"]
+    assert dpal("plan", "clinic.yaml", *own, *small).returncode == 0
+
+
+@pytest.fixture
+def campaign(dpal, workplace):
+    schedule = {"initial": 60, "queries": [20], "batch_size": 20, "epochs_per_phase": 1}
+    write_config(workplace / "c.yaml", schedule=schedule)
+    result = dpal("run", "c.yaml")
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_a_campaign_from_run_to_tampering(dpal, campaign):
+    """One campaign, looked at with every reading command, then altered."""
+    assert campaign.stdout.splitlines()[-1] == "artifacts/small"
+    for line in ("report:   artifacts/small/report.md", "MLflow:   mlflow ui", "Prefect:"):
+        assert line in campaign.stdout
+    assert "Traceback" not in campaign.stderr
+
+    assert "finished" in dpal("status").stdout
+    assert dpal("report", "artifacts/small").stdout.strip() == "artifacts/small/report.md"
+
+    view = json.loads(dpal("ledger", "show", "artifacts/small", "--json").stdout)
+    assert [release["release"] for release in view["releases"]] == [
+        "phase-0/training",
+        "phase-1/selection",
+        "phase-1/training",
+    ]
+    assert max(cohort["epsilon_rdp"] for cohort in view["cohorts"]) <= 8
+    shown = dpal("ledger", "show", "artifacts/small").stdout
+    assert "poisson subsampled gaussian" in shown
+
+    sound = dpal("ledger", "verify", "artifacts/small")
+    assert sound.returncode == 0
+    assert sound.stdout.startswith("sound: 7 entries")
+
+    ledger = Path("artifacts/ledger.sqlite")
+    content = ledger.read_bytes()
+    # One byte of one entry, in the file itself: the noise multiplier's name in entry 4 or so.
+    raw = sqlite3.connect(ledger)
+    body = raw.execute("SELECT body FROM entries WHERE sequence = 4").fetchone()[0]
+    raw.close()
+    place = content.index(body.encode())
+    ledger.write_bytes(content[:place] + b"[" + content[place + 1 :])
+    broken = dpal("ledger", "verify", "artifacts/small")
+    assert broken.returncode == 1
+    assert "broken: ledger entry 4 was altered" in broken.stdout
+    refused = dpal("ledger", "show", "artifacts/small")
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+
+
+def test_doctor_finds_what_is_missing(dpal, workplace):
+    write_config(workplace / "c.yaml")
+    healthy = dpal("doctor", "--config", "c.yaml")
+    assert healthy.returncode == 0, healthy.stdout
+    assert "health answers" in healthy.stdout
+    write_config(
+        workplace / "c.yaml", data__pool="gone.parquet", runtime__mlflow_uri="http://127.0.0.1:9"
+    )
+    ill = dpal("doctor", "--config", "c.yaml")
+    assert ill.returncode == 1
+    assert "gone.parquet missing  -> restore the samples: dvc pull" in ill.stdout
+    assert "does not answer" in ill.stdout
+
+
+def test_a_dead_mlflow_server_loses_nothing(dpal, workplace):
+    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
+    dead = "http://127.0.0.1:9"
+    write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=dead)
+    assert "MLflow at http://127.0.0.1:9 did not take the results" in sentence_after_work(
+        dpal("run", "c.yaml")
+    )
+    assert Path("artifacts/small/phase-0/manifest.json").exists()
+    write_config(workplace / "c.yaml", schedule=schedule)
+    assert dpal("run", "c.yaml").returncode == 0
+
+
+def sentence_after_work(result) -> str:
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    return result.stderr.splitlines()[-1]

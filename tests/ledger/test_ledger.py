@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.accounting.events import Release
+from dpal.errors import BudgetExceeded, CampaignBusy, LedgerError, LedgerTampered
+from dpal.ledger.chain import verify_chain
+from dpal.ledger.claim import claim
+from dpal.ledger.entries import Kind
+from dpal.ledger.export import ledger_table, write_ledger
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.naive import plan_naive
+from dpal.planning.plan import Plan
+from tests.planning.specs import campaign
+
+PLAN = plan_naive(campaign(queries=(500,)))
+SELECTION, TRAINING = "phase-1/selection", "phase-1/training"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    folder = tmp_path / "planned"
+    store = LedgerStore(tmp_path / "ledger.sqlite")
+    with claim(folder):
+        yield CampaignLedger(store, "planned", folder)
+    store.close()
+
+
+def hold(ledger: CampaignLedger, plan: Plan = PLAN, pool: str = "abc") -> None:
+    ledger.hold(plan.spec.target, plan.digest, pool, plan.releases())
+
+
+def release(name: str) -> Release:
+    found = PLAN.release(name)
+    assert found is not None
+    return found
+
+
+class Drawing:
+    """Counts how often a release is drawn; writes one file each time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.times = path, 0
+
+    def __call__(self) -> None:
+        self.times += 1
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(f"drawn {self.times}")
+
+
+def run_all(ledger: CampaignLedger) -> None:
+    hold(ledger)
+    for one in PLAN.releases():
+        path = ledger.folder / one.name.replace("/", "-")
+        ledger.settle(one, [path], Drawing(path))
+
+
+def test_a_release_is_held_reserved_drawn_and_committed(ledger):
+    run_all(ledger)
+    kinds = [(entry.kind.value, entry.release) for entry in ledger.entries()]
+    assert kinds == [
+        ("hold", ""),
+        ("reserve", "phase-0/training"),
+        ("commit", "phase-0/training"),
+        ("reserve", SELECTION),
+        ("commit", SELECTION),
+        ("reserve", TRAINING),
+        ("commit", TRAINING),
+    ]
+    assert ledger.spent() == PLAN.charges()
+
+
+def test_it_is_reserved_before_it_is_drawn(ledger):
+    hold(ledger)
+    path = ledger.folder / "model"
+
+    def draw() -> None:
+        last = ledger.entries()[-1]
+        assert (last.kind, last.release) == (Kind.RESERVE, "phase-0/training")
+        path.write_text("drawn")
+
+    ledger.settle(release("phase-0/training"), [path], draw)
+    assert path.exists()
+
+
+def test_what_was_committed_is_never_drawn_again(ledger):
+    run_all(ledger)
+    path = ledger.folder / SELECTION.replace("/", "-")
+    again, before = Drawing(path), len(ledger.entries())
+    ledger.settle(release(SELECTION), [path], again)
+    assert again.times == 0
+    assert len(ledger.entries()) == before
+
+
+def test_a_crash_before_anything_was_persisted_draws_under_the_same_reservation(ledger):
+    hold(ledger)
+    path = ledger.folder / "model"
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.settle(release("phase-0/training"), [path], crash)
+    drawing = Drawing(path)
+    ledger.settle(release("phase-0/training"), [path], drawing)
+    assert drawing.times == 1
+    assert [entry.kind.value for entry in ledger.entries()] == ["hold", "reserve", "commit"]
+
+
+def test_a_crash_after_persisting_commits_what_is_there(ledger, monkeypatch):
+    hold(ledger)
+    path = ledger.folder / "model"
+    drawing, append = Drawing(path), ledger.store.append
+
+    def die_at_commit(**entry):
+        if entry["kind"] is Kind.COMMIT:
+            raise KeyboardInterrupt
+        return append(**entry)
+
+    monkeypatch.setattr(ledger.store, "append", die_at_commit)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.settle(release("phase-0/training"), [path], drawing)
+    monkeypatch.setattr(ledger.store, "append", append)
+    ledger.settle(release("phase-0/training"), [path], drawing)
+    assert drawing.times == 1
+    assert path.read_text() == "drawn 1"
+    assert len(ledger.entries()) == 3
+
+
+def test_half_of_an_artifact_is_thrown_away(ledger):
+    hold(ledger)
+    optimizer, model = ledger.folder / "optimizer", ledger.folder / "model"
+    optimizer.write_text("of a training that never finished")
+
+    def draw() -> None:
+        assert not optimizer.exists()
+        optimizer.write_text("new")
+        model.write_text("new")
+
+    ledger.settle(release("phase-0/training"), [optimizer, model], draw)
+    assert optimizer.read_text() == "new"
+
+
+@pytest.mark.parametrize("reason", ["altered", "missing"])
+def test_a_changed_artifact_stays_spent_with_the_reason(ledger, reason):
+    run_all(ledger)
+    path = ledger.folder / TRAINING.replace("/", "-")
+    path.write_text("other") if reason == "altered" else path.unlink()
+    drawing, spent = Drawing(path), ledger.spent()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=f"{reason} since .* was committed.* stays spent"):
+            ledger.settle(release(TRAINING), [path], drawing)
+    assert drawing.times == 0
+    assert ledger.spent() == spent
+    forfeits = [entry.body for entry in ledger.entries() if entry.kind is Kind.FORFEIT]
+    assert forfeits == [{"artifact": path.name, "reason": reason}]
+
+
+def test_only_what_the_plan_holds_is_reserved(ledger):
+    hold(ledger)
+    more = replace(release(SELECTION), name="phase-9/selection")
+    with pytest.raises(LedgerError, match=r"not part of the plan.*nothing was released"):
+        ledger.settle(more, [ledger.folder / "x"], Drawing(ledger.folder / "x"))
+    assert not (ledger.folder / "x").exists()
+
+
+def test_nothing_is_drawn_above_the_limit(ledger):
+    """A plan that no verifier saw: held for epsilon 8, its events cost more."""
+    loud = replace(PLAN.phases[0].training, noise_multiplier=0.4)
+    plan = Plan(PLAN.spec, (replace(PLAN.phases[0], training=loud),))
+    hold(ledger, plan)
+    drawing = Drawing(ledger.folder / "x")
+    with pytest.raises(BudgetExceeded, match=r"cohort 0 would reach .* of the 8\.0000 promised"):
+        ledger.settle(next(plan.releases()), [drawing.path], drawing)
+    assert drawing.times == 0
+    assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD]
+
+
+def test_without_a_hold_nothing_is_released(ledger):
+    drawing = Drawing(ledger.folder / "x")
+    with pytest.raises(LedgerError, match="has no entries"):
+        ledger.settle(release(SELECTION), [drawing.path], drawing)
+    assert drawing.times == 0
+
+
+def test_another_plan_or_pool_under_the_same_name_is_refused(ledger):
+    hold(ledger)
+    hold(ledger)
+    assert len(ledger.entries()) == 1
+    with pytest.raises(LedgerError, match="started with another plan"):
+        hold(ledger, Plan(PLAN.spec, PLAN.phases[:1]))
+    with pytest.raises(LedgerError, match="not the one that campaign planned was started on"):
+        hold(ledger, pool="def")
+
+
+def test_who_does_not_hold_the_claim_releases_nothing(tmp_path):
+    store = LedgerStore(tmp_path / "ledger.sqlite")
+    outsider = CampaignLedger(store, "planned", tmp_path / "planned")
+    with pytest.raises(LedgerError, match="not claimed by this process"):
+        hold(outsider)
+    assert store.entries() == []
+
+
+def test_two_cannot_hold_the_claim(tmp_path):
+    with claim(tmp_path / "c"), pytest.raises(CampaignBusy, match="another process"):  # noqa: SIM117
+        with claim(tmp_path / "c"):
+            pass
+    with claim(tmp_path / "c"):
+        pass
+
+
+def test_the_store_refuses_a_second_reservation_whatever_the_caller_believes(ledger):
+    hold(ledger)
+    entry = {"campaign": "planned", "kind": Kind.RESERVE, "release": SELECTION, "body": {}}
+    ledger.store.append(**entry)
+    with pytest.raises(LedgerError, match="already has a reserve of phase-1/selection"):
+        ledger.store.append(**entry)
+
+
+def test_entries_cannot_be_updated_or_deleted(ledger, tmp_path):
+    hold(ledger)
+    raw = sqlite3.connect(tmp_path / "ledger.sqlite")
+    for statement in ("UPDATE entries SET body = '{}'", "DELETE FROM entries"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            raw.execute(statement)
+
+
+COLUMNS = ["campaign", "kind", "release", "body", "recorded_at", "previous", "digest"]
+
+
+def tamper(path: Path, statement: str, *values: object) -> None:
+    raw = sqlite3.connect(path)
+    for trigger in ("entries_refuse_update", "entries_refuse_delete"):
+        raw.execute(f"DROP TRIGGER {trigger}")
+    raw.execute(statement, values)
+    raw.commit()
+    raw.close()
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_any_changed_column_is_found_and_named(ledger, tmp_path, column):
+    run_all(ledger)
+    path = tmp_path / "ledger.sqlite"
+    raw = sqlite3.connect(path)
+    old = raw.execute(f"SELECT {column} FROM entries WHERE sequence = 4").fetchone()[0]
+    # One character; for `kind` another kind, as any other word cannot even be read.
+    new = "forfeit" if column == "kind" else ("x" if old[0] != "x" else "y") + old[1:]
+    tamper(path, f"UPDATE entries SET {column} = ? WHERE sequence = 4", new)
+    with pytest.raises(LedgerTampered) as found:
+        verify_chain(ledger.store.entries())
+    assert found.value.sequence == 4
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("DELETE FROM entries WHERE sequence = 3", 3),
+        ("DELETE FROM entries WHERE sequence = 1", 1),
+        ("UPDATE entries SET sequence = 99 WHERE sequence = 2", 2),
+    ],
+)
+def test_missing_and_moved_entries_are_named(ledger, tmp_path, statement, named):
+    run_all(ledger)
+    tamper(tmp_path / "ledger.sqlite", statement)
+    with pytest.raises(LedgerTampered) as found:
+        verify_chain(ledger.store.entries())
+    assert found.value.sequence == named
+
+
+def test_a_sound_chain_gives_its_head(ledger):
+    assert verify_chain([]) == "0" * 64
+    run_all(ledger)
+    entries = ledger.store.entries()
+    assert verify_chain(entries) == entries[-1].digest
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"this is not a database, " * 100)
+    with pytest.raises(LedgerTampered, match="no sound database"):
+        LedgerStore(path)
+
+
+def test_the_export_names_mechanism_and_promise_in_every_row(ledger, tmp_path):
+    run_all(ledger)
+    table = ledger_table(ledger.entries())
+    assert len(table) == 8  # the last training charges two cohorts at two rates
+    assert set(table["adjacency"]) == {"zero_out"}
+    assert set(table["delta"]) == {1e-6}
+    trained = table[table["mechanism"] == "poisson_subsampled_gaussian"]
+    assert trained["cohorts"].tolist() == ["0", "0", "1"]
+    assert (trained["steps"] > 0).all()
+    write_ledger(ledger.entries(), tmp_path / "ledger.parquet")
+    stored = pq.read_table(tmp_path / "ledger.parquet").to_pylist()
+    assert [row["digest"] for row in stored][-1] == ledger.entries()[-1].digest
+    assert json.loads(stored[0]["body"])["epsilon"] == 8.0
+
+
+def test_the_ledger_file_is_the_owners(ledger, tmp_path):
+    assert (tmp_path / "ledger.sqlite").stat().st_mode & 0o077 == 0

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import flows
+from dpal.config import CampaignConfig, override, parse_config
+from dpal.errors import ConfigError, ParameterError
+from dpal.planning.spec import Acquisition
+from tests.conftest import small_values
+
+CONFIGS = Path(flows.__file__).parent / "configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_configuration_is_valid(path):
+    assert parse_config(yaml.safe_load(path.read_text())).name == path.stem
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("privacy.epsilom", 3, "privacy.epsilom is not a setting; did you mean epsilon"),
+        ("epsilon", 3, r"epsilon is not a setting; did you mean privacy\.epsilon"),
+        ("trainig", {}, "trainig is not a setting; did you mean training"),
+        ("privacy.zzz", 3, "known here: epsilon, delta"),
+        ("privacy.epsilon", "many", r"privacy\.epsilon is 'many' but should be a valid number"),
+        ("privacy.epsilon", -1, "should be greater than 0"),
+        ("privacy.epsilon", float("nan"), "privacy.epsilon is nan"),
+        ("privacy.selection", "papr", "cannot be 'papr'; did you mean paper"),
+        ("acquisition", "bold", "cannot be 'bold'; choose one of random"),
+        ("model.name", "tutorialcnn", "did you mean tutorial_cnn"),
+        ("model.hidden", [5], "model.hidden is for mlp, and model.name is logistic"),
+        ("model.name", "mlp", r"needs model\.hidden, for instance \[128\]"),
+        ("schedule.queries", 5, "schedule.queries is 5 but should be a valid list"),
+        ("name", "Not A Name", "may hold lower-case letters"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(key, value, sentence):
+    values = small_values()
+    override(values, key, value)
+    with pytest.raises(ConfigError, match=sentence) as found:
+        parse_config(values)
+    assert "\n" not in str(found.value)
+
+
+def test_a_missing_name_is_said():
+    with pytest.raises(ConfigError, match="name is missing; add it to the file"):
+        parse_config({})
+
+
+def test_settings_are_overridden_by_dotted_keys():
+    values: dict = {"name": "x"}
+    override(values, "privacy.epsilon", 3)
+    assert parse_config(values).privacy.epsilon == 3
+    with pytest.raises(ConfigError, match="name is not a section"):
+        override(values, "name.first", 1)
+
+
+def spec(pool_size=600, **overrides):
+    config = parse_config(small_values(**overrides))
+    return config.to_spec(pool_size=pool_size, input_shape=(8,), classes=3)
+
+
+def test_defaults_are_filled_in():
+    found = spec()
+    assert found.target.delta == 1 / 6000
+    assert found.selection_epsilon == 2.0
+    assert found.epsilon_per_selection == 1.0
+    assert spec(acquisition="random").selection_epsilon == 0.0
+
+
+def test_runtime_is_no_part_of_the_plan():
+    assert spec(runtime__physical_batch=7, runtime__artifacts="elsewhere") == spec()
+    assert spec(training__learning_rate=0.1) != spec()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"privacy__delta": 0.01}, r"not below 1/600 .* use 0\.000167 or leave it null"),
+        ({"privacy__selection_epsilon": 9}, "leaves nothing of privacy.epsilon 8"),
+        ({"privacy__selection_epsilon": 0}, "would not be private"),
+        ({"acquisition": "random", "privacy__selection_epsilon": 1}, "would be wasted"),
+        ({"schedule__initial": 600}, "asks for 680 labels and the pool has 600"),
+    ],
+)
+def test_contradictions_name_what_would_work(overrides, sentence):
+    with pytest.raises(ParameterError, match=sentence):
+        spec(**overrides)
+
+
+def test_the_form_has_descriptions_choices_and_defaults():
+    """What the Prefect UI renders."""
+    schema = CampaignConfig.model_json_schema()
+    assert all(
+        "description" in field for field in schema["$defs"]["PrivacyConfig"]["properties"].values()
+    )
+    assert set(schema["$defs"]["Acquisition"]["enum"]) == {a.value for a in Acquisition}
+    assert schema["properties"]["strategy"]["default"] == "step_amplification"
