@@ -24,6 +24,20 @@ class DataError(DpalError):
     """A data file is not what a campaign can read. Nothing was released."""
 
 
+class StorageError(DpalError):
+    """A file could not be written. Nothing was released: a release starts on disk."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} could not be written ({self.reason}); nothing was lost, make room or "
+            "rights there and run the same command again"
+        )
+
+
 class LabelError(DpalError):
     """Delivered labels do not answer the query. Nothing was merged."""
 

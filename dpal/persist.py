@@ -11,13 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpal.errors import DpalError
+from dpal.errors import StorageError
 
 _STAGED = ".staged-"
-
-
-class StorageError(DpalError):
-    """A file could not be written. Nothing was released: a release starts on disk."""
 
 
 @contextmanager
@@ -34,17 +30,15 @@ def staged(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(
-            f"{path} could not be written ({error.strerror or error}); nothing was lost, "
-            "make room or rights there and run the same command again"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise StorageError(str(path), error.strerror or str(error)) from error
 
 
 def _sync(path: Path) -> None:

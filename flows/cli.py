@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(help="Read and verify the epsilon ledger.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Read and verify the epsilon ledger.")
 app.add_typer(ledger_app, name="ledger")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]

@@ -10,6 +10,7 @@ import torch
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from tqdm import tqdm
 
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
@@ -17,7 +18,7 @@ from dpal.config import CampaignConfig, LabelerKind
 from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
-from dpal.errors import DataError, ParameterError
+from dpal.errors import DataError, LedgerError, ParameterError
 from dpal.persist import staged
 from dpal.planning.verify import certified_plan
 from dpal.reports.summary import plan_table, promise
@@ -29,7 +30,9 @@ def prepare(config: CampaignConfig) -> Campaign:
     column = config.data.label_column
     pool = open_source(config.data.pool, Role.POOL, label_column=column)
     validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
-    pool_holds, validation_holds = inspect(pool), inspect(validation)
+    with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
+        pool_holds = inspect(pool, on_rows=bar.update)
+        validation_holds = inspect(validation, on_rows=bar.update)
     require_match(pool_holds, validation_holds)
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
@@ -83,8 +86,13 @@ def publish_plan(campaign: Campaign) -> None:
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder = campaign.plan, campaign.folder
-    commitment = _pool_commitment(folder, campaign.pool.path)
     with campaign.ledger() as ledger:
+        if ledger.is_open and not folder.salt.exists():
+            raise LedgerError(
+                f"the ledger knows campaign {folder.name}, and its files in {folder.root} are "
+                "gone; restore them to continue it, or choose another name for a new campaign"
+            )
+        commitment = _pool_commitment(folder, campaign.pool.path)
         ledger.hold(plan.spec.target, plan.digest, commitment, plan.releases())
     folder.write_record(
         {

@@ -10,7 +10,7 @@ from uuid import UUID
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 from tqdm import tqdm
 
@@ -82,9 +82,10 @@ def _train(campaign: Campaign, phase: Phase) -> None:
             on_step=on_step,
         )
     with staged(files.optimizer) as temporary:
-        save_file(state_tensors(optimizer), temporary)
+        temporary.write_bytes(save(state_tensors(optimizer)))
     with staged(files.model) as temporary:
-        save_file({k: v.cpu().contiguous() for k, v in model.state_dict().items()}, temporary)
+        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+        temporary.write_bytes(save(weights))
 
 
 class _Steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,10 +32,14 @@ class Inventory:
     fully_labeled: bool
 
 
-def inspect(source: Source) -> Inventory:
+def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: None) -> Inventory:
     """Reads every row once: names unique, records decodable, labels whole numbers >= 0.
 
     Memory: eight bytes a row for the names.
+
+    Args:
+      source: the file and its role.
+      on_rows: told how many more rows were read.
 
     Raises:
       DataError: the first thing found wrong, with its row number.
@@ -59,6 +64,7 @@ def inspect(source: Source) -> Inventory:
             fully_labeled &= labels.null_count == 0
             classes = max(classes, _highest(labels, batch.first_row) + 1)
         rows += batch.table.num_rows
+        on_rows(batch.table.num_rows)
     if shape is None:
         wanted = f" with split {source.role.value!r}" if source.has_split else ""
         raise DataError(f"{source.path} has no rows{wanted}; a campaign needs some")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dpal.errors import CampaignBusy, LedgerError
+from dpal.errors import CampaignBusy, LedgerError, StorageError
 
 _HELD: set[Path] = set()
 
@@ -22,10 +22,14 @@ def claim(folder: Path) -> Iterator[None]:
 
     Raises:
       CampaignBusy: another process, or another thread of this one, holds the folder.
+      StorageError: the folder cannot be made or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = (folder / ".lock").resolve()
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise StorageError(str(folder), error.strerror or str(error)) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -111,6 +111,11 @@ class CampaignLedger:
         body = {"artifacts": {path.name: file_digest(path) for path in artifacts}}
         self.store.append(campaign=self.campaign, kind=Kind.COMMIT, release=release.name, body=body)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the campaign holds a plan."""
+        return self._held() is not None
+
     def committed(self, release: str) -> dict[str, str] | None:
         """Digests of a committed release's artifacts by file name, or None."""
         entry = self._find(Kind.COMMIT, release)

@@ -350,3 +350,11 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
 def test_the_ledgers_sqlite_is_in_wal_mode(finished):
     raw = sqlite3.connect(finished[0] / "artifacts" / "ledger.sqlite")
     assert raw.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_a_campaign_whose_files_are_gone_is_not_begun_again(workplace, small):
+    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
+    config = small(name="gone", schedule=schedule)
+    shutil.rmtree(run_campaign(config))
+    with pytest.raises(LedgerError, match=r"knows campaign gone, and its files in .* are gone"):
+        run_campaign(config)
