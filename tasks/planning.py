@@ -87,7 +87,7 @@ def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder = campaign.plan, campaign.folder
     with campaign.ledger() as ledger:
-        if ledger.is_open and not folder.salt.exists():
+        if ledger.identity and not folder.salt.exists():
             raise LedgerError(
                 f"the ledger knows campaign {folder.name}, and its files in {folder.root} are "
                 "gone; restore them to continue it, or choose another name for a new campaign"

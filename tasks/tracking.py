@@ -185,7 +185,10 @@ def _metrics(phase: dict[str, Any]) -> dict[str, float]:
 
 
 def _campaign_tags(campaign: Campaign) -> dict[str, str]:
-    return {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+    with campaign.ledger() as ledger:
+        identity = str(ledger.identity)
+    names = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+    return {**names, "dpal.hold": identity}
 
 
 def _head_tags(campaign: Campaign, phase: Phase) -> dict[str, str]:

@@ -54,7 +54,7 @@ print(path.read_text(), len(list(path.parent.iterdir())))
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StorageError, match="Not a directory"):
+    with pytest.raises(StorageError, match="could not be written"):
         write_text(tmp_path / "file" / "below", "x")
     with pytest.raises(StorageError), claim(tmp_path / "file" / "campaign"):
         pass

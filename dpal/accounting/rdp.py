@@ -66,7 +66,7 @@ def epsilon_spent(
 
 
 def curve(exposure: PhaseExposure, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
-    """Rényi divergence of a whole phase at every order of `ORDERS`, shape (n_orders,)."""
+    """Bounds the Rényi divergence of a phase at every order of `ORDERS`, shape (n_orders,)."""
     if exposure.steps == 0 or exposure.sample_rate == 0:
         return np.zeros(ORDERS.size)
     return exposure.steps * _step(exposure.sample_rate, exposure.noise_multiplier, adjacency)
@@ -80,14 +80,17 @@ def to_epsilon(total: Curve, *, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _step(sample_rate: float, noise_multiplier: float, adjacency: Adjacency) -> Curve:
-    """Rényi divergence of one step at every order, shape (n_orders,)."""
+    """Rényi divergence of one step at every order, or infinity where it is of no use."""
+    divergence = np.full(ORDERS.size, np.inf)
+    # Beyond about sigma^2 ln(1/q) the divergence explodes; such orders never decide, and
+    # leaving them at infinity is safe.
+    useful = 16 + 8 * noise_multiplier**2 * (1 - math.log(sample_rate))
     # Large orders need a wide grid, small ones a fine one: integrate them apart.
-    small = ORDERS <= 16
-    parts = [
-        _log_moments(orders, sample_rate, noise_multiplier, adjacency) / (orders - 1)
-        for orders in (ORDERS[small], ORDERS[~small])
-    ]
-    divergence: Curve = np.maximum(np.concatenate(parts), 0.0)
+    for part in (ORDERS <= 16, (ORDERS > 16) & (useful >= ORDERS)):
+        orders = ORDERS[part]
+        if orders.size:
+            moments = _log_moments(orders, sample_rate, noise_multiplier, adjacency)
+            divergence[part] = np.maximum(moments / (orders - 1), 0.0)
     divergence.flags.writeable = False
     return divergence
 

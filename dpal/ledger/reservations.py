@@ -112,9 +112,10 @@ class CampaignLedger:
         self.store.append(campaign=self.campaign, kind=Kind.COMMIT, release=release.name, body=body)
 
     @property
-    def is_open(self) -> bool:
-        """Whether the campaign holds a plan."""
-        return self._held() is not None
+    def identity(self) -> str | None:
+        """Digest of the campaign's hold: no other run has it, whatever its name. None before."""
+        entry = self._find(Kind.HOLD, "")
+        return None if entry is None else entry.digest
 
     def committed(self, release: str) -> dict[str, str] | None:
         """Digests of a committed release's artifacts by file name, or None."""

@@ -19,7 +19,7 @@ _LOWEST_NOISE = 0.2
 def plan_naive(spec: CampaignSpec) -> Plan:
     """Calibrates one noise multiplier so that every cohort ends within the target."""
     base = base_phases(spec.schedule)
-    sigma = calibrate_noise(spec, base, first_cohorts=len(base))
+    sigma = calibrate_noise(spec, base)
     phases = tuple(
         Phase(
             index=index,
@@ -43,13 +43,12 @@ def plain_training(phase: BasePhase, sigma: float, *, first: bool) -> TrainingPh
     )
 
 
-def calibrate_noise(spec: CampaignSpec, base: Sequence[BasePhase], *, first_cohorts: int) -> float:
-    """Finds the least noise that keeps the first cohorts of a base schedule within the target.
+def calibrate_noise(spec: CampaignSpec, base: Sequence[BasePhase]) -> float:
+    """Finds the least noise that keeps every cohort of a base schedule within the target.
 
     Args:
       spec: target and selection budget.
       base: the phases.
-      first_cohorts: how many cohorts, from the initial one on, must fit.
 
     Returns:
       A noise multiplier at which all of them end at or below the target.
@@ -61,7 +60,7 @@ def calibrate_noise(spec: CampaignSpec, base: Sequence[BasePhase], *, first_coho
         return max(
             cohort * spec.epsilon_per_selection
             + rdp.epsilon_spent(exposures[cohort:], delta=target.delta, adjacency=target.adjacency)
-            for cohort in range(first_cohorts)
+            for cohort in range(len(base))
         )
 
     return smallest_safe(worst, spec.planning_epsilon, low=_LOWEST_NOISE)

@@ -25,7 +25,6 @@ import numpy as np
 from dpal.accounting import rdp
 from dpal.accounting.calibration import first_true, largest_safe
 from dpal.accounting.events import PhaseExposure
-from dpal.errors import PlanRejected
 from dpal.planning.naive import calibrate_noise, plain_training
 from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.schedule import BasePhase, base_phases
@@ -38,11 +37,11 @@ _LEAST_RATE = 1e-9
 def plan_step_amplification(spec: CampaignSpec) -> Plan:
     """Solves steps and rates of every phase so that all cohorts end at the target.
 
-    Raises:
-      PlanRejected: the selections of some cohort leave nothing to train it with.
+    The base noise is the naive schedule's, so naive rates are always a solution and only
+    better ones are looked for.
     """
     base = base_phases(spec.schedule)
-    sigma = calibrate_noise(spec, base, first_cohorts=1)
+    sigma = calibrate_noise(spec, base)
     solved: list[TrainingPhase] = []
     for index in range(len(base) - 1, 0, -1):
         problem = _PhaseProblem(spec, base, index, sigma, tuple(solved))
@@ -96,14 +95,10 @@ class _PhaseProblem:
         """Both rates at their limits for a number of steps and a noise."""
         target, charge = self.spec.planning_epsilon, self.spec.epsilon_per_selection
         earlier = [phase.exposure(self.sigma) for phase in self.base[: self.index]]
-        old = self._rate(earlier, steps, sigma, target)
+        # Never above the naive rate: where selections, not cohort 0, set the noise, cohort 0
+        # has room to spare, and filling it would push later cohorts over the target.
+        old = min(self.base[self.index].sample_rate, self._rate(earlier, steps, sigma, target))
         new = self._rate([], steps, sigma, target - self.index * charge)
-        if new == 0:
-            raise PlanRejected(
-                f"cohort {self.index} spends {self.index * charge:.3g} of epsilon "
-                f"{self.spec.target.epsilon:g} on selections, which leaves nothing to train it "
-                "with; lower privacy.selection_epsilon"
-            )
         labeled, added = self.base[self.index].labeled, self.base[self.index].cohort_size
         return TrainingPhase(
             steps=steps,

@@ -30,9 +30,12 @@ histories = st.lists(exposures, min_size=1, max_size=4)
 def test_without_subsampling_the_curve_is_the_gaussian_one(sigma):
     # Mironov (2017), Prop. 7: order / (2 sigma^2); the distance doubles for replace_one.
     step = PhaseExposure(steps=1, sample_rate=1.0, noise_multiplier=sigma)
-    assert rdp.curve(step) == approx(rdp.ORDERS / (2 * sigma**2), rel=1e-9)
-    replaced = rdp.curve(step, Adjacency.REPLACE_ONE)
-    assert replaced == approx(4 * rdp.ORDERS / (2 * sigma**2), rel=1e-9)
+    blanked, replaced = rdp.curve(step), rdp.curve(step, Adjacency.REPLACE_ONE)
+    known = np.isfinite(blanked)  # orders of no use are left at infinity
+    assert known[rdp.ORDERS <= 16].all()
+    expected = rdp.ORDERS[known] / (2 * sigma**2)
+    assert blanked[known] == approx(expected, rel=1e-9)
+    assert replaced[known] == approx(4 * expected, rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -41,7 +44,7 @@ def test_whole_orders_equal_the_binomial_sum(exposure):
     # Mironov, Talwar & Zhang (2019), eq. 30, evaluated with exact binomials.
     q, sigma = exposure.sample_rate, exposure.noise_multiplier
     ours = rdp.curve(replace(exposure, steps=1))
-    for order in (2, 5, 32):
+    for order in (2, 5, 16):
         terms = [
             math.log(math.comb(order, k))
             + (k * math.log(q) if k else 0.0)

@@ -59,13 +59,13 @@ def story(folder: CampaignFolder) -> list[tuple[str, str, object]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, prefect_api):
+def undisturbed(tmp_path_factory, prefect_api, mlflow_uri):
     from tests.conftest import write_blobs
 
     place = tmp_path_factory.mktemp("undisturbed")
     write_blobs(place / "pool.parquet", 600, seed=1)
     write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
-    write_config(place / "c.yaml", schedule=SCHEDULE)
+    write_config(place / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
     subprocess.run(
         [command(), "run", "c.yaml"],
         cwd=place,
@@ -76,9 +76,11 @@ def undisturbed(tmp_path_factory, prefect_api):
     return CampaignFolder(place / "artifacts" / "small")
 
 
-def test_killed_in_phase_2_and_killed_again_it_finishes(dpal, prefect_api, workplace, undisturbed):
+def test_killed_in_phase_2_and_killed_again_it_finishes(
+    dpal, prefect_api, workplace, mlflow_uri, undisturbed
+):
     """Inside of the selection, then inside of the training of phase 2."""
-    write_config(workplace / "c.yaml", schedule=SCHEDULE)
+    write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
     folder = CampaignFolder(Path("artifacts/small"))
     kill_at("reserve", "phase-2/selection", prefect_api, workplace / "one.log")
     kill_at("reserve", "phase-2/training", prefect_api, workplace / "two.log")
@@ -95,9 +97,9 @@ def test_killed_in_phase_2_and_killed_again_it_finishes(dpal, prefect_api, workp
     verify(folder)
 
 
-def test_killed_after_persisting_it_commits_what_is_there(dpal, prefect_api, workplace):
+def test_killed_after_persisting_it_commits_what_is_there(dpal, prefect_api, workplace, mlflow_uri):
     """The model is on disk, its commit is not: it is never drawn a second time."""
-    write_config(workplace / "c.yaml", schedule=SCHEDULE)
+    write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
     folder = CampaignFolder(Path("artifacts/small"))
     kill_at("reserve", "phase-0/training", prefect_api, workplace / "one.log")
     assert not folder.phase(0).model.exists()
@@ -119,8 +121,8 @@ def test_killed_after_persisting_it_commits_what_is_there(dpal, prefect_api, wor
     verify(folder)
 
 
-def test_two_at_once_are_one(dpal, prefect_api, workplace):
-    write_config(workplace / "c.yaml", schedule=SCHEDULE)
+def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):
+    write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
     environment = {**os.environ, "PREFECT_API_URL": prefect_api}
     first = subprocess.Popen(
         [command(), "run", "c.yaml"],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from flows.cli import main
 from tests.conftest import write_config
 
 COMMANDS = [
@@ -44,11 +46,39 @@ PHASE_KEYS = {
 COHORT_KEYS = {"cohort", "size", "selection_epsilon", "epsilon_rdp", "epsilon_pld"}
 
 
+@dataclass
+class Result:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """Calls the command's entry point in this process: the same code, seconds faster."""
+
+    def call(*arguments: str) -> Result:
+        monkeypatch.setattr("sys.argv", ["dpal", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example(dpal, command):
-    shown = dpal(*command, "--help")
+def test_every_command_has_help_with_an_example(called, command):
+    shown = called(*command, "--help")
     assert shown.returncode == 0
     assert "Example: dpal " + " ".join(command) in shown.stdout
+
+
+def test_the_installed_command_answers(dpal):
+    assert dpal("--version").stdout.startswith("dpal 0.")
+    assert "Commands:" in dpal().stdout
 
 
 def sentence(result) -> str:
@@ -61,9 +91,9 @@ def sentence(result) -> str:
     return lines[0]
 
 
-def test_the_plan_is_one_json_object(dpal, workplace):
+def test_the_plan_is_one_json_object(called, workplace):
     write_config(workplace / "c.yaml")
-    result = dpal("plan", "c.yaml", "--json", "--set", "privacy.epsilon=3")
+    result = called("plan", "c.yaml", "--json", "--set", "privacy.epsilon=3")
     assert result.returncode == 0, result.stderr
     plan = json.loads(result.stdout)
     assert set(plan) >= PLAN_KEYS
@@ -76,9 +106,9 @@ def test_the_plan_is_one_json_object(dpal, workplace):
     assert not Path("artifacts").exists()
 
 
-def test_the_plan_is_a_table_for_people(dpal, workplace):
+def test_the_plan_is_a_table_for_people(called, workplace):
     write_config(workplace / "c.yaml")
-    shown = dpal("plan", "c.yaml").stdout
+    shown = called("plan", "c.yaml").stdout
     assert "Plan by phase" in shown
     assert "never selected" in shown
     assert "adjacency zero_out" in shown
@@ -102,53 +132,53 @@ def test_the_plan_is_a_table_for_people(dpal, workplace):
         (("run", "c.yaml", "--set", "runtime.device=gpu9"), "runtime.device 'gpu9' is no device"),
     ],
 )
-def test_errors_are_one_sentence_and_code_2(dpal, workplace, arguments, said):
+def test_errors_are_one_sentence_and_code_2(called, orchestrated, workplace, arguments, said):
     write_config(workplace / "c.yaml")
     (workplace / "broken.yaml").write_text("name: x\n  bad: [")
-    assert said in sentence(dpal(*arguments))
+    assert said in sentence(called(*arguments))
 
 
-def test_init_writes_what_plan_can_read(dpal, workplace):
-    assert dpal("init", "clinic").returncode == 0
+def test_init_writes_what_plan_can_read(called, workplace):
+    assert called("init", "clinic").returncode == 0
     text = Path("clinic.yaml").read_text()
     assert yaml.safe_load(text)["name"] == "clinic"
     assert text.count("#") > 15
-    assert "exists already" in sentence(dpal("init", "clinic"))
+    assert "exists already" in sentence(called("init", "clinic"))
     own = ["--set", "data.pool=pool.parquet", "--set", "data.validation=validation.parquet"]
     small = ["--set", "model={name: logistic}", "--set", "schedule={initial: 100, queries: [20]}"]
-    assert dpal("plan", "clinic.yaml", *own, *small).returncode == 0
+    assert called("plan", "clinic.yaml", *own, *small).returncode == 0
 
 
 @pytest.fixture
-def campaign(dpal, workplace):
+def campaign(dpal, workplace, mlflow_uri):
     schedule = {"initial": 60, "queries": [20], "batch_size": 20, "epochs_per_phase": 1}
-    write_config(workplace / "c.yaml", schedule=schedule)
+    write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=mlflow_uri)
     result = dpal("run", "c.yaml")
     assert result.returncode == 0, result.stderr
     return result
 
 
-def test_a_campaign_from_run_to_tampering(dpal, campaign):
+def test_a_campaign_from_run_to_tampering(called, campaign):
     """One campaign, looked at with every reading command, then altered."""
     assert campaign.stdout.splitlines()[-1] == "artifacts/small"
     for line in ("report:   artifacts/small/report.md", "MLflow:   mlflow ui", "Prefect:"):
         assert line in campaign.stdout
     assert "Traceback" not in campaign.stderr
 
-    assert "finished" in dpal("status").stdout
-    assert dpal("report", "artifacts/small").stdout.strip() == "artifacts/small/report.md"
+    assert "finished" in called("status").stdout
+    assert called("report", "artifacts/small").stdout.strip() == "artifacts/small/report.md"
 
-    view = json.loads(dpal("ledger", "show", "artifacts/small", "--json").stdout)
+    view = json.loads(called("ledger", "show", "artifacts/small", "--json").stdout)
     assert [release["release"] for release in view["releases"]] == [
         "phase-0/training",
         "phase-1/selection",
         "phase-1/training",
     ]
     assert max(cohort["epsilon_rdp"] for cohort in view["cohorts"]) <= 8
-    shown = dpal("ledger", "show", "artifacts/small").stdout
+    shown = called("ledger", "show", "artifacts/small").stdout
     assert "poisson subsampled gaussian" in shown
 
-    sound = dpal("ledger", "verify", "artifacts/small")
+    sound = called("ledger", "verify", "artifacts/small")
     assert sound.returncode == 0
     assert sound.stdout.startswith("sound: 7 entries")
 
@@ -160,38 +190,39 @@ def test_a_campaign_from_run_to_tampering(dpal, campaign):
     raw.close()
     place = content.index(body.encode())
     ledger.write_bytes(content[:place] + b"[" + content[place + 1 :])
-    broken = dpal("ledger", "verify", "artifacts/small")
+    broken = called("ledger", "verify", "artifacts/small")
     assert broken.returncode == 1
     assert "broken: ledger entry 4 was altered" in broken.stdout
-    refused = dpal("ledger", "show", "artifacts/small")
+    refused = called("ledger", "show", "artifacts/small")
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
 
 
-def test_doctor_finds_what_is_missing(dpal, workplace):
+def test_doctor_finds_what_is_missing(called, workplace, prefect_api, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
     write_config(workplace / "c.yaml")
-    healthy = dpal("doctor", "--config", "c.yaml")
+    healthy = called("doctor", "--config", "c.yaml")
     assert healthy.returncode == 0, healthy.stdout
     assert "health answers" in healthy.stdout
     write_config(
         workplace / "c.yaml", data__pool="gone.parquet", runtime__mlflow_uri="http://127.0.0.1:9"
     )
-    ill = dpal("doctor", "--config", "c.yaml")
+    ill = called("doctor", "--config", "c.yaml")
     assert ill.returncode == 1
     assert "gone.parquet missing  -> restore the samples: dvc pull" in ill.stdout
     assert "does not answer" in ill.stdout
 
 
-def test_a_dead_mlflow_server_loses_nothing(dpal, workplace):
+def test_a_dead_mlflow_server_loses_nothing(called, orchestrated, workplace, mlflow_uri):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
     dead = "http://127.0.0.1:9"
     write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=dead)
     assert "MLflow at http://127.0.0.1:9 did not take the results" in sentence_after_work(
-        dpal("run", "c.yaml")
+        called("run", "c.yaml")
     )
     assert Path("artifacts/small/phase-0/manifest.json").exists()
-    write_config(workplace / "c.yaml", schedule=schedule)
-    assert dpal("run", "c.yaml").returncode == 0
+    write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=mlflow_uri)
+    assert called("run", "c.yaml").returncode == 0
 
 
 def sentence_after_work(result) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
@@ -177,16 +177,13 @@ def test_a_plan_above_its_target_is_refused_whoever_made_it():
         verify(Plan(plan.spec, (plan.phases[0], louder)))
 
 
-def test_selections_that_leave_nothing_to_train_with_are_refused():
-    # Cohort 3 pays 7.9 for selections; later phases are none, but 0.1 trains nothing useful:
-    # the plan still holds. Cohort 1 pays a third, but phases 2 and 3 at old rates cost more.
-    spec = campaign(selection_epsilon=7.99, initial=5000, queries=(10, 10, 10))
-    try:
-        plan = plan_step_amplification(spec)
-    except PlanRejected as error:
-        assert "lower privacy.selection_epsilon" in str(error)
-    else:
-        assert max(totals(plan).values()) <= 8.0
+@pytest.mark.parametrize("selection_epsilon", [4.0, 7.9])
+def test_selections_may_take_most_of_the_budget(selection_epsilon):
+    """The last cohort, not the first, then decides the noise; all still keep the promise."""
+    spec = campaign(selection_epsilon=selection_epsilon, initial=100, queries=(900, 50, 50))
+    spent = totals(plan_step_amplification(spec))
+    assert max(spent.values()) <= 8.0
+    assert spent["3"] > 7.99
 
 
 @pytest.mark.parametrize(
@@ -215,10 +212,3 @@ def test_the_digest_commits_to_every_number():
         replace(plan.spec, target=replace(plan.spec.target, delta=1e-7)),
     ]
     assert len({plan.digest, *(Plan(spec, plan.phases).digest for spec in others)}) == 4
-
-
-@settings(max_examples=5, deadline=None)
-@given(specs)
-def test_planning_does_not_depend_on_anything_but_the_spec(spec):
-    assume(len(spec.schedule.queries) == 1)
-    assert plan_step_amplification(spec) == plan_step_amplification(spec)
