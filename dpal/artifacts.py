@@ -83,11 +83,16 @@ class PhaseFolder:
         files = {path.name: file_digest(path) for path in self.artifacts}
         write_text(self.manifest, canonical_json({**facts, "files": files}) + "\n")
 
+    def ledger_head(self) -> dict[str, Any]:
+        """The ledger entry on which the phase was finished: its sequence and digest."""
+        head: dict[str, Any] = _read_json(self.manifest)["ledger_head"]
+        return head
+
     def read_manifest(self) -> dict[str, Any] | None:
         """The manifest of a finished phase whose files are as it says, else None."""
         if not self.manifest.is_file():
             return None
-        manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        manifest = _read_json(self.manifest)
         for name, known in manifest["files"].items():
             path = self.root / name
             if not path.is_file() or file_digest(path) != known:
@@ -148,13 +153,22 @@ class CampaignFolder:
         path = self.root / RECORD
         if not path.is_file():
             raise DataError(f"{self.root} is not a campaign folder (it has no {RECORD})")
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return record
+        return _read_json(path)
 
     def finished_phases(self) -> list[dict[str, Any]]:
         """Metrics of the phases finished so far, in order."""
         metrics: list[dict[str, Any]] = []
         while self.phase(len(metrics)).manifest.is_file():
-            text = self.phase(len(metrics)).metrics.read_text(encoding="utf-8")
-            metrics.append(json.loads(text))
+            metrics.append(_read_json(self.phase(len(metrics)).metrics))
         return metrics
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} is missing or damaged; restore it (`dvc checkout` or `dvc pull` in the "
+            "artifacts folder)"
+        ) from error
+    return content

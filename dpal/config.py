@@ -26,6 +26,7 @@ from dpal.planning.spec import (
 )
 from dpal.privacy import Adjacency, PrivacyTarget, choose_delta
 
+_TAKEN_NAMES = ("mlflow", "remote")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
 
 
@@ -85,12 +86,12 @@ class PrivacyConfig(_Section):
 class ScheduleConfig(_Section):
     """How many labels are bought when."""
 
-    initial: int = Field(500, ge=1, description="Records labeled at random at the start.")
+    initial: int = Field(900, ge=1, description="Records labeled at random at the start.")
     queries: list[int] = Field(
-        [500, 300, 200], description="Records added by each selection, in order."
+        [200, 200, 200], description="Records added by each selection, in order."
     )
-    batch_size: int = Field(500, ge=1, description="Expected batch size.")
-    epochs_per_phase: int = Field(20, ge=1, description="Passes over the labeled records.")
+    batch_size: int = Field(600, ge=1, description="Expected batch size.")
+    epochs_per_phase: int = Field(16, ge=1, description="Passes over the labeled records.")
 
 
 class ModelConfig(_Section):
@@ -115,17 +116,17 @@ class ModelConfig(_Section):
 class TrainingConfig(_Section):
     """How noisy gradients become steps."""
 
-    optimizer: Literal["sgd", "adam", "nadam"] = Field("nadam", description="Optimizer.")
-    learning_rate: float = Field(0.002, gt=0, description="Step size.")
+    optimizer: Literal["sgd", "adam", "nadam"] = Field("sgd", description="Optimizer.")
+    learning_rate: float = Field(0.5, gt=0, description="Step size.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Of sgd.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Clipping norm of one record's gradient.")
+    max_grad_norm: float = Field(0.3, gt=0, description="Clipping norm of one record's gradient.")
 
 
 class RuntimeConfig(_Section):
     """Where and how fast; no number here moves the guarantee."""
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
-    physical_batch: int = Field(256, ge=1, description="Records per backward pass (memory).")
+    physical_batch: int = Field(256, ge=1, le=4096, description="Records per backward pass.")
     artifacts: Path = Field(Path("artifacts"), description="Folder of all campaigns.")
     mlflow_uri: str | None = Field(
         None, description="MLflow tracking server; null is a SQLite file under artifacts."
@@ -139,7 +140,7 @@ class CampaignConfig(_Section):
     """A differentially private active-learning campaign."""
 
     name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
         description="Names the campaign's folder and its ledger entries.",
     )
     data: DataConfig = Field(default_factory=DataConfig)
@@ -156,6 +157,12 @@ class CampaignConfig(_Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    @model_validator(mode="after")
+    def _own_place(self) -> CampaignConfig:
+        if self.name in _TAKEN_NAMES:
+            raise ValueError(f"name cannot be {self.name}: that folder of artifacts is taken")
+        return self
 
     def to_spec(self, *, pool_size: int, input_shape: Sequence[int], classes: int) -> CampaignSpec:
         """Joins wishes with what is public about the data.
@@ -253,7 +260,7 @@ def _explain(error: ValidationError) -> str:
         return f"{where} cannot be {given!r}; {hint}"
     if first["type"] == "string_pattern_mismatch":
         rules = {
-            "name": "may hold lower-case letters, digits, '.', '_' and '-' only",
+            "name": "may hold lower-case letters, digits, '_' and '-' only",
             "runtime.device": "is no device; use cpu, cuda or cuda:0",
         }
         return f"{where} {given!r} {rules[where]}"

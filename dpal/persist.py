@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from dpal.errors import StorageError
 
 _STAGED = ".staged-"
+_JOURNAL = ".journal.json"
 
 
 @contextmanager
@@ -49,16 +51,37 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes several files of one folder so that either all or none of them are there.
+
+    They are staged first; then a journal appears in one step, and from that moment the
+    files count as written: `roll_forward` finishes what a crash left undone.
+    """
+    for name, content in contents.items():
+        with staged(folder / f"{_STAGED}{name}") as temporary:
+            temporary.write_bytes(content)
+    write_text(folder / _JOURNAL, json.dumps(list(contents)))
+    roll_forward(folder)
+
+
+def roll_forward(folder: Path) -> None:
+    """Puts in place what `write_together` had written whole; sweeps away what it had not."""
+    journal = folder / _JOURNAL
+    if journal.exists():
+        for name in json.loads(journal.read_text(encoding="utf-8")):
+            waiting = folder / f"{_STAGED}{name}"
+            if waiting.exists():  # else it was moved before the crash
+                waiting.replace(folder / name)
+        _sync(folder)
+        journal.unlink()
+    for leftover in folder.glob(f"{_STAGED}*"):
+        leftover.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole."""
     with staged(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def sweep(folder: Path) -> None:
-    """Removes what a crash left half written."""
-    for leftover in folder.glob(f"{_STAGED}*"):
-        leftover.unlink(missing_ok=True)
 
 
 def write_private_parquet(

@@ -12,7 +12,7 @@ from tasks.ledger import close_phase, is_finished
 from tasks.planning import hold_budget, prepare_campaign, publish_plan
 from tasks.reporting import write_report
 from tasks.selection import select_records
-from tasks.tracking import track_campaign, track_phase
+from tasks.tracking import reach_tracking, track_campaign, track_phase
 from tasks.training import measure, train_model
 from tasks.versioning import version_phase
 
@@ -28,6 +28,7 @@ def run_campaign(config: CampaignConfig) -> str:
     with claim(folder.root):
         campaign = prepare_campaign(config)
         publish_plan(campaign)
+        reach_tracking(campaign)
         hold_budget(campaign)
         for phase in campaign.plan.phases:
             if not is_finished(campaign, phase):

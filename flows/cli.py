@@ -14,7 +14,16 @@ import dpal
 from dpal.config import CampaignConfig, override, parse_config
 from dpal.errors import ConfigError, DataError, LedgerTampered
 from dpal.reports.summary import Table, accuracy_table, cohort_table, plan_table, spent_table
-from flows.terminal import err, out, parse_setting, prepare_process, run_command, show
+from flows.terminal import (
+    err,
+    how_to_open_mlflow,
+    how_to_open_prefect,
+    out,
+    parse_setting,
+    prepare_process,
+    run_command,
+    show,
+)
 
 if TYPE_CHECKING:
     from dpal.artifacts import CampaignFolder
@@ -96,12 +105,12 @@ def label(
     wait: Annotated[bool, typer.Option("--no-run", help="Only accept, do not continue.")] = False,
 ) -> None:
     """Deliver a person's labels for the open query, and continue the campaign."""
-    from tasks.labeling import deliver_labels
+    from tasks.labeling import deliver_labels, recorded_config
 
     folder = _folder(campaign)
     out.print(f"{deliver_labels(folder, answers):,} labels accepted")
     if not wait:
-        _run(parse_config(folder.read_record()["config"]))
+        _run(recorded_config(folder))
 
 
 @app.command(epilog="Example: dpal status artifacts/digits")
@@ -175,7 +184,7 @@ def doctor(
         out.print(f"[{style}]{mark}[/]  {finding.what:<12} ", end="")
         out.print(f"{finding.state}{advice}", markup=False)
     if problems:
-        raise typer.Exit(1)
+        raise typer.Exit(2)
 
 
 def _run(config: CampaignConfig) -> None:
@@ -196,8 +205,8 @@ def _run(config: CampaignConfig) -> None:
         show(accuracy_table(phases))
         show(spent_table(phases[-1]))
         out.print(f"report:   {folder.report}")
-        out.print(f"MLflow:   mlflow ui --backend-store-uri {tracking_uri(config.runtime)}")
-        out.print("Prefect:  prefect server start, then open http://127.0.0.1:4200/runs")
+        out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
+        out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)
 
 

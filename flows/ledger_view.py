@@ -7,6 +7,7 @@ from typing import Any
 
 from dpal.accounting.cohorts import spending
 from dpal.artifacts import CampaignFolder
+from dpal.canonical import file_digest
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Kind
@@ -23,6 +24,7 @@ def as_object(folder: CampaignFolder) -> dict[str, Any]:
     store = LedgerStore(folder.ledger, create=False)
     try:
         ledger = CampaignLedger(store, folder.name, folder.root)
+        verify_chain(store.entries())
         entries, target, charges = ledger.entries(), ledger.target(), ledger.spent()
     finally:
         store.close()
@@ -75,7 +77,7 @@ def releases_table(view: dict[str, Any]) -> Table:
 
 
 def verify(folder: CampaignFolder) -> tuple[int, str]:
-    """Checks the file, the chain, and that finished phases saw the same chain.
+    """Checks the file, the chain, that finished phases saw it, and committed files.
 
     Returns:
       The number of entries and the head's digest.
@@ -92,10 +94,15 @@ def verify(folder: CampaignFolder) -> tuple[int, str]:
         store.close()
     known = {entry.sequence: entry.digest for entry in entries}
     for phase in range(len(folder.finished_phases())):
-        manifest = folder.phase(phase).read_manifest()
-        seen = manifest["ledger_head"] if manifest else None
-        if seen and known.get(seen["sequence"]) != seen["digest"]:
+        seen = folder.phase(phase).ledger_head()
+        if known.get(seen["sequence"]) != seen["digest"]:
             raise LedgerTampered(
                 seen["sequence"], f"phase {phase} was finished on another entry of this number"
             )
+    for entry in entries:
+        if entry.campaign == folder.name and entry.kind is Kind.COMMIT:
+            for name, digest in entry.body["artifacts"].items():
+                path = folder.root / name
+                if path.exists() and file_digest(path) != digest:
+                    raise LedgerTampered(entry.sequence, f"{path} is not the file it committed")
     return len(entries), head

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -58,6 +61,33 @@ def show(table: Table) -> None:
     for row in table.rows:
         rich.add_row(*row)
     out.print(rich)
+
+
+def how_to_open_mlflow(uri: str) -> str:
+    """What a person does to see the campaign's runs."""
+    if uri.startswith("http"):
+        return f"open {uri}"
+    return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def how_to_open_prefect() -> str:
+    """What a person does to see the flow run."""
+    api = os.environ.get("PREFECT_API_URL")
+    if api:
+        return f"open {api.removesuffix('/api')}/runs"
+    return f"{_beside_us('prefect')} server start, then open http://127.0.0.1:4200/runs"
+
+
+def _beside_us(command: str) -> str:
+    """A command as it can be typed here: bare if on the path, else from our environment."""
+    found = shutil.which(command)
+    beside = Path(sys.executable).with_name(command)
+    if found and Path(found).parent == beside.parent:
+        return command
+    if not beside.exists():
+        return command
+    below = beside.is_relative_to(Path.cwd())
+    return shlex.quote(str(beside.relative_to(Path.cwd()) if below else beside))
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

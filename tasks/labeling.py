@@ -14,12 +14,13 @@ from prefect.exceptions import Pause
 from prefect.states import Paused
 
 from dpal.artifacts import CampaignFolder
-from dpal.config import LabelerKind
+from dpal.config import CampaignConfig, LabelerKind, parse_config
 from dpal.data.pool import read_labels, read_selection, write_labels, write_merged
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers import Labeler
 from dpal.labelers.file import FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler
+from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
 
@@ -79,18 +80,31 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
       LabelError: no query is open, or the answers do not fit it. Nothing was merged.
     """
     record = folder.read_record()
-    for phase in record["plan"]["phases"]:
-        files = folder.phase(phase["phase"])
-        if files.selection.exists() and not files.labels.exists():
-            accepted = accept_labels(
-                answers,
-                read_selection(files.selection),
-                classes=record["classes"],
-                class_names=record["class_names"],
-            )
-            write_labels(accepted, files.labels)
-            return len(accepted)
+    if record["config"]["labeler"]["kind"] != LabelerKind.FILE:
+        raise LabelError(
+            f"campaign {folder.name} takes its labels from the pool (labeler.kind oracle), not "
+            "from a file; nothing was merged"
+        )
+    with claim(folder.root):
+        for phase in record["plan"]["phases"]:
+            files = folder.phase(phase["phase"])
+            if files.selection.exists() and not files.labels.exists():
+                accepted = accept_labels(
+                    answers,
+                    read_selection(files.selection),
+                    classes=record["classes"],
+                    class_names=record["class_names"],
+                )
+                write_labels(accepted, files.labels)
+                return len(accepted)
     raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
+
+
+def recorded_config(folder: CampaignFolder) -> CampaignConfig:
+    """The configuration that a campaign was last run with, wherever it is called from."""
+    values = folder.read_record()["config"]
+    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
+    return parse_config(values)
 
 
 def _labeler(campaign: Campaign, phase: Phase) -> Labeler:

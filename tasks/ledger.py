@@ -9,6 +9,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.accounting.cohorts import spending
+from dpal.errors import LedgerError
 from dpal.ledger.export import write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import write_text
@@ -17,14 +18,26 @@ from tasks.context import Campaign
 
 
 def is_finished(campaign: Campaign, phase: Phase) -> bool:
-    """Whether a phase's manifest matches its files, its plan and what the ledger committed."""
-    manifest = campaign.files(phase).read_manifest()
-    if manifest is None or manifest["plan"] != campaign.plan.digest:
+    """Whether a phase has a manifest, which must match its files and what the ledger committed.
+
+    Raises:
+      LedgerError: a finished phase is not what it was; going on could select or train
+        records a second time.
+    """
+    files = campaign.files(phase)
+    if not files.manifest.is_file():
         return False
     with campaign.ledger() as ledger:
-        committed = ledger.committed(phase.training_release)
-    model = campaign.files(phase).model.name
-    return committed is not None and committed.get(model) == manifest["files"][model]
+        committed = ledger.committed(phase.training_release) or {}
+    manifest = files.read_manifest()
+    model = str(files.model.relative_to(campaign.folder.root))
+    if manifest is None or committed.get(model) != manifest["files"][files.model.name]:
+        raise LedgerError(
+            f"files of {files.root} were altered or lost since the phase was finished; nothing "
+            f"was released, restore them (`dvc checkout` or `dvc pull` in "
+            f"{campaign.folder.root.parent}) and run the same command again"
+        )
+    return True
 
 
 @task(cache_policy=NO_CACHE)

@@ -19,6 +19,7 @@ from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
 from dpal.errors import DataError, LedgerError, ParameterError
+from dpal.models.registry import build_model
 from dpal.persist import staged
 from dpal.planning.verify import certified_plan
 from dpal.reports.summary import plan_table, promise
@@ -50,6 +51,7 @@ def prepare(config: CampaignConfig) -> Campaign:
     spec = config.to_spec(
         pool_size=pool_holds.rows, input_shape=pool_holds.input_shape, classes=classes
     )
+    build_model(spec.model)  # an architecture that does not fit is refused before it costs
     return Campaign(
         config=config,
         pool=pool,
@@ -63,7 +65,8 @@ def prepare(config: CampaignConfig) -> Campaign:
 def prepare_campaign(config: CampaignConfig) -> Campaign:
     """Checks device and data and certifies a plan, before any record is touched."""
     device = config.runtime.device
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    number = int(device.partition(":")[2] or 0)
+    if device.startswith("cuda") and number >= torch.cuda.device_count():
         raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
     campaign = prepare(config)
     say(f"plan certified: worst cohort {campaign.certified.worst_epsilon:.4f} of "
@@ -100,11 +103,25 @@ def hold_budget(campaign: Campaign) -> None:
             "plan": campaign.certified.summary(),
             "classes": plan.spec.model.classes,
             "class_names": list(campaign.class_names),
-            "config": campaign.config.model_dump(mode="json"),
+            "config": _anywhere(campaign.config).model_dump(mode="json"),
         }
     )
     if not folder.start.exists():
         write_start(campaign.pool, folder.start)
+
+
+def _anywhere(config: CampaignConfig) -> CampaignConfig:
+    """The configuration with absolute paths, so that it means the same from any folder."""
+    data = {name: getattr(config.data, name).resolve() for name in ("pool", "validation")}
+    remote = config.runtime.dvc_remote
+    if remote and "://" not in remote:
+        remote = str(Path(remote).resolve())
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update=data),
+            "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
+        }
+    )
 
 
 def _pool_commitment(folder: CampaignFolder, pool: Path) -> str:

@@ -61,17 +61,21 @@ def _select_privately(campaign: Campaign, phase: Phase, release: Release, target
         write_selection(campaign.pool, chosen, target)
 
     with campaign.ledger() as ledger:
-        ledger.settle(release, [target], draw)
+        ledger.settle(release, draw, inputs=[_state_before(campaign, phase)], artifacts=[target])
 
 
 def _unlabeled(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.bool_]]]:
     """Yields the row numbers of each batch of the pool, and which of them are unlabeled."""
-    state = campaign.folder.start
-    if phase.index > 0:
-        state = campaign.folder.phase(phase.index - 1).pool
-    cohorts = cohort_column(state)
+    cohorts = cohort_column(_state_before(campaign, phase))
     for batch in raw_batches(campaign.pool, ["id"]):
         yield batch.rows, cohorts[batch.rows] == UNLABELED
+
+
+def _state_before(campaign: Campaign, phase: Phase) -> Path:
+    """The pool's state that a phase selects from."""
+    if phase.index == 0:
+        return campaign.folder.start
+    return campaign.folder.phase(phase.index - 1).pool
 
 
 def _scored(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.float64]]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import mlflow
 import pandas as pd
@@ -25,9 +26,10 @@ from mlflow.models import ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from sqlalchemy.exc import SQLAlchemyError
 
 import dpal
-from dpal.canonical import file_digest, plain
+from dpal.canonical import plain
 from dpal.config import RuntimeConfig
 from dpal.data.catalog import Content
 from dpal.errors import DpalError
@@ -37,6 +39,7 @@ from dpal.reports.plots import accuracy_figure, budget_figure
 from tasks.context import Campaign
 
 EXPERIMENT = "dpal"
+_LEDGER = "ledger.json"
 _UNREADABLE = ["body", "previous"]  # for machines; the Parquet export has them
 
 
@@ -50,6 +53,14 @@ def tracking_uri(runtime: RuntimeConfig) -> str:
 
 
 @task(cache_policy=NO_CACHE)
+def reach_tracking(campaign: Campaign) -> None:
+    """Finds out that MLflow does not answer before anything is spent."""
+    campaign.config.runtime.artifacts.mkdir(parents=True, exist_ok=True)
+    with _connected(campaign):
+        pass
+
+
+@task(cache_policy=NO_CACHE)
 def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     """Records a finished phase as a child run of its campaign."""
     with _connected(campaign):
@@ -58,26 +69,24 @@ def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         known = _find(tags)
         if known is not None and known.info.status == "FINISHED":
             return
-        metrics = campaign.folder.finished_phases()[: phase.index + 1]
+        phases = campaign.folder.finished_phases()[: phase.index + 1]
+        # The parent first: the finished child says that all of this is done.
+        with mlflow.start_run(run_id=parent):
+            mlflow.log_metrics(_metrics(phases[-1]), step=phase.index)
+            mlflow.set_tag(f"dvc.md5.{phase.name}", dvc_hash)
         tags |= {
             "mlflow.parentRunId": parent,
             "dvc.md5": dvc_hash,
-            "dvc.path": f"{campaign.files(phase).root.name}",
+            "dvc.path": f"{campaign.config.name}/{phase.name}",
             **_head_tags(campaign, phase),
         }
-        with mlflow.start_run(
-            run_id=known.info.run_id if known else None, run_name=phase.name, tags=tags
-        ):
+        known_id = known.info.run_id if known else None
+        with mlflow.start_run(run_id=known_id, run_name=phase.name, tags=tags) as run:
             mlflow.log_params({**plain(phase.training), "cohort_size": phase.cohort_size})
-            mlflow.log_metrics(_metrics(metrics[-1]))
-            _log_ledger(campaign)
-            mlflow.log_figure(
-                budget_figure(campaign.certified.summary(), metrics), "figures/budget.png"
-            )
-        series = _metrics(metrics[-1])
-        with mlflow.start_run(run_id=parent):
-            mlflow.log_metrics(series, step=phase.index)
-            mlflow.set_tag(f"dvc.md5.{phase.name}", dvc_hash)
+            mlflow.log_metrics(_metrics(phases[-1]))
+            _log_ledger(campaign, run.info.run_id)
+            figure = budget_figure(campaign.certified.summary(), phases)
+            mlflow.log_figure(figure, "figures/budget.png")
 
 
 @task(cache_policy=NO_CACHE)
@@ -90,7 +99,7 @@ def track_campaign(campaign: Campaign) -> str:
             return run_id
         phases = campaign.folder.finished_phases()
         with mlflow.start_run(run_id=run_id):
-            _log_ledger(campaign)
+            _log_ledger(campaign, run_id)
             summary = campaign.certified.summary()
             mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
             mlflow.log_figure(accuracy_figure(phases), "figures/accuracy.png")
@@ -103,23 +112,32 @@ def track_campaign(campaign: Campaign) -> str:
 
 
 def _find_or_start_campaign(campaign: Campaign) -> str:
+    """The id of the campaign's run, described once."""
     tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
     known = _find(tags)
-    if known is not None:
+    if known is not None and known.data.tags.get("dpal.described") == "true":
         return str(known.info.run_id)
     spec = campaign.plan.spec
     target = spec.target
     about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
-    with mlflow.start_run(run_name=campaign.config.name, tags={**tags, **about}) as run:
+    known_id = known.info.run_id if known else None
+    with mlflow.start_run(
+        run_id=known_id, run_name=campaign.config.name, tags={**tags, **about}
+    ) as run:
         mlflow.log_params(_flat(plain(spec)))
         mlflow.log_dict(campaign.certified.summary(), "plan.json")
         mlflow.log_input(_validation_dataset(campaign), context="validation")
+        mlflow.set_tag("dpal.described", "true")
     return str(run.info.run_id)
 
 
 def _validation_dataset(campaign: Campaign) -> Any:
-    """The validation set, by name, digest and class counts; it is not protected."""
+    """The validation set's ids and labels, which are not protected.
+
+    MLflow digests these columns; a digest of the whole file would commit to private
+    records where one file holds the pool, too.
+    """
     source = campaign.validation
     columns = ["id", source.label_column] + (["split"] if source.has_split else [])
     table = pq.read_table(source.path, columns=columns).to_pandas()
@@ -130,7 +148,6 @@ def _validation_dataset(campaign: Campaign) -> Any:
         source=str(source.path),
         targets=source.label_column,
         name=source.path.stem,
-        digest=file_digest(source.path)[:36],
     )
 
 
@@ -166,11 +183,14 @@ def _log_model(campaign: Campaign) -> None:
         )
 
 
-def _log_ledger(campaign: Campaign) -> None:
+def _log_ledger(campaign: Campaign, run_id: str) -> None:
+    """Logs the ledger as a table, once: `log_table` appends to what is there."""
+    if any(one.path == _LEDGER for one in mlflow.artifacts.list_artifacts(run_id=run_id)):
+        return
     with campaign.ledger() as ledger:
         table = ledger_table(ledger.entries()).drop(columns=_UNREADABLE)
     readable: pd.DataFrame = table.astype(object).where(table.notna(), None)
-    mlflow.log_table(readable, "ledger.json")
+    mlflow.log_table(readable, _LEDGER)
 
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:
@@ -222,8 +242,8 @@ def _connected(campaign: Campaign) -> Iterator[None]:
     uri = tracking_uri(runtime)
     # A dead server should be reported in seconds; by default MLflow tries for minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    mlflow.set_tracking_uri(uri)
     try:
+        mlflow.set_tracking_uri(uri)
         if mlflow.get_experiment_by_name(EXPERIMENT) is None:
             local = (runtime.artifacts.resolve() / "mlflow").as_uri()
             # A server keeps files where it was told to; a bare database needs a folder.
@@ -233,9 +253,18 @@ def _connected(campaign: Campaign) -> Iterator[None]:
             # Hints about integer columns and input examples that our signatures settle.
             warnings.simplefilter("ignore", UserWarning)
             yield
-    except MlflowException as error:
-        reason = str(error).splitlines()[0][:200]
+    except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise TrackingError(
-            f"MLflow at {uri} did not take the results ({reason}); nothing was lost, run the "
-            "same command again once it answers"
+            f"MLflow at {without_password(uri)} did not take the results "
+            f"({reason.replace(uri, without_password(uri))}); nothing was lost, run the same "
+            "command again once it answers"
         ) from error
+
+
+def without_password(uri: str) -> str:
+    """The address, fit to be shown."""
+    parts = urlsplit(uri)
+    if "@" not in parts.netloc:
+        return uri
+    return parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()

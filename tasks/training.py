@@ -17,7 +17,7 @@ from tqdm import tqdm
 from dpal.data.pool import load_all, load_labeled
 from dpal.errors import ParameterError
 from dpal.models.registry import build_model
-from dpal.persist import staged, sweep
+from dpal.persist import write_together
 from dpal.planning.plan import Phase
 from dpal.randomness import secure
 from dpal.training.evaluation import accuracy
@@ -35,13 +35,17 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
     release = campaign.plan.release(phase.training_release)
     if release is None:
         raise ParameterError(f"{phase.training_release} is not part of the plan")
-    sweep(files.root)
 
     def draw() -> None:
         _train(campaign, phase)
 
     with campaign.ledger() as ledger:
-        ledger.settle(release, [files.optimizer, files.model], draw)
+        ledger.settle(
+            release,
+            draw,
+            inputs=[files.selection, files.labels, files.pool],
+            artifacts=[files.optimizer, files.model],
+        )
     say(f"{phase.name}: trained {phase.training.steps:,} steps")
 
 
@@ -81,11 +85,11 @@ def _train(campaign: Campaign, phase: Phase) -> None:
             rng=secure(),
             on_step=on_step,
         )
-    with staged(files.optimizer) as temporary:
-        temporary.write_bytes(save(state_tensors(optimizer)))
-    with staged(files.model) as temporary:
-        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        temporary.write_bytes(save(weights))
+    weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+    write_together(
+        files.root,
+        {files.optimizer.name: save(state_tensors(optimizer)), files.model.name: save(weights)},
+    )
 
 
 class _Steps:

@@ -50,8 +50,8 @@ def remote_reachable(root: Path) -> str | None:
 
 
 def _open_repository(root: Path, remote: str | None) -> None:
-    if not (root / ".dvc").is_dir():
-        _dvc(root, "init", "--no-scm", "--quiet")
+    if not (root / ".dvc" / "config").is_file() or not (root / ".dvc" / "tmp").is_dir():
+        _dvc(root, "init", "--no-scm", "--quiet", "--force")
     if remote:
         place = remote if "://" in remote else str(Path(remote).resolve())
         _dvc(root, "remote", "add", "--quiet", "--default", "--force", _REMOTE, place)
@@ -66,6 +66,7 @@ def _dvc(root: Path, *arguments: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        umask=0o077,  # the cache holds private files, too
     )
     if done.returncode:
         reason = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]

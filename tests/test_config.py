@@ -36,6 +36,8 @@ def test_every_shipped_configuration_is_valid(path):
         ("model.name", "mlp", r"needs model\.hidden, for instance \[128\]"),
         ("schedule.queries", 5, "schedule.queries is 5 but should be a valid list"),
         ("name", "Not A Name", "may hold lower-case letters"),
+        ("name", "mlflow", "that folder of artifacts is taken"),
+        ("runtime.device", "gpu", "is no device; use cpu, cuda or cuda:0"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(key, value, sentence):
@@ -84,6 +86,7 @@ def test_runtime_is_no_part_of_the_plan():
         ({"privacy__selection_epsilon": 9}, "leaves nothing of privacy.epsilon 8"),
         ({"privacy__selection_epsilon": 0}, "would not be private"),
         ({"acquisition": "random", "privacy__selection_epsilon": 1}, "would be wasted"),
+        ({"privacy__selection_epsilon": 1e-7}, "5e-08 for each selection, and 1e-06 to 64"),
         ({"schedule__initial": 600}, "asks for 680 labels and the pool has 600"),
     ],
 )

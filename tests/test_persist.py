@@ -7,7 +7,7 @@ import pytest
 
 from dpal.errors import StorageError
 from dpal.ledger.claim import claim
-from dpal.persist import staged, sweep, write_text
+from dpal.persist import staged, write_text, write_together
 
 
 def test_a_file_is_whole_or_absent_and_the_owners(tmp_path):
@@ -23,10 +23,10 @@ def test_a_file_is_whole_or_absent_and_the_owners(tmp_path):
 
 
 def test_leftovers_of_a_crash_are_swept(tmp_path):
-    (tmp_path / ".staged-0badcafe-model").write_text("half")
-    write_text(tmp_path / "kept", "x")
-    sweep(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+    (tmp_path / ".staged-model").write_text("half")
+    write_together(tmp_path, {"a": b"1", "b": b"2"})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+    assert all(p.stat().st_mode & 0o077 == 0 for p in tmp_path.iterdir())
 
 
 def test_a_full_disk_is_one_sentence(tmp_path):

@@ -17,6 +17,7 @@ from dpal import check
 from dpal.errors import ParameterError
 
 NEVER_SELECTED = "never_selected"
+SELECTION_RANGE = (2.0**-20, 64.0)  # the epsilons that the noise of one selection is drawn for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class NoisyScores:
     epsilon: float
 
     def __post_init__(self) -> None:
-        check.positive(epsilon=self.epsilon)
+        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
 
 
 Event = PhaseExposure | NoisyScores

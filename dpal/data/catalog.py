@@ -88,16 +88,18 @@ def open_source(path: Path, role: Role, *, label_column: str) -> Source:
         raise DataError(
             f"column {label!r} of {named} holds {kind}, where whole class numbers are needed; "
             "multi-label data is not supported yet"
-            if pt.is_list(kind) or pt.is_fixed_size_list(kind)
+            if _is_list(kind)
             else f"column {label!r} of {named} holds {kind}, where whole class numbers are needed"
         )
+    if "split" in schema.names and not _is_string(schema.field("split").type):
+        raise DataError(f"column 'split' of {named} is no string; use 'train' and 'test'")
     return Source(
         path=path,
         role=role,
         content=_content(schema, named),
         label_column=label,
         has_split="split" in schema.names,
-        class_names=_class_names(schema),
+        class_names=_class_names(schema, named),
     )
 
 
@@ -111,11 +113,13 @@ def _schema(path: Path) -> pa.Schema:
 
 
 def _content(schema: pa.Schema, named: str) -> Content:
-    if "image" in schema.names and pt.is_binary(schema.field("image").type):
-        return Content.IMAGE
+    if "image" in schema.names:
+        kind = schema.field("image").type
+        if pt.is_binary(kind) or pt.is_large_binary(kind):
+            return Content.IMAGE
     if "features" in schema.names:
         kind = schema.field("features").type
-        if (pt.is_fixed_size_list(kind) or pt.is_list(kind)) and pt.is_floating(kind.value_type):
+        if _is_list(kind) and pt.is_floating(kind.value_type):
             return Content.FEATURES
         raise DataError(
             f"column 'features' of {named} holds {kind}, where float32 lists are needed"
@@ -127,10 +131,22 @@ def _content(schema: pa.Schema, named: str) -> Content:
     )
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
 def _is_string(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
-def _class_names(schema: pa.Schema) -> tuple[str, ...]:
+def _class_names(schema: pa.Schema, named: str) -> tuple[str, ...]:
     stored = (schema.metadata or {}).get(b"class_names")
-    return tuple(str(name) for name in json.loads(stored)) if stored else ()
+    if not stored:
+        return ()
+    try:
+        names = json.loads(stored)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or len(names) < 2:
+        raise DataError(f"class_names in the metadata of {named} is no JSON list of names")
+    return tuple(str(name) for name in names)

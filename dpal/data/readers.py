@@ -40,16 +40,26 @@ class RawBatch:
 
 
 def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
-    """Yields the rows of a source's role in file order."""
+    """Yields the rows of a source's role in file order.
+
+    Raises:
+      DataError: the file cannot be read to its end.
+    """
     first_row = 0
     wanted = [*columns, "split"] if source.has_split else columns
-    with pq.ParquetFile(source.path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-            if source.has_split:
-                batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
-            if batch.num_rows:
-                yield RawBatch(first_row, batch.select(columns))
-                first_row += batch.num_rows
+    try:
+        with pq.ParquetFile(source.path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                if source.has_split:
+                    batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
+                if batch.num_rows:
+                    yield RawBatch(first_row, batch.select(columns))
+                    first_row += batch.num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{source.path} cannot be read from row {first_row} on ({type(error).__name__}); the "
+            "file is damaged, restore it"
+        ) from error
 
 
 def decode(content: Content, column: pa.Array, *, first_row: int) -> Tensor:
@@ -92,16 +102,21 @@ def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(encoded)) as image:
             mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
             array = np.array(image.convert(mode), dtype=np.uint8)
-    except (UnidentifiedImageError, OSError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
         raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def _features(column: pa.Array, first_row: int) -> Tensor:
-    flat = np.asarray(column.flatten(), dtype=np.float32)
-    if flat.size % len(column):
-        raise DataError("the lists in column 'features' have different lengths")
-    values = flat.reshape(len(column), -1)
+    # Lists of unequal lengths, cut anew, would mix the content of different records.
+    lengths = np.asarray(pc.list_value_length(column))
+    odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
+    if odd.size:
+        raise DataError(
+            f"row {first_row + int(odd[0])} has {lengths[odd[0]]} features and others have "
+            f"{lengths[0]}; give all records the same number, at least one"
+        )
+    values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
     broken = ~np.isfinite(values).all(axis=1)
     if broken.any():
         row = first_row + int(np.argmax(broken))

@@ -106,7 +106,8 @@ def accept_labels(
     conflicting: list[int] = []
     invalid: list[int] = []
     answers: dict[str, int] = {}
-    for number, name, text in _rows(path):
+    for number, written, text in _rows(path):
+        name = written if written in asked else written.strip()
         label = _class_number(text, by_name, classes)
         if name not in asked:
             unknown.append(number)
@@ -122,10 +123,12 @@ def accept_labels(
         _describe(repeated, "an id a second time"),
         _describe(invalid, f"a label that is no class (0 to {classes - 1}, or a name)"),
     ]
-    missing = len(asked) - len(answers)
+    # The header of query.csv is row 1, its first id row 2.
+    missing = [row for row, name in enumerate(query, start=2) if name not in answers]
     if missing and not invalid:
-        first = next(name for name in query if name not in answers)
-        problems.append(f"{missing} of {len(asked)} ids have no label, the first is {first}")
+        problems.append(
+            f"{len(missing)} of {len(asked)} ids have no label, {_rows_named(missing)} of query.csv"
+        )
     found = [problem for problem in problems if problem]
     if found:
         raise LabelError(f"{path}: {'; '.join(found)}; correct the file, nothing was merged")
@@ -141,8 +144,7 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
             if not {"id", "label"} <= set(reader.fieldnames or []):
                 raise LabelError(f"{path} needs the columns id and label in its first row")
             return [
-                (number, (row["id"] or "").strip(), (row["label"] or "").strip())
-                for number, row in enumerate(reader, start=2)
+                (reader.line_num, row["id"] or "", (row["label"] or "").strip()) for row in reader
             ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise LabelError(f"{path} is not a CSV file in UTF-8; nothing was merged") from error
@@ -157,8 +159,10 @@ def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | 
 def _describe(rows: Sequence[int], what: str) -> str:
     if not rows:
         return ""
+    return f"{_rows_named(rows)} {'gives' if len(rows) == 1 else 'give'} {what}"
+
+
+def _rows_named(rows: Sequence[int]) -> str:
     shown = ", ".join(str(row) for row in rows[:_SHOWN])
     more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return (
-        f"row {shown}{more} gives {what}" if len(rows) == 1 else (f"rows {shown}{more} give {what}")
-    )
+    return f"row{'s' if len(rows) > 1 else ''} {shown}{more}"

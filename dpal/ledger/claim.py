@@ -38,10 +38,13 @@ def claim(folder: Path) -> Iterator[None]:
                 f"campaign {folder.name} is being run by another process; wait for it to end, "
                 "or stop it and run the same command again"
             ) from error
+        folder.chmod(0o700)
         _HELD.add(path)
-        yield
+        try:
+            yield
+        finally:
+            _HELD.discard(path)
     finally:
-        _HELD.discard(path)
         os.close(descriptor)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from dpal.accounting.cohorts import history_of
 from dpal.accounting.events import Charge, Release, from_record, to_record
 from dpal.canonical import file_digest
 from dpal.errors import BudgetExceeded, LedgerError
+from dpal.ledger.chain import verify_chain
 from dpal.ledger.claim import require_claim
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
+from dpal.persist import roll_forward
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 
@@ -56,8 +58,15 @@ class CampaignLedger:
           LedgerError: the campaign holds another plan, or was started on another pool.
         """
         require_claim(self.folder)
+        verify_chain(self.store.entries())
         held = self._held()
         if held is None:
+            stray = next(self.folder.glob("phase-*"), None)
+            if stray is not None:
+                raise LedgerError(
+                    f"{stray} exists and the ledger does not know campaign {self.campaign}; "
+                    "nothing was released, move the folder away or choose another name"
+                )
             body = {
                 "plan": plan_digest,
                 "pool": pool_commitment,
@@ -80,7 +89,14 @@ class CampaignLedger:
                 "restore that file to continue it, or choose another name for a new campaign"
             )
 
-    def settle(self, release: Release, artifacts: Sequence[Path], draw: Callable[[], None]) -> None:
+    def settle(
+        self,
+        release: Release,
+        draw: Callable[[], None],
+        *,
+        inputs: Sequence[Path],
+        artifacts: Sequence[Path],
+    ) -> None:
         """Makes sure that a release was drawn exactly once and is committed.
 
         Reserves, draws, commits. After a crash: what was persisted is committed as it is
@@ -88,28 +104,44 @@ class CampaignLedger:
 
         Args:
           release: as in the held plan.
-          artifacts: the files that `draw` persists, in the order in which it writes them;
-            the last one in place means that all are.
-          draw: draws the release and persists the artifacts, each in one step.
+          draw: draws the release and persists all artifacts in one step.
+          inputs: private files that decide whose records are released about; they must
+            stay as they were when the release was reserved.
+          artifacts: the files that `draw` persists, all in one folder.
 
         Raises:
           BudgetExceeded: a cohort would pass the promise. Nothing was drawn.
-          LedgerError: the release is not part of the held plan, or a committed artifact
-            is missing or altered; it stays spent.
+          LedgerError: the release is not part of the held plan, a file exists that was
+            never reserved, or an input or a committed artifact is missing or altered; what
+            was spent stays spent.
+          LedgerTampered: the ledger is not what once was written.
         """
         require_claim(self.folder)
+        verify_chain(self.store.entries())
+        reserved = self._find(Kind.RESERVE, release.name)
         committed = self._find(Kind.COMMIT, release.name)
+        roll_forward(artifacts[0].parent)
+        present = [path for path in artifacts if path.exists()]
+        if reserved is None:
+            if present:
+                raise LedgerError(
+                    f"{present[0]} exists and {release.name} was never reserved; nothing was "
+                    "released, move the file away or choose another campaign name"
+                )
+            reserved = self._reserve(release, inputs)
+        self._require_unaltered(release, inputs, reserved.body["inputs"], "reserved")
         if committed is not None:
-            self._require_unaltered(release, artifacts, committed)
+            known = committed.body["artifacts"]
+            self._require_unaltered(release, artifacts, known, "committed")
             return
-        if self._find(Kind.RESERVE, release.name) is None:
-            self._reserve(release)
-        if not artifacts[-1].exists():
-            for partial in artifacts:
-                partial.unlink(missing_ok=True)
+        if not present:
             draw()
-        body = {"artifacts": {path.name: file_digest(path) for path in artifacts}}
-        self.store.append(campaign=self.campaign, kind=Kind.COMMIT, release=release.name, body=body)
+        self.store.append(
+            campaign=self.campaign,
+            kind=Kind.COMMIT,
+            release=release.name,
+            body={"artifacts": self._digests(artifacts)},
+        )
 
     @property
     def identity(self) -> str | None:
@@ -118,7 +150,7 @@ class CampaignLedger:
         return None if entry is None else entry.digest
 
     def committed(self, release: str) -> dict[str, str] | None:
-        """Digests of a committed release's artifacts by file name, or None."""
+        """Digests of a committed release's artifacts by path in the folder, or None."""
         entry = self._find(Kind.COMMIT, release)
         return None if entry is None else dict(entry.body["artifacts"])
 
@@ -147,7 +179,7 @@ class CampaignLedger:
             unit=Unit(held["unit"]),
         )
 
-    def _reserve(self, release: Release) -> None:
+    def _reserve(self, release: Release, inputs: Sequence[Path]) -> Entry:
         target, record = self.target(), _release_record(release)
         held = self._held() or {}
         if record not in held["releases"]:
@@ -162,16 +194,23 @@ class CampaignLedger:
             )
             if not epsilon <= target.epsilon:
                 raise BudgetExceeded(cohort, epsilon, target.epsilon)
-        self.store.append(
-            campaign=self.campaign, kind=Kind.RESERVE, release=release.name, body=record
+        return self.store.append(
+            campaign=self.campaign,
+            kind=Kind.RESERVE,
+            release=release.name,
+            body={**record, "inputs": self._digests(inputs)},
         )
 
+    def _digests(self, files: Sequence[Path]) -> dict[str, str]:
+        """Digests by path below the campaign's folder."""
+        return {str(path.relative_to(self.folder)): file_digest(path) for path in files}
+
     def _require_unaltered(
-        self, release: Release, artifacts: Sequence[Path], committed: Entry
+        self, release: Release, files: Sequence[Path], known: Mapping[str, str], since: str
     ) -> None:
-        for path in artifacts:
-            known = committed.body["artifacts"].get(path.name)
-            if path.exists() and file_digest(path) == known:
+        for path in files:
+            name = str(path.relative_to(self.folder))
+            if path.exists() and file_digest(path) == known.get(name):
                 continue
             reason = "altered" if path.exists() else "missing"
             if self._find(Kind.FORFEIT, release.name) is None:
@@ -179,11 +218,12 @@ class CampaignLedger:
                     campaign=self.campaign,
                     kind=Kind.FORFEIT,
                     release=release.name,
-                    body={"artifact": path.name, "reason": reason},
+                    body={"file": name, "reason": reason},
                 )
             raise LedgerError(
-                f"{path} is {reason} since {release.name} was committed; the release stays "
-                "spent; restore the file (dvc pull) to continue, or choose another campaign name"
+                f"{path} is {reason} since {release.name} was {since}; the release stays spent, "
+                f"restore the file (`dvc checkout` or `dvc pull` in {self.folder.parent}) to "
+                "continue, or choose another campaign name"
             )
 
     def _held(self) -> dict[str, Any] | None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dpal.accounting import rdp
 from dpal.accounting.calibration import smallest_safe
+from dpal.errors import ParameterError
 from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.spec import CampaignSpec
@@ -52,8 +55,17 @@ def calibrate_noise(spec: CampaignSpec, base: Sequence[BasePhase]) -> float:
 
     Returns:
       A noise multiplier at which all of them end at or below the target.
+
+    Raises:
+      ParameterError: the target is too small for the accountant.
     """
     target = spec.target
+    floor = rdp.to_epsilon(np.zeros(rdp.ORDERS.size), delta=target.delta)
+    if target.epsilon <= floor:
+        raise ParameterError(
+            f"privacy.epsilon {target.epsilon:g} is not above {floor:.3g}, the least that the "
+            f"Renyi accountant can certify at delta {target.delta:.3g}; raise privacy.epsilon"
+        )
 
     def worst(sigma: float) -> float:
         exposures = [phase.exposure(sigma) for phase in base]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal import check
+from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
 from dpal.models.spec import ModelSpec
 from dpal.privacy import PrivacyTarget
@@ -138,6 +139,13 @@ class CampaignSpec:
             raise ParameterError(
                 f"privacy.selection_epsilon {self.selection_epsilon:g} would be wasted: "
                 "random selection costs nothing; leave it null or choose another acquisition"
+            )
+
+        each = self.epsilon_per_selection
+        if selects and not SELECTION_RANGE[0] <= each <= SELECTION_RANGE[1]:
+            raise ParameterError(
+                f"privacy.selection_epsilon {self.selection_epsilon:g} is {each:.3g} for each "
+                f"selection, and {SELECTION_RANGE[0]:.1g} to {SELECTION_RANGE[1]:g} can be drawn"
             )
 
     @property

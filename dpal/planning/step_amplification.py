@@ -74,39 +74,52 @@ class _PhaseProblem:
     later: tuple[TrainingPhase, ...]
 
     def solve(self) -> TrainingPhase:
-        phase, batch_size = self.base[self.index], self.spec.schedule.batch_size
+        steps = self._fewest_steps()
+        noise, (old, new) = self.sigma, self._rates(steps, self.sigma)
+        if steps > self.base[self.index].steps:
+            # One step fewer overshoots the batch; slightly less noise brings it back to B.
+            less = self._noise_that_fits(steps - 1)
+            rates = self._rates(steps - 1, less) if less else (0.0, 0.0)
+            if self._batch(*rates) > self._batch(old, new):
+                steps, noise, (old, new) = steps - 1, less, rates
+        return TrainingPhase(
+            steps=steps,
+            noise_multiplier=noise,
+            sample_rate_old=old,
+            sample_rate_new=new,
+            expected_batch_size=self._batch(old, new),
+        )
 
-        def fits(steps: int) -> bool:
-            return self.at(steps, self.sigma).expected_batch_size <= batch_size
+    def _fewest_steps(self) -> int:
+        """Least number of steps at which the expected batch is within B."""
+        limit = self.spec.schedule.batch_size
+        return first_true(
+            lambda steps: self._batch(*self._rates(steps, self.sigma)) <= limit,
+            low=self.base[self.index].steps,
+        )
 
-        steps = first_true(fits, low=phase.steps)
-        if steps == phase.steps:
-            return self.at(steps, self.sigma)
-        # One step fewer overshoots the batch; slightly less noise brings it back to B.
-        sigma = largest_safe(
-            lambda sigma: self.at(steps - 1, sigma).expected_batch_size,
-            batch_size,
+    def _noise_that_fits(self, steps: int) -> float:
+        """Largest noise, up to the base noise, that keeps the expected batch within B."""
+        return largest_safe(
+            lambda sigma: self._batch(*self._rates(steps, sigma)),
+            self.spec.schedule.batch_size,
             low=_LEAST_NOISE_SHARE * self.sigma,
             high=self.sigma,
         )
-        return self.at(steps - 1, sigma) if sigma else self.at(steps, self.sigma)
 
-    def at(self, steps: int, sigma: float) -> TrainingPhase:
+    def _batch(self, old: float, new: float) -> float:
+        """Expected batch size at given rates."""
+        phase = self.base[self.index]
+        return old * (phase.labeled - phase.cohort_size) + new * phase.cohort_size
+
+    def _rates(self, steps: int, sigma: float) -> tuple[float, float]:
         """Both rates at their limits for a number of steps and a noise."""
         target, charge = self.spec.planning_epsilon, self.spec.epsilon_per_selection
         earlier = [phase.exposure(self.sigma) for phase in self.base[: self.index]]
         # Never above the naive rate: where selections, not cohort 0, set the noise, cohort 0
         # has room to spare, and filling it would push later cohorts over the target.
         old = min(self.base[self.index].sample_rate, self._rate(earlier, steps, sigma, target))
-        new = self._rate([], steps, sigma, target - self.index * charge)
-        labeled, added = self.base[self.index].labeled, self.base[self.index].cohort_size
-        return TrainingPhase(
-            steps=steps,
-            noise_multiplier=sigma,
-            sample_rate_old=old,
-            sample_rate_new=new,
-            expected_batch_size=old * (labeled - added) + new * added,
-        )
+        return old, self._rate([], steps, sigma, target - self.index * charge)
 
     def _rate(
         self, earlier: Sequence[PhaseExposure], steps: int, sigma: float, limit: float

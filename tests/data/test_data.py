@@ -62,7 +62,9 @@ def test_a_sound_file_is_described(tmp_path):
         ({"features": [[1.0, 2.0], [1.0, float("nan")], [0.0, 0.0]]}, "row 1 has a feature"),
         ({"features": [[1.0, 2.0], [1.0, float("inf")], [0.0, 0.0]]}, "row 1 has a feature"),
         ({"features": [[1.0, 2.0], None, [0.0, 0.0]]}, "row 1 has no features"),
-        ({"features": [[1.0, 2.0], [1.0], [0.0, 0.0]]}, "different lengths"),
+        ({"features": [[1.0, 2.0], [1.0], [0.0] * 3]}, "row 1 has 1 features and others have 2"),
+        ({"features": [[], [], []]}, "row 0 has 0 features"),
+        ({"split": [1, 2, 3]}, "column 'split' of .* is no string"),
         ({"features": pa.array([[1, 2]] * 3)}, "where float32 lists are needed"),
         ({"features": None}, "neither 'image' .* nor 'features'"),
         ({"features": None, "text_a": ["x", "y", "z"]}, "holds texts"),
@@ -191,6 +193,33 @@ def test_digests_of_private_files_confirm_no_guess(tmp_path):
         write_selection(source, np.array([1, 2]), tmp_path / name)
     assert file_digest(tmp_path / "one") != file_digest(tmp_path / "two")
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_file_is_said(tmp_path):
+    path = write_blobs(tmp_path / "p.parquet", 5000, seed=0)
+    content = bytearray(path.read_bytes())
+    content[2000:60000] = bytes(58000)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot be read from row \d+ on .* is damaged"):
+        look(path)
+
+
+def test_arrows_large_types_are_read_too(tmp_path):
+    values = pa.array([[1.0, 2.0]] * 3, pa.large_list(pa.float32()))
+    path = pool(
+        tmp_path / "p.parquet", id=pa.array(["a", "b", "c"], pa.large_string()), features=values
+    )
+    assert look(path).input_shape == (2,)
+    pictures = pa.array([png(1)] * 3, pa.large_binary())
+    assert look(pool(tmp_path / "q.parquet", features=None, image=pictures)).rows == 3
+
+
+@pytest.mark.parametrize("names", ["no json", "{}", '["one"]'])
+def test_class_names_that_are_none_are_said(tmp_path, names):
+    path = pool(tmp_path / "p.parquet")
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"class_names": names}), path)
+    with pytest.raises(DataError, match="is no JSON list of names"):
+        look(path)
 
 
 def test_class_names_come_from_the_file(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mlflow
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -26,7 +27,14 @@ from prefect.exceptions import Pause
 
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
-from dpal.errors import DataError, LedgerError, PlanRejected
+from dpal.errors import (
+    DataError,
+    LabelError,
+    LedgerError,
+    LedgerTampered,
+    ParameterError,
+    PlanRejected,
+)
 from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
 from flows.ledger_view import as_object, verify
@@ -283,7 +291,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
     state = pq.read_table(folder.phase(1).pool).to_pandas()
     labeled = state[state["cohort"] >= 0]
     assert all(truth[row.id] == row.label for row in labeled.itertuples())
-    with pytest.raises(Exception, match="has no open query; nothing was merged"):
+    with pytest.raises(LabelError, match="has no open query; nothing was merged"):
         deliver_labels(folder, answers)
 
 
@@ -307,7 +315,9 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
 
 def test_a_campaign_does_not_change_under_its_name(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    run_campaign(small(name="fixed", schedule=schedule))
+    folder = CampaignFolder(Path(run_campaign(small(name="fixed", schedule=schedule))))
+    with pytest.raises(LabelError, match=r"takes its labels from the pool"):
+        deliver_labels(folder, Path("labels.csv"))
     with pytest.raises(LedgerError, match="started with another plan"):
         run_campaign(small(name="fixed", schedule=schedule, privacy__epsilon=3))
     write_blobs(workplace / "pool.parquet", 600, seed=99)
@@ -325,8 +335,65 @@ def test_an_altered_model_stops_the_campaign(workplace, small):
     content = bytearray(model.read_bytes())
     content[-1] ^= 1
     model.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"phase-1 were altered or lost since .* finished"):
+        run_campaign(config)
+    with pytest.raises(LedgerTampered, match=r"model\.safetensors is not the file it committed"):
+        verify(folder)
+    folder.phase(1).manifest.unlink()
     with pytest.raises(LedgerError, match=r"altered since phase-1/training was committed"):
         run_campaign(config)
+
+
+def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
+    """Lost id files of a trained phase must not be drawn anew: the old cohort would pay twice."""
+    config = small(
+        name="lost",
+        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
+    )
+    folder = CampaignFolder(Path(run_campaign(config)))
+    files = folder.phase(0)
+    for path in (files.selection, files.labels, files.pool):
+        path.unlink()
+    with pytest.raises(LedgerError, match="phase-0 were altered or lost"):
+        run_campaign(config)
+    files.manifest.unlink()
+    with pytest.raises(LedgerError, match=r"altered since phase-0/training was reserved"):
+        run_campaign(config)
+
+
+def test_a_copied_campaign_is_not_another_one(workplace, small):
+    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
+    shutil.copytree(run_campaign(small(name="first", schedule=schedule)), "artifacts/second")
+    with pytest.raises(LedgerError, match="does not know campaign second"):
+        run_campaign(small(name="second", schedule=schedule, privacy__epsilon=1))
+
+
+def test_a_model_that_does_not_fit_costs_nothing(workplace, small):
+    with pytest.raises(ParameterError, match="takes images of at least 16x16"):
+        run_campaign(small(name="unfit", model__name="tutorial_cnn"))
+    assert not Path("artifacts/ledger.sqlite").exists()
+
+
+def test_one_file_in_both_roles_leaves_no_digest_of_itself(workplace, small):
+    """A digest of the file would commit to the private half of it."""
+    parts = [pq.read_table(f"{role}.parquet") for role in ("pool", "validation")]
+    tagged = [
+        part.append_column("split", [[word] * len(part)])
+        for part, word in zip(parts, ("train", "test"), strict=True)
+    ]
+    pq.write_table(pa.concat_tables(tagged), "both.parquet")
+    config = small(
+        name="both",
+        data={"pool": "both.parquet", "validation": "both.parquet"},
+        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
+        runtime__mlflow_uri=None,
+    )
+    run_campaign(config)
+    secret = file_digest(Path("both.parquet"))[:24].encode()
+    store = Path("artifacts")
+    for path in (store / "mlflow.sqlite", store / "ledger.sqlite", *store.rglob("*.json")):
+        assert secret not in path.read_bytes(), path
+    assert len(CampaignFolder(store / "both").finished_phases()) == 2
 
 
 def test_bad_data_starts_nothing(workplace, small):

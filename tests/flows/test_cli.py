@@ -208,24 +208,47 @@ def test_doctor_finds_what_is_missing(called, workplace, prefect_api, monkeypatc
         workplace / "c.yaml", data__pool="gone.parquet", runtime__mlflow_uri="http://127.0.0.1:9"
     )
     ill = called("doctor", "--config", "c.yaml")
-    assert ill.returncode == 1
+    assert ill.returncode == 2
     assert "gone.parquet missing  -> restore the samples: dvc pull" in ill.stdout
     assert "does not answer" in ill.stdout
 
 
-def test_a_dead_mlflow_server_loses_nothing(called, orchestrated, workplace, mlflow_uri):
-    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    dead = "http://127.0.0.1:9"
-    write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=dead)
-    assert "MLflow at http://127.0.0.1:9 did not take the results" in sentence_after_work(
-        called("run", "c.yaml")
+def test_a_dead_mlflow_server_is_found_before_anything_is_spent(called, orchestrated, workplace):
+    write_config(workplace / "c.yaml", runtime__mlflow_uri="http://user:secret@127.0.0.1:9")
+    refused = called("run", "c.yaml")
+    assert refused.returncode == 2
+    said = refused.stderr.splitlines()[-1]
+    assert "MLflow at http://***@127.0.0.1:9 did not take the results" in said
+    assert "secret" not in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not Path("artifacts/ledger.sqlite").exists()
+
+
+def test_labels_are_delivered_from_anywhere(
+    called, orchestrated, workplace, mlflow_uri, monkeypatch
+):
+    schedule = {"initial": 20, "queries": [5], "batch_size": 10, "epochs_per_phase": 1}
+    write_config(
+        workplace / "c.yaml",
+        schedule=schedule,
+        labeler__kind="file",
+        runtime__mlflow_uri=mlflow_uri,
     )
-    assert Path("artifacts/small/phase-0/manifest.json").exists()
-    write_config(workplace / "c.yaml", schedule=schedule, runtime__mlflow_uri=mlflow_uri)
-    assert called("run", "c.yaml").returncode == 0
-
-
-def sentence_after_work(result) -> str:
-    assert result.returncode == 2
-    assert "Traceback" not in result.stderr
-    return result.stderr.splitlines()[-1]
+    paused = called("run", "c.yaml")
+    assert paused.returncode == 0
+    assert "paused: labels are wanted for" in paused.stdout
+    assert paused.stdout.splitlines()[-1] == "artifacts/small"
+    assert "waits for labels" in called("status").stdout
+    query = (workplace / "artifacts/small/query/phase-0/query.csv").read_text().splitlines()
+    (workplace / "labels.csv").write_text("\n".join([query[0], *(f"{row}0" for row in query[1:])]))
+    elsewhere = workplace / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    delivered = called("label", "../artifacts/small", "../labels.csv")
+    assert delivered.returncode == 0, delivered.stderr
+    assert "20 labels accepted" in delivered.stdout
+    assert not list(elsewhere.iterdir())
+    assert (workplace / "artifacts/small/phase-0/manifest.json").exists()
+    again = called("label", "../artifacts/small", "../labels.csv")
+    assert again.returncode == 2
+    assert "gives an id that was not asked for" in again.stderr or "give an id" in again.stderr

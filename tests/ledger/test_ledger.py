@@ -8,14 +8,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dpal import persist
 from dpal.accounting.events import Release
 from dpal.errors import BudgetExceeded, CampaignBusy, LedgerError, LedgerTampered
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.claim import claim
+from dpal.ledger.claim import claim, require_claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.persist import write_together
 from dpal.planning.naive import plan_naive
 from dpal.planning.plan import Plan
 from tests.planning.specs import campaign
@@ -43,6 +45,10 @@ def release(name: str) -> Release:
     return found
 
 
+def settle(ledger: CampaignLedger, one: Release, artifacts: list[Path], draw, inputs=()) -> None:
+    ledger.settle(one, draw, inputs=list(inputs), artifacts=artifacts)
+
+
 class Drawing:
     """Counts how often a release is drawn; writes one file each time."""
 
@@ -59,7 +65,7 @@ def run_all(ledger: CampaignLedger) -> None:
     hold(ledger)
     for one in PLAN.releases():
         path = ledger.folder / one.name.replace("/", "-")
-        ledger.settle(one, [path], Drawing(path))
+        settle(ledger, one, [path], Drawing(path))
 
 
 def test_a_release_is_held_reserved_drawn_and_committed(ledger):
@@ -86,7 +92,7 @@ def test_it_is_reserved_before_it_is_drawn(ledger):
         assert (last.kind, last.release) == (Kind.RESERVE, "phase-0/training")
         path.write_text("drawn")
 
-    ledger.settle(release("phase-0/training"), [path], draw)
+    settle(ledger, release("phase-0/training"), [path], draw)
     assert path.exists()
 
 
@@ -94,7 +100,7 @@ def test_what_was_committed_is_never_drawn_again(ledger):
     run_all(ledger)
     path = ledger.folder / SELECTION.replace("/", "-")
     again, before = Drawing(path), len(ledger.entries())
-    ledger.settle(release(SELECTION), [path], again)
+    settle(ledger, release(SELECTION), [path], again)
     assert again.times == 0
     assert len(ledger.entries()) == before
 
@@ -107,9 +113,9 @@ def test_a_crash_before_anything_was_persisted_draws_under_the_same_reservation(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ledger.settle(release("phase-0/training"), [path], crash)
+        settle(ledger, release("phase-0/training"), [path], crash)
     drawing = Drawing(path)
-    ledger.settle(release("phase-0/training"), [path], drawing)
+    settle(ledger, release("phase-0/training"), [path], drawing)
     assert drawing.times == 1
     assert [entry.kind.value for entry in ledger.entries()] == ["hold", "reserve", "commit"]
 
@@ -126,26 +132,90 @@ def test_a_crash_after_persisting_commits_what_is_there(ledger, monkeypatch):
 
     monkeypatch.setattr(ledger.store, "append", die_at_commit)
     with pytest.raises(KeyboardInterrupt):
-        ledger.settle(release("phase-0/training"), [path], drawing)
+        settle(ledger, release("phase-0/training"), [path], drawing)
     monkeypatch.setattr(ledger.store, "append", append)
-    ledger.settle(release("phase-0/training"), [path], drawing)
+    settle(ledger, release("phase-0/training"), [path], drawing)
     assert drawing.times == 1
     assert path.read_text() == "drawn 1"
     assert len(ledger.entries()) == 3
 
 
-def test_half_of_an_artifact_is_thrown_away(ledger):
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_several_artifacts_are_one(ledger, monkeypatch, moved):
+    """A crash after the journal, with some files moved: the release is whole, not redrawn."""
     hold(ledger)
     optimizer, model = ledger.folder / "optimizer", ledger.folder / "model"
-    optimizer.write_text("of a training that never finished")
+    times = []
 
     def draw() -> None:
-        assert not optimizer.exists()
-        optimizer.write_text("new")
-        model.write_text("new")
+        times.append(1)
+        write_together(ledger.folder, {"optimizer": b"o", "model": b"m"})
 
-    ledger.settle(release("phase-0/training"), [optimizer, model], draw)
-    assert optimizer.read_text() == "new"
+    def die(folder: Path) -> None:
+        for name in ("optimizer", "model")[:moved]:
+            (folder / f".staged-{name}").replace(folder / name)
+        raise KeyboardInterrupt
+
+    roll_forward = persist.roll_forward
+    monkeypatch.setattr(persist, "roll_forward", die)
+    with pytest.raises(KeyboardInterrupt):
+        settle(ledger, release("phase-0/training"), [optimizer, model], draw)
+    monkeypatch.setattr(persist, "roll_forward", roll_forward)
+    settle(ledger, release("phase-0/training"), [optimizer, model], draw)
+    assert len(times) == 1
+    assert (optimizer.read_bytes(), model.read_bytes()) == (b"o", b"m")
+    assert not list(ledger.folder.glob(".staged-*"))
+
+
+def test_a_file_that_was_never_reserved_is_not_blessed(ledger):
+    """A folder copied from another campaign must not pass as this one's release."""
+    hold(ledger)
+    path = ledger.folder / "model"
+    path.write_text("of another campaign")
+    drawing = Drawing(path)
+    with pytest.raises(LedgerError, match="exists and phase-0/training was never reserved"):
+        settle(ledger, release("phase-0/training"), [path], drawing)
+    assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD]
+
+
+def test_a_campaign_is_not_begun_over_the_files_of_another(ledger):
+    (ledger.folder / "phase-0").mkdir()
+    with pytest.raises(LedgerError, match="does not know campaign planned"):
+        hold(ledger)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_inputs_stay_what_they_were_when_reserved(ledger, drawn):
+    """Who is in which cohort may not change under a reservation."""
+    hold(ledger)
+    pool, path = ledger.folder / "pool", ledger.folder / "model"
+    pool.write_text("cohorts")
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    drawing = Drawing(path)
+    if drawn:
+        settle(ledger, release("phase-0/training"), [path], drawing, [pool])
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            settle(ledger, release("phase-0/training"), [path], crash, [pool])
+    pool.write_text("other cohorts")
+    with pytest.raises(LedgerError, match=r"pool is altered since phase-0/training was reserved"):
+        settle(ledger, release("phase-0/training"), [path], drawing, [pool])
+    assert drawing.times == drawn
+
+
+def test_nothing_is_spent_on_an_altered_ledger(ledger, tmp_path):
+    hold(ledger)
+    tamper(
+        tmp_path / "ledger.sqlite",
+        "UPDATE entries SET body = replace(body, '\"epsilon\":8.0', '\"epsilon\":99.0')",
+    )
+    drawing = Drawing(ledger.folder / "model")
+    with pytest.raises(LedgerTampered, match="entry 1 was altered"):
+        settle(ledger, release("phase-0/training"), [drawing.path], drawing)
+    assert drawing.times == 0
 
 
 @pytest.mark.parametrize("reason", ["altered", "missing"])
@@ -156,18 +226,18 @@ def test_a_changed_artifact_stays_spent_with_the_reason(ledger, reason):
     drawing, spent = Drawing(path), ledger.spent()
     for _ in range(2):
         with pytest.raises(LedgerError, match=f"{reason} since .* was committed.* stays spent"):
-            ledger.settle(release(TRAINING), [path], drawing)
+            settle(ledger, release(TRAINING), [path], drawing)
     assert drawing.times == 0
     assert ledger.spent() == spent
     forfeits = [entry.body for entry in ledger.entries() if entry.kind is Kind.FORFEIT]
-    assert forfeits == [{"artifact": path.name, "reason": reason}]
+    assert forfeits == [{"file": path.name, "reason": reason}]
 
 
 def test_only_what_the_plan_holds_is_reserved(ledger):
     hold(ledger)
     more = replace(release(SELECTION), name="phase-9/selection")
     with pytest.raises(LedgerError, match=r"not part of the plan.*nothing was released"):
-        ledger.settle(more, [ledger.folder / "x"], Drawing(ledger.folder / "x"))
+        settle(ledger, more, [ledger.folder / "x"], Drawing(ledger.folder / "x"))
     assert not (ledger.folder / "x").exists()
 
 
@@ -178,7 +248,7 @@ def test_nothing_is_drawn_above_the_limit(ledger):
     hold(ledger, plan)
     drawing = Drawing(ledger.folder / "x")
     with pytest.raises(BudgetExceeded, match=r"cohort 0 would reach .* of the 8\.0000 promised"):
-        ledger.settle(next(plan.releases()), [drawing.path], drawing)
+        settle(ledger, next(plan.releases()), [drawing.path], drawing)
     assert drawing.times == 0
     assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD]
 
@@ -186,7 +256,7 @@ def test_nothing_is_drawn_above_the_limit(ledger):
 def test_without_a_hold_nothing_is_released(ledger):
     drawing = Drawing(ledger.folder / "x")
     with pytest.raises(LedgerError, match="has no entries"):
-        ledger.settle(release(SELECTION), [drawing.path], drawing)
+        settle(ledger, release(SELECTION), [drawing.path], drawing)
     assert drawing.times == 0
 
 
@@ -209,11 +279,12 @@ def test_who_does_not_hold_the_claim_releases_nothing(tmp_path):
 
 
 def test_two_cannot_hold_the_claim(tmp_path):
-    with claim(tmp_path / "c"), pytest.raises(CampaignBusy, match="another process"):  # noqa: SIM117
-        with claim(tmp_path / "c"):
-            pass
     with claim(tmp_path / "c"):
-        pass
+        with pytest.raises(CampaignBusy, match="another process"), claim(tmp_path / "c"):
+            pass
+        require_claim(tmp_path / "c")  # the refused one did not take it away
+    with pytest.raises(LedgerError):
+        require_claim(tmp_path / "c")
 
 
 def test_the_store_refuses_a_second_reservation_whatever_the_caller_believes(ledger):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
@@ -49,6 +49,10 @@ specs = st.builds(
 )
 
 
+@example(
+    campaign(epsilon=3.0, selection_epsilon=0.5, initial=8, queries=(3,), batch_size=1, epochs=1),
+    Strategy.STEP_AMPLIFICATION,
+)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(specs, st.sampled_from(Strategy))
 def test_every_plan_keeps_its_promise(spec, strategy):
@@ -201,6 +205,11 @@ def test_selections_may_take_most_of_the_budget(selection_epsilon):
 def test_contradictions_are_one_sentence(changes, sentence):
     with pytest.raises(ParameterError, match=sentence):
         campaign(**changes)
+
+
+def test_a_target_below_the_accountants_reach_is_said():
+    with pytest.raises(ParameterError, match=r"privacy\.epsilon 0\.005 is not above 0\.0\d+"):
+        plan_naive(campaign(epsilon=0.005, selection_epsilon=0.001))
 
 
 def test_the_digest_commits_to_every_number():
