@@ -42,6 +42,7 @@ def main() -> None:
         prefect_port, mlflow_port = free_port(), free_port()
         environment = {**os.environ, **QUIET, "PREFECT_HOME": str(home / "prefect")}
         api = f"http://127.0.0.1:{prefect_port}/api"
+        environment["PREFECT_SERVER_UI_API_URL"] = api  # where the page looks for its data
         prefect = [sys.executable, "-m", "prefect", "server", "start", "--port", str(prefect_port)]
         store = f"sqlite:///{home / 'artifacts' / 'mlflow.sqlite'}"
         mlflow = [sys.executable, "-m", "mlflow", "server", "--port", str(mlflow_port)]
@@ -79,24 +80,39 @@ def picture_mlflow(chrome: webdriver.Chrome, url: str, store: str) -> None:
 
 
 def picture_prefect(chrome: webdriver.Chrome, url: str, api: str) -> None:
-    answer = httpx.post(f"{api}/flow_runs/filter", json={"sort": "START_TIME_DESC", "limit": 1})
-    run = answer.json()[0]["id"]
-    shoot(chrome, f"{url}/runs/flow-run/{run}", "digits", IMAGES / "prefect-run.png")
-    shoot(
-        chrome,
-        f"{url}/runs/flow-run/{run}?tab=Artifacts",
-        "budget",
-        IMAGES / "prefect-artifacts.png",
-    )
+    latest = {"sort": "START_TIME_DESC", "limit": 1}
+    run = httpx.post(f"{api}/flow_runs/filter", json=latest).json()[0]["id"]
+    kept = httpx.post(
+        f"{api}/artifacts/filter", json={"artifacts": {"flow_run_id": {"any_": [run]}}}
+    ).json()
+    ids = {artifact["key"]: artifact["id"] for artifact in kept}
+    page = f"{url}/runs/flow-run/{run}"
+    shoot(chrome, page, "plan certified", IMAGES / "prefect-run.png")
+    shoot(chrome, page, "plan certified", IMAGES / "prefect-artifacts.png", tab="Artifacts")
+    for key in ("plan", "budget"):
+        place = f"{url}/artifacts/artifact/{ids[key]}"
+        shoot(
+            chrome, place, "adjacency" if key == "plan" else "ledger", IMAGES / f"prefect-{key}.png"
+        )
 
 
-def shoot(chrome: webdriver.Chrome, url: str, text: str, image: Path) -> None:
+def shoot(
+    chrome: webdriver.Chrome, url: str, text: str, image: Path, *, tab: str | None = None
+) -> None:
     """Opens a page, waits until it shows a text and has settled, and saves a picture."""
     chrome.get(url)
     WebDriverWait(chrome, 60).until(
         lambda page: text in page.find_element(By.TAG_NAME, "body").text
     )
     time.sleep(4)
+    for close in chrome.find_elements(
+        By.CSS_SELECTOR, "[aria-label='Close'], [aria-label='close']"
+    ):
+        chrome.execute_script("arguments[0].click()", close)  # MLflow opens an assistant
+    if tab:
+        labels = chrome.find_elements(By.XPATH, f"//*[normalize-space()='{tab}']")
+        chrome.execute_script("arguments[0].click()", labels[-1])
+    time.sleep(3)
     chrome.save_screenshot(str(image))
     print(f"{image.relative_to(ROOT)}  from {url}")
 
@@ -113,7 +129,7 @@ def browser() -> Iterator[webdriver.Chrome]:
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
-        "--window-size=1500,1000",
+        "--window-size=1600,1150",
     ):
         options.add_argument(flag)
     service = Service(os.environ.get("CHROMEDRIVER", "/usr/bin/chromedriver"))

@@ -63,7 +63,7 @@ def prepare(config: CampaignConfig) -> Campaign:
 
 @task(cache_policy=NO_CACHE)
 def prepare_campaign(config: CampaignConfig) -> Campaign:
-    """Checks device and data and certifies a plan, before any record is touched."""
+    """Checks device and data and certifies a plan, before anything is released."""
     device = config.runtime.device
     number = int(device.partition(":")[2] or 0)
     if device.startswith("cuda") and number >= torch.cuda.device_count():

@@ -189,7 +189,7 @@ def _log_ledger(campaign: Campaign, run_id: str) -> None:
         return
     with campaign.ledger() as ledger:
         table = ledger_table(ledger.entries()).drop(columns=_UNREADABLE)
-    readable: pd.DataFrame = table.astype(object).where(table.notna(), None)
+    readable: pd.DataFrame = table.astype(object).where(table.notna(), "")
     mlflow.log_table(readable, _LEDGER)
 
 

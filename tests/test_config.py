@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 import flows
-from dpal.config import CampaignConfig, override, parse_config
+from dpal.config import override, parse_config
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.spec import Acquisition
+from flows.campaign import run_campaign
 from tests.conftest import small_values
 
 CONFIGS = Path(flows.__file__).parent / "configs"
@@ -96,10 +97,15 @@ def test_contradictions_name_what_would_work(overrides, sentence):
 
 
 def test_the_form_has_descriptions_choices_and_defaults():
-    """What the Prefect UI renders."""
-    schema = CampaignConfig.model_json_schema()
-    assert all(
-        "description" in field for field in schema["$defs"]["PrivacyConfig"]["properties"].values()
-    )
-    assert set(schema["$defs"]["Acquisition"]["enum"]) == {a.value for a in Acquisition}
-    assert schema["properties"]["strategy"]["default"] == "step_amplification"
+    """What the Prefect UI renders: the schema of the flow's only parameter."""
+    schema = run_campaign.parameters.model_dump()
+    assert list(schema["properties"]) == ["config"]
+    sections = schema["definitions"]
+    for name in ("PrivacyConfig", "ScheduleConfig", "RuntimeConfig", "CampaignConfig"):
+        fields = sections[name]["properties"]
+        described = {
+            key for key, field in fields.items() if "description" in field or "$ref" in field
+        }
+        assert described == set(fields)
+    assert set(sections["Acquisition"]["enum"]) == {a.value for a in Acquisition}
+    assert sections["CampaignConfig"]["properties"]["strategy"]["default"] == "step_amplification"

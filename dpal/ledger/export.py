@@ -14,8 +14,6 @@ from dpal.persist import staged
 
 COLUMNS = [
     "sequence",
-    "recorded_at",
-    "campaign",
     "kind",
     "release",
     "cohorts",
@@ -27,6 +25,8 @@ COLUMNS = [
     "delta",
     "adjacency",
     "unit",
+    "recorded_at",
+    "campaign",
     "body",
     "previous",
     "digest",

@@ -132,7 +132,7 @@ def report(
     """
     parts = [
         f"# Campaign {summary['name']}",
-        f"Promised: {promise(summary)}. Certified before the first record was read: worst "
+        f"Promised: {promise(summary)}. Certified before anything was released: worst "
         f"cohort {summary['worst_epsilon']:.4f}, by the larger of two accountants (RDP; "
         "dp-accounting's PLD).",
         f"Selection `{summary['selection']}`: noisy scores leave the trusted process, so every "
@@ -148,7 +148,9 @@ def report(
         "## What this does not protect",
         "Who is in the pool, the validation set and every metric computed on it, what the "
         "labeler sees, hyperparameters chosen on private data, and people with several records "
-        "(the unit is one record).",
+        "(the unit is one record). Other campaigns on the same pool add to these epsilons; each "
+        "is accounted for on its own. Checks of the data before the start (a missing value, a "
+        "repeated id) are not part of the promise either.",
         f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
         f"`{summary['plan_digest']}`.",
     ]
