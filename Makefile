@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# For instance an --extra-index-url with PyTorch's CPU builds: PyPI's bring CUDA on Linux.
+PIP_FLAGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -14,9 +16,10 @@ install: $(STAMP) ## create the environment and install everything, pinned
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	@# torch first and exactly: a looser request may fetch gigabytes of CUDA
-	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "installing into $(VENV), a few minutes ..."
+	@# torch first and exactly, so that a CPU build provided on this machine is taken
+	$(BIN)/pip install -q --disable-pip-version-check $(PIP_FLAGS) "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install -q --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 data: $(STAMP) ## restore the sample data

@@ -248,7 +248,8 @@ def _explain(error: ValidationError) -> str:
     where, given = ".".join(path), first.get("input")
     if first["type"] == "extra_forbidden":
         known = _keys(path[:-1])
-        near = difflib.get_close_matches(path[-1], known, n=1) or _anywhere(path[-1])
+        beside = difflib.get_close_matches(path[-1], known, n=1)
+        near = [".".join([*path[:-1], name]) for name in beside] or _anywhere(path[-1])
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
         return f"{where} is not a setting; {hint}"
     if first["type"] == "missing":

@@ -23,6 +23,7 @@ from flows.terminal import (
     prepare_process,
     run_command,
     show,
+    stop_at_once_on_interrupt,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +131,10 @@ def status(
         return
     rows = tuple(_progress(folder) for folder in folders)
     show(Table("Campaigns", ("campaign", "phases", "labels", "accuracy", "epsilon", "state"), rows))
+    for folder in folders:
+        query = folder.phase(len(folder.finished_phases())).query / "query.csv"
+        if query.is_file():
+            out.print(f"fill in {query}, then: dpal label {folder.root} {query}")
 
 
 @app.command(epilog="Example: dpal report artifacts/digits")
@@ -150,7 +155,7 @@ def ledger_show(folder: CampaignDir, as_json: AsJson = False) -> None:
         print(json.dumps(view, indent=2))
         return
     _show_promise(view)
-    show(spent_table({"phase": "all", "cohorts": view["cohorts"]}))
+    show(spent_table(view))
     show(releases_table(view))
     out.print(f"head: entry {view['head']['sequence']}, {view['head']['digest']}")
 
@@ -196,6 +201,7 @@ def _run(config: CampaignConfig) -> None:
 
     folder = folder_of(config)
     err.print("starting Prefect ...", style="dim")
+    stop_at_once_on_interrupt()
     try:
         run_campaign(config)
     except Pause as waiting:
@@ -245,9 +251,9 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     if len(phases) == total:
         state = "finished"
     elif current.query.is_dir() and not current.labels.exists():
-        state = f"waits for labels of {current.query}/query.csv"
+        state = "waits for labels"
     else:
-        state = "unfinished; `dpal run` continues it"
+        state = "unfinished; the same `dpal run` continues it"
     return folder.name, f"{len(phases)}/{total}", labels, accuracy, f"{spent:.3f}", state
 
 

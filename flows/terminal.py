@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import psutil
 import typer
 import yaml
 from rich.console import Console
@@ -24,6 +28,8 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 # Newer typers carry their own click; whichever it is, this is its base of usage errors.
 _UsageError = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+_INTERRUPTED = "interrupted; nothing was lost, run the same command again to continue"
 
 _QUIET = {
     "DO_NOT_TRACK": "1",
@@ -51,6 +57,24 @@ def prepare_process() -> None:
     logger.propagate = False
     for noisy in ("alembic", "mlflow", "absl"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def stop_at_once_on_interrupt() -> None:
+    """Lets Ctrl-C end a run whose Prefect server lives as long as the run.
+
+    The interrupt reaches that server as well; reporting to it would then be retried for
+    minutes. Nothing is lost by leaving: a campaign continues from a kill at any point.
+    """
+    if not os.environ.get("PREFECT_API_URL"):
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    os.write(sys.stderr.fileno(), f"\ndpal: {_INTERRUPTED}\n".encode())
+    os._exit(130)
 
 
 def show(table: Table) -> None:
@@ -121,7 +145,7 @@ def run_command(command: Callable[[], Any]) -> int:
     except typer.Exit as finished:
         return int(finished.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was lost, run the same command again to continue", 130)
+        return _fail(_INTERRUPTED, 130)
     except Exception as error:
         if isinstance(error, _UsageError):
             return _fail(_without_dressing(error), 2)
@@ -133,6 +157,8 @@ def run_command(command: Callable[[], Any]) -> int:
             "released, run again with DPAL_DEBUG=1 to see where it comes from",
             70,
         )
+    if code == 130:  # typer turns an interrupt into this exit code without a word
+        return _fail(_INTERRUPTED, 130)
     return code if isinstance(code, int) else 0
 
 

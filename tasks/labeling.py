@@ -18,7 +18,7 @@ from dpal.config import CampaignConfig, LabelerKind, parse_config
 from dpal.data.pool import read_labels, read_selection, write_labels, write_merged
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers import Labeler
-from dpal.labelers.file import FileLabeler, accept_labels
+from dpal.labelers.file import QUERY, FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
@@ -36,7 +36,7 @@ def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     try:
         answers = _labeler(campaign, phase).label(read_selection(files.selection))
     except LabelsPending as pending:
-        say(str(pending))
+        say(f"{phase.name}: waiting for labels")
         return pending
     write_labels(answers, files.labels)
     say(f"{phase.name}: {len(answers):,} labels received")
@@ -115,5 +115,5 @@ def _labeler(campaign: Campaign, phase: Phase) -> Labeler:
         source=campaign.pool,
         folder=files.query,
         delivered=files.labels,
-        command=f"dpal label {campaign.folder.root} labels.csv",
+        command=f"dpal label {campaign.folder.root} {files.query / QUERY}",
     )

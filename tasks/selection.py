@@ -33,24 +33,24 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
     release = campaign.plan.release(phase.selection_release)
     if release is None:
         if not target.exists():
+            say(f"{phase.name}: selecting {phase.cohort_size:,} records at random")
             unlabeled = _unlabeled(campaign, phase)
             chosen = select_at_random(
                 (rows[mask] for rows, mask in unlabeled), phase.cohort_size, rng=secure()
             )
             write_selection(campaign.pool, chosen, target)
-        say(f"{phase.name}: {phase.cohort_size:,} records selected at random")
         return
     _select_privately(campaign, phase, release, target)
-    say(
-        f"{phase.name}: {phase.cohort_size:,} records selected by "
-        f"{campaign.plan.spec.acquisition}, epsilon {phase.selection_epsilon:g}"
-    )
 
 
 def _select_privately(campaign: Campaign, phase: Phase, release: Release, target: Path) -> None:
     acquisition = campaign.plan.spec.acquisition
 
     def draw() -> None:
+        say(
+            f"{phase.name}: selecting {phase.cohort_size:,} records by {acquisition}, "
+            f"epsilon {phase.selection_epsilon:g}"
+        )
         chosen = select_by_noisy_score(
             _scored(campaign, phase),
             phase.cohort_size,

@@ -23,7 +23,7 @@ def test_every_shipped_configuration_is_valid(path):
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("privacy.epsilom", 3, "privacy.epsilom is not a setting; did you mean epsilon"),
+        ("privacy.epsilom", 3, "privacy.epsilom is not a setting; did you mean privacy.epsilon"),
         ("epsilon", 3, r"epsilon is not a setting; did you mean privacy\.epsilon"),
         ("trainig", {}, "trainig is not a setting; did you mean training"),
         ("privacy.zzz", 3, "known here: epsilon, delta"),

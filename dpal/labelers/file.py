@@ -109,6 +109,8 @@ def accept_labels(
     for number, written, text in _rows(path):
         name = written if written in asked else written.strip()
         label = _class_number(text, by_name, classes)
+        if name in asked and not text:
+            continue  # not answered yet
         if name not in asked:
             unknown.append(number)
         elif label is None:
@@ -126,8 +128,10 @@ def accept_labels(
     # The header of query.csv is row 1, its first id row 2.
     missing = [row for row, name in enumerate(query, start=2) if name not in answers]
     if missing and not invalid:
+        verb = "has" if len(missing) == 1 else "have"
         problems.append(
-            f"{len(missing)} of {len(asked)} ids have no label, {_rows_named(missing)} of query.csv"
+            f"{len(missing)} of {len(asked)} ids {verb} no label, "
+            f"{_rows_named(missing)} of query.csv"
         )
     found = [problem for problem in problems if problem]
     if found:
@@ -142,7 +146,11 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             if not {"id", "label"} <= set(reader.fieldnames or []):
-                raise LabelError(f"{path} needs the columns id and label in its first row")
+                found = ", ".join(reader.fieldnames or []) or "nothing"
+                raise LabelError(
+                    f"{path} needs the columns id and label in its first row, separated by "
+                    f"commas, and has {found}; nothing was merged"
+                )
             return [
                 (reader.line_num, row["id"] or "", (row["label"] or "").strip()) for row in reader
             ]

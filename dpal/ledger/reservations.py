@@ -80,8 +80,9 @@ class CampaignLedger:
         elif held["plan"] != plan_digest:
             raise LedgerError(
                 f"campaign {self.campaign} was started with another plan (digest "
-                f"{held['plan'][:12]}, now {plan_digest[:12]}); restore its configuration to "
-                "continue it, or choose another name for a new campaign"
+                f"{held['plan'][:12]}, now {plan_digest[:12]}); to continue it use the same file "
+                f"and the same --set (see config in {self.folder / 'campaign.json'}), or choose "
+                "another name for a new campaign"
             )
         elif held["pool"] != pool_commitment:
             raise LedgerError(

@@ -89,10 +89,11 @@ def accuracy_table(phases: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def spent_table(phase: Mapping[str, Any]) -> Table:
-    """What each cohort has spent after a phase, from the ledger."""
+def spent_table(spent: Mapping[str, Any]) -> Table:
+    """What each cohort has spent, from the ledger: metrics of a phase, or the ledger's view."""
+    after = f"after phase {spent['phase']}" if "phase" in spent else "as the ledger adds it up"
     return Table(
-        f"Epsilon by cohort, after phase {phase['phase']}",
+        f"Epsilon by cohort, {after}",
         ("cohort", "selection", "epsilon (RDP)", "epsilon (PLD)"),
         tuple(
             (
@@ -101,7 +102,7 @@ def spent_table(phase: Mapping[str, Any]) -> Table:
                 f"{one['epsilon_rdp']:.4f}",
                 f"{one['epsilon_pld']:.4f}",
             )
-            for one in phase["cohorts"]
+            for one in spent["cohorts"]
         ),
     )
 

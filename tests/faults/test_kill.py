@@ -135,3 +135,23 @@ def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):
     assert second.returncode == 2
     assert "is being run by another process" in second.stderr
     assert first.wait(200) == 0
+
+
+def test_ctrl_c_ends_at_once_without_a_server_of_ones_own(workplace, mlflow_uri):
+    """A terminal sends the interrupt to the temporary Prefect server, too."""
+    write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
+    environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
+    process = subprocess.Popen(
+        [command(), "run", "c.yaml"],
+        env={**environment, "PREFECT_HOME": str(workplace / "prefect")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(Path("artifacts/ledger.sqlite"), "hold", "", process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.splitlines()[-1].startswith("dpal: interrupted; nothing was lost")
+    assert "Traceback" not in said

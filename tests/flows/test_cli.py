@@ -125,7 +125,7 @@ def test_the_plan_is_a_table_for_people(called, workplace):
     ("arguments", "said"),
     [
         (("plan", "none.yaml"), "none.yaml does not exist; write one with: dpal init NAME"),
-        (("run", "c.yaml", "--set", "privacy.epsilom=3"), "did you mean epsilon?"),
+        (("run", "c.yaml", "--set", "privacy.epsilom=3"), "did you mean privacy.epsilon?"),
         (("run", "c.yaml", "--set", "privacy.epsilon"), "--set takes KEY=VALUE"),
         (("run", "c.yaml", "--set", "data.pool=none.parquet"), "none.parquet does not exist"),
         (("plan", "c.yaml", "--set", "privacy.delta=0.1"), "is not below 1/600"),

@@ -42,7 +42,7 @@ def test_numbers_and_names_are_understood(tmp_path):
         ("id,label\na,0\nb,1\nc,1\na,0\n", "row 5 gives an id a second time"),
         ("id,label\na,0\nb,1\nc,1\na,1\n", "row 5 gives another label for an id above"),
         ("id,label\na,2\nb,1\nc,-1\n", r"rows 2, 4 give a label that is no class \(0 to 1"),
-        ("id,label\na,\nb,1\nc,1\n", "row 2 gives a label that is no class"),
+        ("id,label\na,\nb,1\nc,1\n", r"1 of 3 ids has no label, row 2 of query\.csv"),
         ("id,label\na,0\nb,1.0\nc,1\n", "row 3 gives a label that is no class"),
         ("id,label\na,0\n", r"2 of 3 ids have no label, rows 3, 4 of query\.csv"),
         ("id,label\na,0\n\n\nb,7\nc,1\n", "row 5 gives a label that is no class"),
