@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sqlite3
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import mlflow
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -23,22 +21,12 @@ from prefect.client.schemas.filters import (
     TaskRunFilter,
 )
 from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
-from prefect.exceptions import Pause
 
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
-from dpal.errors import (
-    DataError,
-    LabelError,
-    LedgerError,
-    LedgerTampered,
-    ParameterError,
-    PlanRejected,
-)
 from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
 from flows.ledger_view import as_object, verify
-from tasks.labeling import deliver_labels
 from tests.conftest import write_blobs
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -259,169 +247,6 @@ def test_the_report_says_what_is_promised_and_what_is_not(finished):
         assert (folder_of(finished[0]).figures / figure).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
-    unlabeled = pq.read_table("pool.parquet").drop(["label"])
-    truth = dict(
-        zip(
-            *pq.read_table("pool.parquet", columns=["id", "label"]).to_pydict().values(),
-            strict=True,
-        )
-    )
-    pq.write_table(unlabeled, "pool.parquet")
-    config = small(
-        name="people",
-        labeler__kind="file",
-        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
-    )
-    folder = CampaignFolder(Path("artifacts/people"))
-    for phase in range(2):
-        with pytest.raises(Pause, match=r"query\.csv; fill in .* dpal label artifacts/people"):
-            run_campaign(config)
-        run, _ = last_flow_run("people")
-        assert run.state_name == "Paused"
-        assert "dpal label" in run.state.message
-        query = folder.phase(phase).query / "query.csv"
-        with query.open(newline="") as stream:
-            asked = [row["id"] for row in csv.DictReader(stream)]
-        assert len(asked) == (30, 10)[phase]
-        answers = Path(f"answers-{phase}.csv")
-        answers.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in asked))
-        assert deliver_labels(folder, answers) == len(asked)
-    run_campaign(config)
-    state = pq.read_table(folder.phase(1).pool).to_pandas()
-    labeled = state[state["cohort"] >= 0]
-    assert all(truth[row.id] == row.label for row in labeled.itertuples())
-    with pytest.raises(LabelError, match="has no open query; nothing was merged"):
-        deliver_labels(folder, answers)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "acquisition"),
-    [("step_amplification", "random"), ("naive", "least_confidence"), ("naive", "margin")],
-)
-def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisition):
-    config = small(
-        name="combined",
-        strategy=strategy,
-        acquisition=acquisition,
-        schedule={"initial": 60, "queries": [20], "batch_size": 20, "epochs_per_phase": 1},
-    )
-    folder = CampaignFolder(Path(run_campaign(config)))
-    view = as_object(folder)
-    assert max(one["epsilon_rdp"] for one in view["cohorts"]) <= 8
-    charged = view["cohorts"][-1]["selection_epsilon"]
-    assert charged == (0 if acquisition == "random" else 2)
-
-
-def test_a_campaign_does_not_change_under_its_name(workplace, small):
-    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    folder = CampaignFolder(Path(run_campaign(small(name="fixed", schedule=schedule))))
-    with pytest.raises(LabelError, match=r"takes its labels from the pool"):
-        deliver_labels(folder, Path("labels.csv"))
-    with pytest.raises(LedgerError, match="started with another plan"):
-        run_campaign(small(name="fixed", schedule=schedule, privacy__epsilon=3))
-    write_blobs(workplace / "pool.parquet", 600, seed=99)
-    with pytest.raises(LedgerError, match="not the one that campaign fixed was started on"):
-        run_campaign(small(name="fixed", schedule=schedule))
-
-
-def test_an_altered_model_stops_the_campaign(workplace, small):
-    config = small(
-        name="altered",
-        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
-    )
-    folder = CampaignFolder(Path(run_campaign(config)))
-    model = folder.phase(1).model
-    content = bytearray(model.read_bytes())
-    content[-1] ^= 1
-    model.write_bytes(content)
-    with pytest.raises(LedgerError, match=r"phase-1 were altered or lost since .* finished"):
-        run_campaign(config)
-    with pytest.raises(LedgerTampered, match=r"model\.safetensors is not the file it committed"):
-        verify(folder)
-    folder.phase(1).manifest.unlink()
-    with pytest.raises(LedgerError, match=r"altered since phase-1/training was committed"):
-        run_campaign(config)
-
-
-def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
-    """Lost id files of a trained phase must not be drawn anew: the old cohort would pay twice."""
-    config = small(
-        name="lost",
-        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
-    )
-    folder = CampaignFolder(Path(run_campaign(config)))
-    files = folder.phase(0)
-    for path in (files.selection, files.labels, files.pool):
-        path.unlink()
-    with pytest.raises(LedgerError, match="phase-0 were altered or lost"):
-        run_campaign(config)
-    files.manifest.unlink()
-    with pytest.raises(LedgerError, match=r"altered since phase-0/training was reserved"):
-        run_campaign(config)
-
-
-def test_a_copied_campaign_is_not_another_one(workplace, small):
-    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    shutil.copytree(run_campaign(small(name="first", schedule=schedule)), "artifacts/second")
-    with pytest.raises(LedgerError, match="does not know campaign second"):
-        run_campaign(small(name="second", schedule=schedule, privacy__epsilon=1))
-
-
-def test_a_model_that_does_not_fit_costs_nothing(workplace, small):
-    with pytest.raises(ParameterError, match="takes images of at least 16x16"):
-        run_campaign(small(name="unfit", model__name="tutorial_cnn"))
-    assert not Path("artifacts/ledger.sqlite").exists()
-
-
-def test_one_file_in_both_roles_leaves_no_digest_of_itself(workplace, small):
-    """A digest of the file would commit to the private half of it."""
-    parts = [pq.read_table(f"{role}.parquet") for role in ("pool", "validation")]
-    tagged = [
-        part.append_column("split", [[word] * len(part)])
-        for part, word in zip(parts, ("train", "test"), strict=True)
-    ]
-    pq.write_table(pa.concat_tables(tagged), "both.parquet")
-    config = small(
-        name="both",
-        data={"pool": "both.parquet", "validation": "both.parquet"},
-        schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
-        runtime__mlflow_uri=None,
-    )
-    run_campaign(config)
-    secret = file_digest(Path("both.parquet"))[:24].encode()
-    store = Path("artifacts")
-    for path in (store / "mlflow.sqlite", store / "ledger.sqlite", *store.rglob("*.json")):
-        assert secret not in path.read_bytes(), path
-    assert len(CampaignFolder(store / "both").finished_phases()) == 2
-
-
-def test_bad_data_starts_nothing(workplace, small):
-    table = pq.read_table("pool.parquet")
-    pq.write_table(table.set_column(0, "id", [["same"] * 600]), "pool.parquet")
-    with pytest.raises(DataError, match="have the same id"):
-        run_campaign(small(name="bad"))
-    assert not Path("artifacts/ledger.sqlite").exists()
-
-
-def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
-    def refuse(spec):
-        raise PlanRejected("cohort 0 would end above the target")
-
-    monkeypatch.setattr("tasks.planning.certified_plan", refuse)
-    with pytest.raises(PlanRejected):
-        run_campaign(small(name="rejected"))
-    assert not Path("artifacts/ledger.sqlite").exists()
-
-
 def test_the_ledgers_sqlite_is_in_wal_mode(finished):
     raw = sqlite3.connect(finished[0] / "artifacts" / "ledger.sqlite")
     assert raw.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-
-
-def test_a_campaign_whose_files_are_gone_is_not_begun_again(workplace, small):
-    schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    config = small(name="gone", schedule=schedule)
-    shutil.rmtree(run_campaign(config))
-    with pytest.raises(LedgerError, match=r"knows campaign gone, and its files in .* are gone"):
-        run_campaign(config)

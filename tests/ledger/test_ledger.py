@@ -9,63 +9,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal import persist
-from dpal.accounting.events import Release
-from dpal.errors import BudgetExceeded, CampaignBusy, LedgerError, LedgerTampered
-from dpal.ledger.chain import verify_chain
+from dpal.errors import BudgetExceeded, CampaignBusy, LedgerError
 from dpal.ledger.claim import claim, require_claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.persist import write_together
-from dpal.planning.naive import plan_naive
 from dpal.planning.plan import Plan
-from tests.planning.specs import campaign
-
-PLAN = plan_naive(campaign(queries=(500,)))
-SELECTION, TRAINING = "phase-1/selection", "phase-1/training"
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    folder = tmp_path / "planned"
-    store = LedgerStore(tmp_path / "ledger.sqlite")
-    with claim(folder):
-        yield CampaignLedger(store, "planned", folder)
-    store.close()
-
-
-def hold(ledger: CampaignLedger, plan: Plan = PLAN, pool: str = "abc") -> None:
-    ledger.hold(plan.spec.target, plan.digest, pool, plan.releases())
-
-
-def release(name: str) -> Release:
-    found = PLAN.release(name)
-    assert found is not None
-    return found
-
-
-def settle(ledger: CampaignLedger, one: Release, artifacts: list[Path], draw, inputs=()) -> None:
-    ledger.settle(one, draw, inputs=list(inputs), artifacts=artifacts)
-
-
-class Drawing:
-    """Counts how often a release is drawn; writes one file each time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.times = path, 0
-
-    def __call__(self) -> None:
-        self.times += 1
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(f"drawn {self.times}")
-
-
-def run_all(ledger: CampaignLedger) -> None:
-    hold(ledger)
-    for one in PLAN.releases():
-        path = ledger.folder / one.name.replace("/", "-")
-        settle(ledger, one, [path], Drawing(path))
+from tests.ledger.releasing import (
+    PLAN,
+    SELECTION,
+    TRAINING,
+    Drawing,
+    hold,
+    release,
+    run_all,
+    settle,
+)
 
 
 def test_a_release_is_held_reserved_drawn_and_committed(ledger):
@@ -206,18 +167,6 @@ def test_inputs_stay_what_they_were_when_reserved(ledger, drawn):
     assert drawing.times == drawn
 
 
-def test_nothing_is_spent_on_an_altered_ledger(ledger, tmp_path):
-    hold(ledger)
-    tamper(
-        tmp_path / "ledger.sqlite",
-        "UPDATE entries SET body = replace(body, '\"epsilon\":8.0', '\"epsilon\":99.0')",
-    )
-    drawing = Drawing(ledger.folder / "model")
-    with pytest.raises(LedgerTampered, match="entry 1 was altered"):
-        settle(ledger, release("phase-0/training"), [drawing.path], drawing)
-    assert drawing.times == 0
-
-
 @pytest.mark.parametrize("reason", ["altered", "missing"])
 def test_a_changed_artifact_stays_spent_with_the_reason(ledger, reason):
     run_all(ledger)
@@ -301,62 +250,6 @@ def test_entries_cannot_be_updated_or_deleted(ledger, tmp_path):
     for statement in ("UPDATE entries SET body = '{}'", "DELETE FROM entries"):
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             raw.execute(statement)
-
-
-COLUMNS = ["campaign", "kind", "release", "body", "recorded_at", "previous", "digest"]
-
-
-def tamper(path: Path, statement: str, *values: object) -> None:
-    raw = sqlite3.connect(path)
-    for trigger in ("entries_refuse_update", "entries_refuse_delete"):
-        raw.execute(f"DROP TRIGGER {trigger}")
-    raw.execute(statement, values)
-    raw.commit()
-    raw.close()
-
-
-@pytest.mark.parametrize("column", COLUMNS)
-def test_any_changed_column_is_found_and_named(ledger, tmp_path, column):
-    run_all(ledger)
-    path = tmp_path / "ledger.sqlite"
-    raw = sqlite3.connect(path)
-    old = raw.execute(f"SELECT {column} FROM entries WHERE sequence = 4").fetchone()[0]
-    # One character; for `kind` another kind, as any other word cannot even be read.
-    new = "forfeit" if column == "kind" else ("x" if old[0] != "x" else "y") + old[1:]
-    tamper(path, f"UPDATE entries SET {column} = ? WHERE sequence = 4", new)
-    with pytest.raises(LedgerTampered) as found:
-        verify_chain(ledger.store.entries())
-    assert found.value.sequence == 4
-
-
-@pytest.mark.parametrize(
-    ("statement", "named"),
-    [
-        ("DELETE FROM entries WHERE sequence = 3", 3),
-        ("DELETE FROM entries WHERE sequence = 1", 1),
-        ("UPDATE entries SET sequence = 99 WHERE sequence = 2", 2),
-    ],
-)
-def test_missing_and_moved_entries_are_named(ledger, tmp_path, statement, named):
-    run_all(ledger)
-    tamper(tmp_path / "ledger.sqlite", statement)
-    with pytest.raises(LedgerTampered) as found:
-        verify_chain(ledger.store.entries())
-    assert found.value.sequence == named
-
-
-def test_a_sound_chain_gives_its_head(ledger):
-    assert verify_chain([]) == "0" * 64
-    run_all(ledger)
-    entries = ledger.store.entries()
-    assert verify_chain(entries) == entries[-1].digest
-
-
-def test_a_file_that_is_no_database_is_said(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    path.write_bytes(b"this is not a database, " * 100)
-    with pytest.raises(LedgerTampered, match="no sound database"):
-        LedgerStore(path)
 
 
 def test_the_export_names_mechanism_and_promise_in_every_row(ledger, tmp_path):
