@@ -44,8 +44,8 @@ class OracleLabeler:
             ):
                 if label is None or not 0 <= label < self.classes:
                     raise LabelError(
-                        f"a selected record has label {label}, where 0 to {self.classes - 1} are "
-                        "classes; correct the pool's label column"
+                        f"a selected record has no label from 0 to {self.classes - 1}; correct the "
+                        "pool's label column, nothing was merged"
                     )
                 found[name] = label
         if len(found) != len(ids):

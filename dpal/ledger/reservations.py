@@ -204,6 +204,12 @@ class CampaignLedger:
 
     def _digests(self, files: Sequence[Path]) -> dict[str, str]:
         """Digests by path below the campaign's folder."""
+        for path in files:
+            if not path.exists():
+                raise LedgerError(
+                    f"{path} is missing; nothing was released, what was reserved stays spent, "
+                    f"restore the file (`dvc checkout` or `dvc pull` in {self.folder.parent})"
+                )
         return {str(path.relative_to(self.folder)): file_digest(path) for path in files}
 
     def _require_unaltered(

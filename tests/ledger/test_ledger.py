@@ -139,6 +139,23 @@ def test_a_file_that_was_never_reserved_is_not_blessed(ledger):
     assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD]
 
 
+def test_a_release_that_lost_a_file_is_neither_committed_nor_drawn_again(ledger):
+    hold(ledger)
+    optimizer, model = ledger.folder / "optimizer", ledger.folder / "model"
+
+    def crash() -> None:
+        model.write_text("whole once; its other half is gone")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        settle(ledger, release("phase-0/training"), [optimizer, model], crash)
+    drawing = Drawing(optimizer)
+    with pytest.raises(LedgerError, match="optimizer is missing; nothing was released"):
+        settle(ledger, release("phase-0/training"), [optimizer, model], drawing)
+    assert drawing.times == 0
+    assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD, Kind.RESERVE]
+
+
 def test_a_campaign_is_not_begun_over_the_files_of_another(ledger):
     (ledger.folder / "phase-0").mkdir()
     with pytest.raises(LedgerError, match="does not know campaign planned"):
