@@ -17,7 +17,7 @@ class Adjacency(StrEnum):
 
     ZERO_OUT: one record's content is blanked; its slot in the pool stays, its score is a
       constant of the range, its gradient is 0. dp-accounting: `REPLACE_SPECIAL`.
-    REPLACE_ONE: one record's content is any other content. About 1.85 times the noise.
+    REPLACE_ONE: one record's content is any other content. About 1.9 times the noise.
     """
 
     ZERO_OUT = "zero_out"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from scipy.optimize import brentq
 
 from dpal.errors import ParameterError
 
-_RELATIVE_WIDTH = 1e-7
+_RELATIVE_WIDTH = 1e-6
 
 
 def smallest_safe(cost: Callable[[float], float], limit: float, *, low: float) -> float:
@@ -34,8 +35,9 @@ def smallest_safe(cost: Callable[[float], float], limit: float, *, low: float) -
             raise ParameterError(f"no amount of noise meets a limit of {limit:g}")
     result = _root(cost, limit, unsafe, safe)
     # The root lies on either side; walk to the private one.
+    result = min(safe, _short(result, math.ceil))
     while not cost(result) <= limit:
-        result = min(safe, result * (1 + _RELATIVE_WIDTH))
+        result = min(safe, _short(result * (1 + _RELATIVE_WIDTH), math.ceil))
     return result
 
 
@@ -56,20 +58,35 @@ def largest_safe(cost: Callable[[float], float], limit: float, *, low: float, hi
         return high
     if not cost(low) <= limit:
         return 0.0
-    result = _root(cost, limit, low, high)
+    result = max(low, _short(_root(cost, limit, low, high), math.floor))
     while not cost(result) <= limit:
-        result = max(low, result * (1 - _RELATIVE_WIDTH))
+        result = max(low, _short(result * (1 - _RELATIVE_WIDTH), math.floor))
     return result
 
 
-def first_true(holds: Callable[[int], bool], *, low: int) -> int:
-    """Finds the least integer >= low for which a monotone predicate holds."""
-    if holds(low):
-        return low
+def first_true(holds: Callable[[int], bool], *, low: int, guess: int | None = None) -> int:
+    """Finds the least integer >= low for which a monotone predicate holds.
+
+    Args:
+      holds: false up to some integer, true from there on.
+      low: where to begin.
+      guess: a number that may be near the answer; saves time, changes nothing.
+    """
+    start = max(low, guess if guess is not None else low)
     width = 1
-    while not holds(low + width):
-        width *= 2
-    below, above = low + width // 2, low + width
+    if holds(start):
+        above = start
+        while above > low and holds(max(low, above - width)):
+            above = max(low, above - width)
+            width *= 2
+        if above == low:
+            return low
+        below = max(low, above - width)
+    else:
+        below = start
+        while not holds(start + width):
+            below, width = start + width, 2 * width
+        above = start + width
     while above - below > 1:
         middle = (above + below) // 2
         if holds(middle):
@@ -77,6 +94,16 @@ def first_true(holds: Callable[[int], bool], *, low: int) -> int:
         else:
             below = middle
     return above
+
+
+def _short(value: float, towards: Callable[[float], int]) -> float:
+    """Rounds to seven digits, towards the private side.
+
+    Last bits of sums differ from processor to processor. Without them a plan made anew
+    elsewhere is the same plan, and its campaign continues.
+    """
+    unit = 10.0 ** (math.floor(math.log10(value)) - 6)
+    return float(f"{towards(value / unit) * unit:.7g}")
 
 
 def _root(cost: Callable[[float], float], limit: float, low: float, high: float) -> float:

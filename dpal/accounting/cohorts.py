@@ -1,63 +1,58 @@
-"""The loss of a cohort: its selections, then its training.
+"""What each cohort, and the campaign as a whole, has spent.
 
-Which cohort a record joins depends on noisy scores, so a cohort cannot be accounted for
-as if its membership had been fixed beforehand. Basic composition of the pure selection
-losses with the (epsilon, delta) of the training that follows is valid for every such
-rule (docs/guarantee.md, "Selection, then training").
+A cohort's figures show how evenly a plan spends. The promise is kept by the campaign's
+epsilon, the envelope over every path a record can take (`dpal.accounting.envelope`):
+where noisy outputs decide who joins which cohort, figures of single cohorts prove nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from dpal.accounting import oracle, rdp
-from dpal.accounting.events import Charge, Event, NoisyScores, PhaseExposure
+import numpy as np
+
+from dpal.accounting import oracle, pld, rdp
+from dpal.accounting.curves import Direction
+from dpal.accounting.envelope import (
+    Path,
+    answer_loss,
+    campaign_profile,
+    grid_of,
+    path_epsilon,
+    path_of,
+)
+from dpal.accounting.events import (
+    NEVER_SELECTED,
+    Event,
+    NoisyScores,
+    NoisyThreshold,
+    Release,
+)
+from dpal.accounting.profiles import Grid
 from dpal.privacy import Adjacency, PrivacyTarget
 
 
-@dataclass(frozen=True, kw_only=True)
-class History:
-    """Everything that happened to one cohort.
+class Accountant(StrEnum):
+    """Which bound a plan is solved against. PLD is tight; RDP serves budgets across plans."""
 
-    Attributes:
-      selections: noisy scores released about its records.
-      training: exposures to DP-SGD, one per phase.
-    """
-
-    selections: tuple[NoisyScores, ...] = ()
-    training: tuple[PhaseExposure, ...] = ()
-
-    @property
-    def selection_epsilon(self) -> float:
-        """Pure loss of all selections."""
-        return sum(selection.epsilon for selection in self.selections)
-
-    def epsilon_rdp(self, *, delta: float, adjacency: Adjacency) -> float:
-        """Selections plus training by our Rényi accountant."""
-        trained = rdp.epsilon_spent(self.training, delta=delta, adjacency=adjacency)
-        return self.selection_epsilon + trained
-
-    def epsilon_pld(self, *, delta: float, adjacency: Adjacency) -> float:
-        """Selections plus training by dp-accounting's privacy loss distributions."""
-        if not any(phase.steps and phase.sample_rate for phase in self.training):
-            return self.selection_epsilon
-        trained = oracle.epsilon_by_pld(self.training, delta=delta, adjacency=adjacency)
-        return self.selection_epsilon + trained
-
-
-def history_of(cohort: str, charges: Sequence[Charge]) -> History:
-    """Collects what a list of charges did to one cohort."""
-    events: list[Event] = [charge.event for charge in charges if cohort in charge.cohorts]
-    return History(
-        selections=tuple(event for event in events if isinstance(event, NoisyScores)),
-        training=tuple(event for event in events if isinstance(event, PhaseExposure)),
-    )
+    PLD = "pld"
+    RDP = "rdp"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What one cohort has spent, by two accountants."""
+    """What one cohort has spent.
+
+    Attributes:
+      cohort: its name.
+      selection_epsilon: of everything that selections released about it, alone.
+      epsilon_rdp: selections plus training by Rényi bounds (basic composition of both).
+      epsilon_pld: of the cohort's path by privacy loss distributions; tight, and a bound
+        on its own only where membership was decided without looking at records.
+    """
 
     cohort: str
     selection_epsilon: float
@@ -65,18 +60,150 @@ class Spending:
     epsilon_pld: float
 
 
-def spending(cohort: str, charges: Sequence[Charge], target: PrivacyTarget) -> Spending:
-    """Adds up what a list of charges cost one cohort.
+def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) -> Spending:
+    """Adds up what releases cost one cohort.
 
     Args:
-      cohort: name of the cohort.
-      charges: of any cohorts.
+      cohort: its name.
+      releases: of a campaign, in order, finished or not.
       target: gives delta and adjacency.
     """
-    history = history_of(cohort, charges)
+    path = path_of(releases, entry_of(cohort, releases))
+    thresholds = [one for one in path.events if isinstance(one, NoisyThreshold)]
     return Spending(
         cohort=cohort,
-        selection_epsilon=history.selection_epsilon,
-        epsilon_rdp=history.epsilon_rdp(delta=target.delta, adjacency=target.adjacency),
-        epsilon_pld=history.epsilon_pld(delta=target.delta, adjacency=target.adjacency),
+        selection_epsilon=_pure(path, target) + epsilon_of_thresholds(thresholds, target),
+        epsilon_rdp=epsilon_by_rdp(path, target),
+        epsilon_pld=_by_pld(path, certificate_grid(releases, target), target),
     )
+
+
+def epsilon_by_rdp(path: Path, target: PrivacyTarget) -> float:
+    """A path's epsilon: pure losses of its selections plus one Rényi bound for the rest.
+
+    Overflows of thresholds are taken out of delta.
+    """
+    left = target.delta - _overflow(path)
+    if not left > 0:
+        return math.inf
+    bound = rdp.epsilon_spent(_gaussian(path), delta=left, adjacency=target.adjacency)
+    return _pure(path, target) + bound
+
+
+def campaign_epsilon(
+    releases: Sequence[Release],
+    target: PrivacyTarget,
+    *,
+    accountant: Accountant = Accountant.PLD,
+) -> float:
+    """The epsilon that holds for every record of the pool, whatever path it takes.
+
+    Args:
+      releases: of a campaign, in order, finished or not.
+      target: gives delta and adjacency.
+      accountant: PLD, the tight envelope; or RDP, the worst path by basic composition.
+    """
+    if accountant is Accountant.RDP:
+        return _campaign_by_rdp(releases, target)
+    grid = certificate_grid(releases, target)
+    return max(
+        campaign_profile(
+            releases, grid=grid, adjacency=target.adjacency, direction=direction
+        ).epsilon(target.delta)
+        for direction in Direction
+    )
+
+
+def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> float:
+    """The worst path by Rényi bounds.
+
+    Scores and answers have pure losses, which add to any bound of the path they lead to.
+    Thresholds have not: where they steer records, all paths share one order, as the best
+    order of each path would depend on outputs.
+
+    Source: Feldman & Zrnic (2021), "Individual privacy accounting via a Rényi filter".
+    """
+    initial, *steered = [path_of(releases, one) for one in range(last_phase(releases) + 2)]
+    if not any(isinstance(one, NoisyThreshold) for path in steered for one in path.events):
+        return max(epsilon_by_rdp(path, target) for path in [initial, *steered])
+    left = target.delta - max(_overflow(path) for path in steered)
+    if not left > 0:
+        return math.inf
+    curves = [
+        _pure(path, target)
+        + np.sum([rdp.curve(one, target.adjacency) for one in _gaussian(path)], axis=0)
+        for path in steered
+    ]
+    together = rdp.to_epsilon(np.max(np.stack(curves), axis=0), delta=left)
+    return max(epsilon_by_rdp(initial, target), together)
+
+
+def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
+    """The same epsilon by dp-accounting."""
+    return oracle.campaign_epsilon(
+        releases, delta=target.delta, adjacency=target.adjacency, limit=target.epsilon
+    )
+
+
+def epsilon_of_thresholds(thresholds: Sequence[NoisyThreshold], target: PrivacyTarget) -> float:
+    """What thresholds would cost if nothing else were released."""
+    if not thresholds:
+        return 0.0
+    joint = 1 / math.sqrt(sum(one.noise_multiplier**-2 for one in thresholds))
+    overflow = sum(one.overflow for one in thresholds)
+    merged = NoisyThreshold(noise_multiplier=joint, overflow=overflow)
+    grid = pld.fit_grid(
+        [[merged]], delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY
+    )
+    return pld.compose(
+        [merged], grid=grid, adjacency=Adjacency.ZERO_OUT, direction=Direction.REMOVE
+    ).epsilon(target.delta)
+
+
+def certificate_grid(releases: Sequence[Release], target: PrivacyTarget) -> Grid:
+    """The fine grid on which certificates are computed."""
+    return grid_of(releases, delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY)
+
+
+def last_phase(releases: Sequence[Release]) -> int:
+    """The last phase that released something."""
+    return max((one.phase for one in releases), default=0)
+
+
+def entry_of(cohort: str, releases: Sequence[Release]) -> int:
+    """The phase in which a cohort enters; one beyond the last for the never-selected."""
+    return last_phase(releases) + 1 if cohort == NEVER_SELECTED else int(cohort)
+
+
+def _by_pld(path: Path, grid: Grid, target: PrivacyTarget) -> float:
+    return max(
+        path_epsilon(
+            path,
+            delta=target.delta,
+            grid=grid,
+            adjacency=target.adjacency,
+            direction=direction,
+        )
+        for direction in Direction
+    )
+
+
+def _pure(path: Path, target: PrivacyTarget) -> float:
+    """Losses of noisy scores and answers, which hold with delta 0."""
+    scores = sum(event.epsilon for event in path.events if isinstance(event, NoisyScores))
+    losses = 0.0
+    for one, entered in path.answers:
+        no, yes = (answer_loss(one, target.adjacency, selected=said) for said in (False, True))
+        # Who enters may have said no: a shortage is filled up by chance.
+        losses += max(no, yes) if entered else no
+    return scores + losses
+
+
+def _gaussian(path: Path) -> list[Event]:
+    """The events of a path whose noise is Gaussian."""
+    return [one for one in path.events if not isinstance(one, NoisyScores)]
+
+
+def _overflow(path: Path) -> float:
+    """Chance that one of a path's thresholds fails."""
+    return sum(one.overflow for one in path.events if isinstance(one, NoisyThreshold))

@@ -17,6 +17,8 @@ from dpal import check
 from dpal.errors import ParameterError
 
 NEVER_SELECTED = "never_selected"
+SELECTION, TRAINING = "selection", "training"  # kinds of releases
+SCORE_GRID = 1 << 16  # steps over the range of a score; the rounding is far below the noise
 SELECTION_RANGE = (2.0**-20, 64.0)  # the epsilons that the noise of one selection is drawn for
 
 
@@ -44,6 +46,8 @@ class PhaseExposure:
 class NoisyScores:
     """One noisy score per unlabeled record, with Laplace noise of scale range / epsilon.
 
+    The noise is discrete, on a grid of `SCORE_GRID` steps over the range.
+
     Attributes:
       epsilon: pure loss of one record's score; the score range bounds its sensitivity
         under both adjacencies.
@@ -55,7 +59,51 @@ class NoisyScores:
         check.within(*SELECTION_RANGE, epsilon=self.epsilon)
 
 
-Event = PhaseExposure | NoisyScores
+@dataclass(frozen=True, kw_only=True)
+class NoisyThreshold:
+    """A score threshold found by comparing noisy counts of the records above it.
+
+    Every count has sensitivity 1 under both adjacencies, and Gaussian noise.
+
+    Attributes:
+      noise_multiplier: of all its counts together: 1 / sqrt(sum of their 1 / std^2).
+      overflow: bound on the chance that more records pass the threshold than may be
+        labeled, given that the label budget is then enforced by leaving some out. That
+        choice is not private, so this chance counts as delta.
+    """
+
+    noise_multiplier: float
+    overflow: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.positive(noise_multiplier=self.noise_multiplier)
+        check.within(0, 1, overflow=self.overflow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchoredAnswers:
+    """One yes or no per unlabeled record: "label me". Yes costs much, no very little.
+
+    Attributes:
+      above: chance of yes for a record whose score is above the threshold.
+      below: chance of yes for one below.
+      blank: chance of yes for a blanked record, between the two.
+    """
+
+    above: float
+    below: float
+    blank: float
+
+    def __post_init__(self) -> None:
+        check.inside(0, 1, above=self.above, below=self.below, blank=self.blank)
+        if not self.below <= self.blank <= self.above:
+            raise ParameterError(
+                f"answers need below <= blank <= above, got {self.below:g}, {self.blank:g} and "
+                f"{self.above:g}"
+            )
+
+
+Event = PhaseExposure | NoisyScores | NoisyThreshold | AnchoredAnswers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +121,19 @@ class Release:
     Attributes:
       name: unique within a campaign, such as "phase-2/training".
       kind: "selection" or "training".
+      phase: to which it belongs; the cohort of that name enters in it.
       charges: what it costs whom.
     """
 
     name: str
     kind: str
+    phase: int
     charges: tuple[Charge, ...]
+
+    @property
+    def selects(self) -> bool:
+        """Whether it picks records for labeling, before the phase's cohort enters."""
+        return self.kind == SELECTION
 
 
 @singledispatch
@@ -106,9 +161,29 @@ def _(event: NoisyScores) -> dp_event.DpEvent:
     return dp_event.LaplaceDpEvent(1 / event.epsilon)
 
 
-_TYPES: dict[str, type[PhaseExposure] | type[NoisyScores]] = {
+@to_dp_event.register
+def _(event: NoisyThreshold) -> dp_event.DpEvent:
+    noise = dp_event.GaussianDpEvent(event.noise_multiplier)
+    if not event.overflow:
+        return noise
+    # dp-accounting has no event for a mere chance to fail; its accountants refuse this one.
+    failing = dp_event.PoissonSampledDpEvent(event.overflow, dp_event.NonPrivateDpEvent())
+    return dp_event.ComposedDpEvent([noise, failing])
+
+
+@to_dp_event.register
+def _(event: AnchoredAnswers) -> dp_event.DpEvent:
+    raise ParameterError(
+        "dp-accounting has no event for anchored answers: its randomised response compares "
+        "with the uniform answer only; they are charged by path (dpal.accounting.envelope)"
+    )
+
+
+_TYPES: dict[str, type[Event]] = {
     "poisson_subsampled_gaussian": PhaseExposure,
     "laplace": NoisyScores,
+    "noisy_threshold": NoisyThreshold,
+    "anchored_answers": AnchoredAnswers,
 }
 
 
@@ -118,6 +193,40 @@ def to_record(event: Event) -> dict[str, Any]:
     return {"mechanism": name, **asdict(event)}
 
 
+def from_dp_event(event: dp_event.DpEvent) -> Event:
+    """Reads a dp-accounting event that `to_dp_event` could have written.
+
+    Raises:
+      ParameterError: it is none of them.
+    """
+    if isinstance(event, dp_event.LaplaceDpEvent):
+        return NoisyScores(epsilon=1 / event.noise_multiplier)
+    if isinstance(event, dp_event.GaussianDpEvent):
+        return NoisyThreshold(noise_multiplier=event.noise_multiplier)
+    steps, step = 1, event
+    if isinstance(event, dp_event.SelfComposedDpEvent):
+        steps, step = event.count, event.event
+    if isinstance(step, dp_event.PoissonSampledDpEvent) and isinstance(
+        step.event, dp_event.GaussianDpEvent
+    ):
+        return PhaseExposure(
+            steps=steps,
+            sample_rate=step.sampling_probability,
+            noise_multiplier=step.event.noise_multiplier,
+        )
+    match event:
+        case dp_event.ComposedDpEvent(
+            events=[
+                dp_event.GaussianDpEvent() as noise,
+                dp_event.PoissonSampledDpEvent(event=dp_event.NonPrivateDpEvent()) as failing,
+            ]
+        ):
+            return NoisyThreshold(
+                noise_multiplier=noise.noise_multiplier, overflow=failing.sampling_probability
+            )
+    raise ParameterError(f"{type(event).__name__} is no release of a campaign")
+
+
 def from_record(record: dict[str, Any]) -> Event:
     """Reads what `to_record` wrote.
 
@@ -125,7 +234,7 @@ def from_record(record: dict[str, Any]) -> Event:
       ParameterError: the mechanism is unknown.
     """
     fields = dict(record)
-    name = fields.pop("mechanism", None)
+    name = str(fields.pop("mechanism", None))
     if name not in _TYPES:
         raise ParameterError(f"mechanism {name!r} is unknown to this version of dpal")
     return _TYPES[name](**fields)

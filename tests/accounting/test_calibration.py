@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
 from dpal.accounting.calibration import first_true, largest_safe, smallest_safe
-from dpal.accounting.events import NoisyScores, PhaseExposure, from_record, to_record
 from dpal.errors import ParameterError
 
 
@@ -46,14 +44,3 @@ def test_what_cannot_be_met_is_said():
 @given(st.integers(1, 500), st.integers(1, 10_000))
 def test_the_first_integer(low, threshold):
     assert first_true(lambda n: n >= threshold, low=low) == max(low, threshold)
-
-
-def test_events_survive_the_ledger():
-    for event in (
-        PhaseExposure(steps=3, sample_rate=0.25, noise_multiplier=1.5),
-        NoisyScores(epsilon=0.5),
-    ):
-        assert from_record(to_record(event)) == event
-    with pytest.raises(ParameterError, match="unknown"):
-        from_record({"mechanism": "magic"})
-    assert to_record(NoisyScores(epsilon=0.5)) == {"mechanism": "laplace", "epsilon": approx(0.5)}

@@ -1,0 +1,201 @@
+"""What a campaign costs when its own noisy outputs decide who joins which cohort.
+
+A record's history is a path: it stays in the pool for some selections, then enters a
+cohort. Where the path depends on noisy outputs, bounding every path by itself proves
+nothing, because the outputs that send a record on a path also carry loss. The envelope
+takes the worst path after every single output:
+
+    V_t(x) = E_{y ~ P_t} max{ H_t(x - l_t(y)), V_{t+1}(x - l_t(y)) },   V_{K+1} = nothing,
+
+H_t being the profile of everything that happens to a record after it entered at
+selection t, P_t the outputs of selection t and l_t(y) their privacy loss. For anchored
+answers the output "yes" or "no" is what decides, so yes leads to H_t and no to the worse
+of both (a shortage of yes is filled by chance). Proof: docs/guarantee.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpal.accounting.curves import Direction
+from dpal.accounting.events import AnchoredAnswers, Event, Release
+from dpal.accounting.pld import compose, discretise, fit_grid
+from dpal.accounting.profiles import Grid, Profile, nothing, worst
+from dpal.privacy import Adjacency
+
+Outcome = tuple[float, float]  # chances of one answer in both worlds
+
+
+def campaign_profile(
+    releases: Sequence[Release], *, grid: Grid, adjacency: Adjacency, direction: Direction
+) -> Profile:
+    """The profile of any record of the pool, whatever path it takes.
+
+    Args:
+      releases: all of them, in order.
+      grid: from `grid_of`.
+      adjacency: which change of the data is meant.
+      direction: which side has the record.
+    """
+    value = nothing(grid)
+    for phase in range(max((one.phase for one in releases), default=0), 0, -1):
+        later = events_after_entry(releases, phase)
+        entered = compose(later, grid=grid, adjacency=adjacency, direction=direction)
+        value = _before_selection(
+            selection_events(releases, phase), entered, value, adjacency, direction
+        )
+    initial = events_after_entry(releases, 0)
+    return worst([value, compose(initial, grid=grid, adjacency=adjacency, direction=direction)])
+
+
+@dataclass(frozen=True)
+class Path:
+    """What happens to the records that end in one cohort.
+
+    Attributes:
+      events: all releases about them but their answers, in any order.
+      answers: what they were asked, and whether the answer was yes.
+    """
+
+    events: tuple[Event, ...] = ()
+    answers: tuple[tuple[AnchoredAnswers, bool], ...] = ()
+
+
+def path_of(releases: Sequence[Release], cohort: int) -> Path:
+    """The path into a cohort; one beyond the last phase for the never-selected."""
+    pooled: list[Event] = []
+    answers: list[tuple[AnchoredAnswers, bool]] = []
+    for phase in range(1, cohort + 1):
+        for event in selection_events(releases, phase):
+            if isinstance(event, AnchoredAnswers):
+                answers.append((event, phase == cohort))
+            else:
+                pooled.append(event)
+    return Path((*pooled, *events_after_entry(releases, cohort)), tuple(answers))
+
+
+def path_epsilon(
+    path: Path, *, delta: float, grid: Grid, adjacency: Adjacency, direction: Direction
+) -> float:
+    """The epsilon of one path, as if it had been certain beforehand.
+
+    It shows how evenly a plan spends and is never a certificate: membership is not certain.
+    An answer of chances (p, q) in the two worlds turns a profile H into p * H(x - ln(p/q)).
+    """
+    chance, loss = 1.0, 0.0
+    for answer, selected in path.answers:
+        # The worst side of the threshold has the largest p and the smallest q.
+        outcomes = _outcomes(answer, adjacency, direction, yes=selected)
+        p, q = max(one for one, _ in outcomes), min(one for _, one in outcomes)
+        chance, loss = chance * p, loss + _loss(p, q)
+    if delta >= chance:
+        return 0.0
+    profile = compose(path.events, grid=grid, adjacency=adjacency, direction=direction)
+    return max(0.0, loss + profile.epsilon(delta / chance))
+
+
+def grid_of(
+    releases: Sequence[Release], *, delta: float, adjacency: Adjacency, accuracy: float
+) -> Grid:
+    """A grid for every path of a campaign."""
+    last = max((one.phase for one in releases), default=0)
+    paths = [path_of(releases, cohort) for cohort in range(last + 2)]
+    grid = fit_grid(
+        [path.events for path in paths], delta=delta, adjacency=adjacency, accuracy=accuracy
+    )
+    # Answers move profiles up by their losses; above its end a grid knows nothing.
+    moved = max(
+        sum(answer_loss(one, adjacency, selected=yes) for one, yes in path.answers)
+        for path in paths
+    )
+    size = 1 << math.ceil(math.log2(grid.size + moved / grid.interval))
+    return Grid(grid.interval, grid.low, size)
+
+
+def events_after_entry(releases: Sequence[Release], cohort: int) -> list[Event]:
+    """Everything that happens to a cohort once it has entered."""
+    name = str(cohort)
+    return [
+        charge.event
+        for release in releases
+        if release.phase >= cohort and not (release.selects and release.phase == cohort)
+        for charge in release.charges
+        if name in charge.cohorts
+    ]
+
+
+def selection_events(releases: Sequence[Release], phase: int) -> list[Event]:
+    """What a selection releases about a record of the pool, in order."""
+    return [
+        charge.event
+        for release in releases
+        if release.selects and release.phase == phase
+        for charge in release.charges
+    ]
+
+
+def answer_loss(answer: AnchoredAnswers, adjacency: Adjacency, *, selected: bool) -> float:
+    """Greatest privacy loss of one answer, in either direction."""
+    return max(
+        abs(_loss(p, q))
+        for direction in Direction
+        for p, q in _outcomes(answer, adjacency, direction, yes=selected)
+    )
+
+
+def _before_selection(
+    events: Sequence[Event],
+    entered: Profile,
+    stayed: Profile,
+    adjacency: Adjacency,
+    direction: Direction,
+) -> Profile:
+    """V_t from H_t and V_{t+1}."""
+    value = worst([entered, stayed])
+    for event in reversed(events):
+        if isinstance(event, AnchoredAnswers):
+            value = _before_answer(event, entered, value, adjacency, direction)
+        else:
+            losses = discretise(
+                event, interval=value.grid.interval, adjacency=adjacency, direction=direction
+            )
+            value = value.after(losses.masses, losses.first, losses.infinite)
+    return value
+
+
+def _before_answer(
+    answer: AnchoredAnswers,
+    entered: Profile,
+    other: Profile,
+    adjacency: Adjacency,
+    direction: Direction,
+) -> Profile:
+    """Yes leads into the cohort (or, beyond the label budget, out of the pool for good)."""
+    yes = _outcomes(answer, adjacency, direction, yes=True)
+    no = _outcomes(answer, adjacency, direction, yes=False)
+    return worst(
+        [
+            entered.scaled(p, _loss(p, q)).plus(other.scaled(p_no, _loss(p_no, q_no)))
+            for (p, q), (p_no, q_no) in zip(yes, no, strict=True)
+        ]
+    )
+
+
+def _outcomes(
+    answer: AnchoredAnswers, adjacency: Adjacency, direction: Direction, *, yes: bool
+) -> list[Outcome]:
+    """Chances of an answer in both worlds, for every side of the threshold."""
+    sides = (answer.above, answer.below)
+    if adjacency is Adjacency.REPLACE_ONE:
+        pairs = [(p, q) for p in sides for q in sides]
+    else:
+        pairs = [(p, answer.blank) for p in sides]
+    if direction is Direction.ADD:
+        pairs = [(q, p) for p, q in pairs]
+    return pairs if yes else [(1 - p, 1 - q) for p, q in pairs]
+
+
+def _loss(p: float, q: float) -> float:
+    return math.log(p / q)

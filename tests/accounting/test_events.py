@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+from dp_accounting import dp_event
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpal.accounting.events import (
+    AnchoredAnswers,
+    NoisyScores,
+    NoisyThreshold,
+    PhaseExposure,
+    from_dp_event,
+    from_record,
+    to_dp_event,
+    to_record,
+)
+from dpal.errors import ParameterError
+
+translated = st.one_of(
+    st.builds(
+        PhaseExposure,
+        steps=st.integers(1, 5000),
+        sample_rate=st.floats(1e-4, 1.0),
+        noise_multiplier=st.floats(0.1, 100.0),
+    ),
+    # Powers of two have exact reciprocals, which is what dp-accounting holds.
+    st.builds(NoisyScores, epsilon=st.integers(-10, 5).map(lambda k: 2.0**k)),
+    st.builds(
+        NoisyThreshold,
+        noise_multiplier=st.floats(0.1, 100.0),
+        overflow=st.one_of(st.just(0.0), st.floats(1e-12, 0.1)),
+    ),
+)
+answers = st.tuples(*[st.floats(0.01, 0.99)] * 3).map(
+    lambda rates: dict(zip(("below", "blank", "above"), sorted(rates), strict=True))
+)
+
+
+@given(translated)
+def test_dp_accounting_events_lead_back(event):
+    assert from_dp_event(to_dp_event(event)) == event
+
+
+@settings(max_examples=50)
+@given(st.one_of(translated, answers.map(lambda rates: AnchoredAnswers(**rates))))
+def test_records_of_the_ledger_lead_back(event):
+    assert from_record(to_record(event)) == event
+
+
+def test_records_name_the_mechanism_and_its_parameters():
+    assert to_record(NoisyScores(epsilon=0.5)) == {"mechanism": "laplace", "epsilon": 0.5}
+    with pytest.raises(ParameterError, match="mechanism 'magic' is unknown"):
+        from_record({"mechanism": "magic"})
+
+
+def test_training_that_does_nothing_is_no_event():
+    for idle in ({"steps": 0, "sample_rate": 0.1}, {"steps": 3, "sample_rate": 0.0}):
+        event = PhaseExposure(noise_multiplier=1.0, **idle)
+        assert isinstance(to_dp_event(event), dp_event.NoOpDpEvent)
+
+
+def test_what_cannot_be_said_is_refused():
+    answer = AnchoredAnswers(above=0.6, below=0.2, blank=0.3)
+    with pytest.raises(ParameterError, match="charged by path"):
+        to_dp_event(answer)
+    with pytest.raises(ParameterError, match="NonPrivateDpEvent is no release"):
+        from_dp_event(dp_event.NonPrivateDpEvent())
+    with pytest.raises(ParameterError, match="str has no registered"):
+        to_dp_event("magic")
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"above": 0.2, "below": 0.3, "blank": 0.25},
+        {"above": 0.6, "below": 0.2, "blank": 0.7},
+        {"above": 1.0, "below": 0.2, "blank": 0.3},
+        {"above": 0.6, "below": 0.0, "blank": 0.3},
+        {"above": float("nan"), "below": 0.2, "blank": 0.3},
+    ],
+)
+def test_impossible_answers_cannot_be_built(rates):
+    with pytest.raises(ParameterError):
+        AnchoredAnswers(**rates)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 65.0, 1e-9, float("nan")])
+def test_scores_only_have_losses_that_can_be_drawn(epsilon):
+    with pytest.raises(ParameterError, match="epsilon must be between"):
+        NoisyScores(epsilon=epsilon)
