@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
+_ZEROS = memoryview(bytes(1 << 17))
+_SPARE = 2  # words: update_into asks for the room of one more block, and leaves it alone
+
 
 class BitSource(Protocol):
     """A stream of independent, uniform 64-bit words."""
@@ -37,7 +40,13 @@ class SecureBits:
 
     def words(self, count: int) -> Words:
         """Returns the next `count` words, shape (count,)."""
-        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+        drawn = np.empty(count + _SPARE, dtype=np.uint64)
+        # Encrypted where it stays: no copy, and a block of zeros that fits a core's cache.
+        target = drawn.data.cast("B")
+        for start in range(0, 8 * count, len(_ZEROS)):
+            size = min(len(_ZEROS), 8 * count - start)
+            self._stream.update_into(_ZEROS[:size], target[start:])
+        return drawn[:count]
 
     def __reduce__(self) -> str:
         raise TypeError("a secure stream is never stored or sent")

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.accounting.events import SCORE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.randomness import BitSource
 
-GRID = 1 << 16  # steps over the range of a score; the rounding error is far below the noise
 _LARGEST_DENOMINATOR = 1 << 20
 
 
 def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.int64]:
-    """Draws noise for values on the grid 0..GRID whose sensitivity is the whole range.
+    """Draws noise for values on the grid 0..SCORE_GRID whose sensitivity is the whole range.
 
     Args:
       count: number of values.
@@ -34,7 +34,7 @@ def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.i
       rng: source of random words.
 
     Returns:
-      (count,) integers y with probability proportional to exp(-|y| * e / GRID), where e
+      (count,) integers y with probability proportional to exp(-|y| * e / SCORE_GRID), where e
       is `epsilon` rounded down to a multiple of 2**-20.
 
     Raises:
@@ -43,7 +43,7 @@ def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.i
     check.within(0, 64, epsilon=epsilon)
     rate = _fraction_below(epsilon)
     # scale = numerator / divisor: the sampler draws at scale `numerator` and divides.
-    numerator, divisor = GRID * rate.denominator, rate.numerator
+    numerator, divisor = SCORE_GRID * rate.denominator, rate.numerator
     noise = np.empty(count, dtype=np.int64)
     open_slots = np.arange(count)
     while open_slots.size:

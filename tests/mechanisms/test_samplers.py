@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpal.accounting.events import SCORE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum, standard_normal
 from dpal.mechanisms.inclusion import include, uniform_below
-from dpal.mechanisms.laplace import GRID, laplace_noise
+from dpal.mechanisms.laplace import laplace_noise
 from dpal.randomness import secure, seeded
 from tests.conftest import RepeatableBits
 
@@ -40,13 +41,13 @@ def laplace_p_value(noise: np.ndarray, scale: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0, 1 / 3])
 def test_laplace_noise_has_its_law(epsilon, bits):
     noise = laplace_noise(200_000, epsilon, rng=bits)
-    assert laplace_p_value(noise, GRID / epsilon) > FALSE_ALARM
+    assert laplace_p_value(noise, SCORE_GRID / epsilon) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("wrong", [0.97, 1.03])
 def test_a_laplace_scale_off_by_3_percent_is_rejected(wrong, bits):
     noise = laplace_noise(200_000, 0.5, rng=bits)
-    assert laplace_p_value(noise, wrong * GRID / 0.5) < FALSE_ALARM
+    assert laplace_p_value(noise, wrong * SCORE_GRID / 0.5) < FALSE_ALARM
 
 
 def test_noisy_values_do_not_identify_their_input(bits):
@@ -140,6 +141,20 @@ def test_secure_streams_differ_and_cannot_be_stored():
     assert not np.array_equal(first.words(8), second.words(8))
     with pytest.raises(TypeError, match="never stored"):
         pickle.dumps(first)
+
+
+def test_secure_words_are_the_key_stream_however_they_are_asked_for(monkeypatch):
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key, counts = bytes(range(32)), (3, 40_001, 0, 16_384, 7)
+    monkeypatch.setattr("dpal.randomness.os.urandom", lambda size: key[:size])
+    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    expected = np.frombuffer(stream.update(bytes(8 * sum(counts))), dtype=np.uint64)
+    source = secure()
+    drawn = [source.words(count) for count in counts]
+    assert np.array_equal(np.concatenate(drawn), expected)
+    for words in drawn:
+        words[:] = 0  # a caller may write into what it drew
 
 
 def test_secure_words_are_uniform():
