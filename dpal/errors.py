@@ -54,19 +54,19 @@ class LabelsPending(DpalError):
 
 
 class PlanRejected(DpalError):
-    """A plan would end above its target for some cohort. Nothing was touched."""
+    """A plan would end above its target for some record. Nothing was touched."""
 
 
 class BudgetExceeded(DpalError):
-    """A release would take a cohort past its limit. Nothing was released."""
+    """A release would take some record past its limit. Nothing was released."""
 
-    def __init__(self, cohort: str, requested: float, limit: float) -> None:
-        super().__init__(cohort, requested, limit)
-        self.cohort, self.requested, self.limit = cohort, requested, limit
+    def __init__(self, release: str, requested: float, limit: float) -> None:
+        super().__init__(release, requested, limit)
+        self.release, self.requested, self.limit = release, requested, limit
 
     def __str__(self) -> str:
         return (
-            f"cohort {self.cohort} would reach epsilon {self.requested:.4f} of the "
+            f"{self.release} could take a record to epsilon {self.requested:.4f} of the "
             f"{self.limit:.4f} promised; nothing was released, plan again within the limit"
         )
 

@@ -8,16 +8,19 @@ from functools import cached_property
 from typing import Any
 
 from dpal import check
-from dpal.accounting.cohorts import Spending
+from dpal.accounting.cohorts import Accountant, Spending
 from dpal.accounting.events import (
     NEVER_SELECTED,
+    SELECTION,
+    TRAINING,
     Charge,
-    NoisyScores,
     PhaseExposure,
     Release,
+    to_record,
 )
 from dpal.canonical import digest
-from dpal.planning.spec import CampaignSpec
+from dpal.planning.selection import SelectionStep
+from dpal.planning.spec import CampaignSpec, SelectionMode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,11 @@ class TrainingPhase:
         """What a record labeled in this phase is exposed to."""
         return self._exposure(self.sample_rate_new)
 
+    @property
+    def either(self) -> PhaseExposure:
+        """What bounds a record that is old in one world and new in the other."""
+        return self._exposure(max(self.sample_rate_old, self.sample_rate_new))
+
     def _exposure(self, sample_rate: float) -> PhaseExposure:
         return PhaseExposure(
             steps=self.steps, sample_rate=sample_rate, noise_multiplier=self.noise_multiplier
@@ -70,14 +78,26 @@ class Phase:
     Attributes:
       index: 0 for the initial phase.
       cohort_size: records added.
-      selection_epsilon: loss of this phase's selection; 0.0 when it is random.
+      selection: how the phase picks its records.
       training: how the phase trains.
+      catch_up: training on the new records alone, before the rest of the phase.
     """
 
     index: int
     cohort_size: int
-    selection_epsilon: float
+    selection: SelectionStep
     training: TrainingPhase
+    catch_up: TrainingPhase | None = None
+
+    @property
+    def parts(self) -> tuple[TrainingPhase, ...]:
+        """All training of the phase, in order."""
+        return (self.training,) if self.catch_up is None else (self.catch_up, self.training)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the phase."""
+        return sum(part.steps for part in self.parts)
 
     @property
     def name(self) -> str:
@@ -120,29 +140,48 @@ class Plan:
 
     def releases(self) -> Iterator[Release]:
         """Yields everything that leaves the trusted process, in order."""
-        names = self.cohorts
         for phase in self.phases:
-            if phase.selection_epsilon > 0:
-                scores = NoisyScores(epsilon=phase.selection_epsilon)
-                unlabeled = names[phase.index :]
-                yield Release(
-                    name=phase.selection_release,
-                    kind="selection",
-                    charges=(Charge(cohorts=unlabeled, event=scores),),
-                )
-            charges = [Charge(cohorts=(names[phase.index],), event=phase.training.new)]
-            if phase.index > 0:
-                old = names[: phase.index]
-                charges.insert(0, Charge(cohorts=old, event=phase.training.old))
-            yield Release(name=phase.training_release, kind="training", charges=tuple(charges))
+            if phase.selection.events:
+                yield self._selection_release(phase)
+            yield self._training_release(phase)
+
+    def _selection_release(self, phase: Phase) -> Release:
+        # Where the selection is hidden, a labeled record may be in the pool of the world in
+        # which it is blank, so that later thresholds count it still. The initial cohort was
+        # drawn without looking and is in no pool of either world.
+        still_counted = 1 if self.spec.selection is SelectionMode.HIDDEN else phase.index
+        return Release(
+            name=phase.selection_release,
+            kind=SELECTION,
+            phase=phase.index,
+            charges=tuple(
+                Charge(cohorts=self.cohorts[still_counted:], event=event)
+                for event in phase.selection.events
+            ),
+        )
+
+    def _training_release(self, phase: Phase) -> Release:
+        charges = []
+        entered = self.cohorts[: phase.index]
+        for part in phase.parts:
+            old = entered
+            if self.spec.entries_may_differ:
+                old = entered[:1]  # the initial cohort is the same in both worlds
+                if entered[1:]:
+                    charges.append(Charge(cohorts=entered[1:], event=part.either))
+            if old and part.sample_rate_old > 0:
+                charges.append(Charge(cohorts=old, event=part.old))
+            charges.append(Charge(cohorts=(self.cohorts[phase.index],), event=part.new))
+        return Release(
+            name=phase.training_release,
+            kind=TRAINING,
+            phase=phase.index,
+            charges=tuple(charges),
+        )
 
     def release(self, name: str) -> Release | None:
         """The release of this name; None for a selection that is random and free."""
         return next((release for release in self.releases() if release.name == name), None)
-
-    def charges(self) -> list[Charge]:
-        """All charges of all releases."""
-        return [charge for release in self.releases() for charge in release.charges]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,17 +194,29 @@ class CohortCertificate:
 
 @dataclass(frozen=True, kw_only=True)
 class CertifiedPlan:
-    """A plan and the proof that it keeps its promise for every cohort."""
+    """A plan and the proof that it keeps its promise, whatever path a record takes.
+
+    Attributes:
+      plan: what was certified.
+      cohorts: what every cohort will have spent.
+      never_selected: the rest of the pool.
+      epsilon_pld: over all paths, by our privacy loss distributions.
+      epsilon_oracle: the same by dp-accounting's.
+      epsilon_rdp: the worst path by Rényi bounds and basic composition.
+    """
 
     plan: Plan
     cohorts: tuple[CohortCertificate, ...]
     never_selected: CohortCertificate
+    epsilon_pld: float
+    epsilon_oracle: float
+    epsilon_rdp: float
 
     @property
     def worst_epsilon(self) -> float:
-        """The campaign's epsilon: the worst cohort's, by the larger of both accountants."""
-        every = (*self.cohorts, self.never_selected)
-        return max(max(one.spent.epsilon_rdp, one.spent.epsilon_pld) for one in every)
+        """The campaign's epsilon, by the accountant that it was planned with."""
+        rdp = self.plan.spec.accountant is Accountant.RDP
+        return self.epsilon_rdp if rdp else self.epsilon_pld
 
     def summary(self) -> dict[str, Any]:
         """The plan as one JSON object; the contract of `dpal plan --json`."""
@@ -180,18 +231,8 @@ class CertifiedPlan:
             "strategy": spec.strategy.value,
             "acquisition": spec.acquisition.value,
             "selection": spec.selection.value,
-            "phases": [
-                {
-                    "phase": phase.index,
-                    "steps": phase.training.steps,
-                    "noise_multiplier": phase.training.noise_multiplier,
-                    "sample_rate_old": phase.training.sample_rate_old,
-                    "sample_rate_new": phase.training.sample_rate_new,
-                    "expected_batch_size": phase.training.expected_batch_size,
-                    "cohort_size": phase.cohort_size,
-                }
-                for phase in self.plan.phases
-            ],
+            "accountant": spec.accountant.value,
+            "phases": [_phase_record(phase) for phase in self.plan.phases],
             "cohorts": [
                 {
                     "cohort": int(one.spent.cohort),
@@ -202,7 +243,27 @@ class CertifiedPlan:
                 }
                 for one in self.cohorts
             ],
-            "never_selected_epsilon": self.never_selected.spent.epsilon_rdp,
+            "never_selected_epsilon": self.never_selected.spent.epsilon_pld,
+            "epsilon_pld": self.epsilon_pld,
+            "epsilon_oracle": self.epsilon_oracle,
+            "epsilon_rdp": self.epsilon_rdp,
             "worst_epsilon": self.worst_epsilon,
             "plan_digest": self.plan.digest,
         }
+
+
+def _phase_record(phase: Phase) -> dict[str, Any]:
+    """One phase for JSON and tables."""
+    training, caught = phase.training, phase.catch_up
+    return {
+        "phase": phase.index,
+        "cohort_size": phase.cohort_size,
+        "selection": [to_record(event) for event in phase.selection.events],
+        "catch_up_steps": caught.steps if caught else 0,
+        "catch_up_rate": caught.sample_rate_new if caught else 0.0,
+        "steps": training.steps,
+        "noise_multiplier": training.noise_multiplier,
+        "sample_rate_old": training.sample_rate_old,
+        "sample_rate_new": training.sample_rate_new,
+        "expected_batch_size": training.expected_batch_size,
+    }

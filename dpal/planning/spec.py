@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal import check
+from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
 from dpal.models.spec import ModelSpec
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Adjacency, PrivacyTarget
 
 
 class Strategy(StrEnum):
@@ -17,6 +18,8 @@ class Strategy(StrEnum):
 
     NAIVE = "naive"
     STEP_AMPLIFICATION = "step_amplification"
+    NOISE_REDUCTION = "noise_reduction"
+    CONTINUAL = "continual"
 
 
 class Acquisition(StrEnum):
@@ -26,11 +29,24 @@ class Acquisition(StrEnum):
     LEAST_CONFIDENCE = "least_confidence"
     MARGIN = "margin"
     ENTROPY = "entropy"
+    BALD = "bald"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether no record is read to select, so that selection is free."""
+        return self is Acquisition.RANDOM
 
 
 class SelectionMode(StrEnum):
-    """Who can see the selection, and hence what it costs."""
+    """Who can see the selection, and hence what it costs.
 
+    HIDDEN: nobody outside; only models leave. Costs a noisy threshold.
+    VISIBLE: the selected ids leave too. Costs an anchored randomised response.
+    PAPER: noisy scores leave. Costs Laplace noise on every score.
+    """
+
+    HIDDEN = "hidden"
+    VISIBLE = "visible"
     PAPER = "paper"
 
 
@@ -101,15 +117,22 @@ class CampaignSpec:
     Attributes:
       pool_size: records in the pool; public.
       target: the promise to every one of them.
-      selection_epsilon: share of the promise spent on all selections together.
+      accountant: which bound the plan is solved against.
+      selection: who can see the selection.
+      selection_epsilon: of the noisy scores together (paper), or of the last query's yes
+        (visible); 0 where neither is released.
+      threshold_noise: noise multiplier of each threshold (hidden, visible); None lets the
+        sizes of the queries decide.
     """
 
     pool_size: int
     target: PrivacyTarget
+    accountant: Accountant
     strategy: Strategy
     acquisition: Acquisition
     selection: SelectionMode
     selection_epsilon: float
+    threshold_noise: float | None
     schedule: Schedule
     model: ModelSpec
     optimizer: OptimizerSpec
@@ -117,43 +140,71 @@ class CampaignSpec:
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
+        if self.threshold_noise is not None:
+            check.positive(**{"privacy.threshold_noise": self.threshold_noise})
         wanted = sum(self.schedule.cohort_sizes)
         if wanted > self.pool_size:
             raise ParameterError(
                 f"the schedule asks for {wanted:,} labels and the pool has {self.pool_size:,} "
                 "records; lower schedule.initial or schedule.queries"
             )
-        if self.selection_epsilon >= self.target.epsilon:
+        self._check_selection_epsilon()
+        if self.entries_may_differ and self.strategy is not Strategy.NAIVE:
             raise ParameterError(
-                f"privacy.selection_epsilon {self.selection_epsilon:g} leaves nothing of "
-                f"privacy.epsilon {self.target.epsilon:g} for training; a quarter of it "
-                f"({self.target.epsilon / 4:g}) is usual"
-            )
-        selects = self.acquisition is not Acquisition.RANDOM and bool(self.schedule.queries)
-        if selects and self.selection_epsilon == 0:
-            raise ParameterError(
-                f"acquisition {self.acquisition} with privacy.selection_epsilon 0 would not be "
-                "private; use acquisition random or leave selection_epsilon null"
-            )
-        if not selects and self.selection_epsilon > 0:
-            raise ParameterError(
-                f"privacy.selection_epsilon {self.selection_epsilon:g} would be wasted: "
-                "random selection costs nothing; leave it null or choose another acquisition"
+                f"strategy {self.strategy} needs to know in which phase a record entered, and "
+                "hidden selection under adjacency replace_one tells two records' phases apart "
+                "for nobody; use strategy naive, selection visible, or adjacency zero_out"
             )
 
-        each = self.epsilon_per_selection
-        if selects and not SELECTION_RANGE[0] <= each <= SELECTION_RANGE[1]:
+    def _check_selection_epsilon(self) -> None:
+        share, target = self.selection_epsilon, self.target.epsilon
+        if share >= target:
             raise ParameterError(
-                f"privacy.selection_epsilon {self.selection_epsilon:g} is {each:.3g} for each "
-                f"selection, and {SELECTION_RANGE[0]:.1g} to {SELECTION_RANGE[1]:g} can be drawn"
+                f"privacy.selection_epsilon {share:g} leaves nothing of privacy.epsilon "
+                f"{target:g} for training; a quarter of it ({target / 4:g}) is usual"
             )
+        if not self.selects and share > 0:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} would be wasted: random selection costs "
+                "nothing; leave it null or choose another acquisition"
+            )
+        if self.selects and self.selection is SelectionMode.HIDDEN and share > 0:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} has nothing to pay for: hidden selection "
+                "releases a noisy threshold only; leave it null, or set privacy.threshold_noise"
+            )
+        if not self.selects or self.selection is SelectionMode.HIDDEN:
+            return
+        if share == 0:
+            raise ParameterError(
+                f"acquisition {self.acquisition} with privacy.selection_epsilon 0 would not be "
+                "private; use acquisition random, selection hidden, or leave it null"
+            )
+        least = share / len(self.schedule.queries)
+        if self.target.adjacency is Adjacency.REPLACE_ONE:
+            least /= 2  # both contents of the record answer
+        if not SELECTION_RANGE[0] <= least <= share <= SELECTION_RANGE[1]:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} is {least:.3g} for one selection, and "
+                f"{SELECTION_RANGE[0]:.1g} to {SELECTION_RANGE[1]:g} can be drawn"
+            )
+
+    @property
+    def selects(self) -> bool:
+        """Whether any query looks at records."""
+        return not self.acquisition.is_random and bool(self.schedule.queries)
+
+    @property
+    def entries_may_differ(self) -> bool:
+        """Whether a record and its replacement may enter in different phases unseen.
+
+        Where ids are visible, equal outputs mean equal entries. A blank record trains
+        nothing, so its entry does not matter.
+        """
+        hidden = self.selects and self.selection is SelectionMode.HIDDEN
+        return hidden and self.target.adjacency is Adjacency.REPLACE_ONE
 
     @property
     def planning_epsilon(self) -> float:
         """What a planner aims for: below the target by more than rounding can add up to."""
         return self.target.epsilon * (1 - 1e-9)
-
-    @property
-    def epsilon_per_selection(self) -> float:
-        """What one selection may spend; 0 when selection is random."""
-        return self.selection_epsilon / max(1, len(self.schedule.queries))

@@ -10,78 +10,101 @@ Solved backwards from the last phase. At phase i all later phases are fixed, and
   phases at their old rates) to the target. Totals after a phase are not additive, so
   solving against anything but the final total ends above the promise.
 More steps mean smaller rates and a smaller batch, so the number of steps is a monotone
-search; what an integer cannot meet goes into the phase's noise multiplier.
+search; what an integer cannot meet goes into the phase's noise multiplier. Noise
+reduction keeps the number of steps and lets the noise multiplier do it all.
 
-Source: Schwethelm et al. (2025), Sec. 4.3, eq. 6, with the corrections above.
+Source: Schwethelm et al. (2025), Sec. 4.3, eq. 6 and App. B, with the corrections above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from dpal.accounting import rdp
 from dpal.accounting.calibration import first_true, largest_safe
 from dpal.accounting.events import PhaseExposure
-from dpal.planning.naive import calibrate_noise, plain_training
-from dpal.planning.plan import Phase, Plan, TrainingPhase
-from dpal.planning.schedule import BasePhase, base_phases
-from dpal.planning.spec import CampaignSpec
+from dpal.errors import ParameterError
+from dpal.planning.budget import Budget
+from dpal.planning.naive import assemble, plain_training
+from dpal.planning.plan import Plan, TrainingPhase
+from dpal.planning.schedule import BasePhase
 
 _LEAST_NOISE_SHARE = 0.25  # of the base noise; integer residuals need far less
 _LEAST_RATE = 1e-9
 
 
-def plan_step_amplification(spec: CampaignSpec) -> Plan:
+def plan_step_amplification(budget: Budget) -> Plan:
     """Solves steps and rates of every phase so that all cohorts end at the target.
 
     The base noise is the naive schedule's, so naive rates are always a solution and only
     better ones are looked for.
     """
-    base = base_phases(spec.schedule)
-    sigma = calibrate_noise(spec, base)
-    solved: list[TrainingPhase] = []
-    for index in range(len(base) - 1, 0, -1):
-        problem = _PhaseProblem(spec, base, index, sigma, tuple(solved))
-        solved.insert(0, problem.solve())
-    solved.insert(0, plain_training(base[0], sigma, first=True))
-    phases = tuple(
-        Phase(
-            index=index,
-            cohort_size=base[index].cohort_size,
-            selection_epsilon=spec.epsilon_per_selection if index else 0.0,
-            training=training,
-        )
-        for index, training in enumerate(solved)
-    )
-    return Plan(spec, phases)
+    return _plan_backwards(budget, lambda problem: problem.amplify_steps())
+
+
+def plan_noise_reduction(budget: Budget) -> Plan:
+    """Keeps the steps of the schedule and lowers each phase's noise instead."""
+    return _plan_backwards(budget, lambda problem: problem.reduce_noise())
 
 
 @dataclass(frozen=True)
-class _PhaseProblem:
+class PhaseProblem:
     """One phase of the backward pass.
 
     Attributes:
+      budget: what every cohort may end with.
+      index: of the phase.
+      sigma: the base noise.
       later: the phases after this one, already solved.
     """
 
-    spec: CampaignSpec
-    base: Sequence[BasePhase]
+    budget: Budget
     index: int
     sigma: float
     later: tuple[TrainingPhase, ...]
 
-    def solve(self) -> TrainingPhase:
+    def amplify_steps(self) -> TrainingPhase:
+        """As many steps as bring the expected batch back to B."""
         steps = self._fewest_steps()
-        noise, (old, new) = self.sigma, self._rates(steps, self.sigma)
-        if steps > self.base[self.index].steps:
+        noise, (old, new) = self.sigma, self.rates(steps, self.sigma)
+        if steps > self.base.steps:
             # One step fewer overshoots the batch; slightly less noise brings it back to B.
             less = self._noise_that_fits(steps - 1)
-            rates = self._rates(steps - 1, less) if less else (0.0, 0.0)
+            rates = self.rates(steps - 1, less) if less else (0.0, 0.0)
             if self._batch(*rates) > self._batch(old, new):
                 steps, noise, (old, new) = steps - 1, less, rates
+        return self._training(steps, noise, old, new)
+
+    def reduce_noise(self) -> TrainingPhase:
+        """As little noise as keeps the expected batch at B."""
+        steps = self.base.steps
+        noise = self._noise_that_fits(steps)
+        if not noise:
+            raise ParameterError(
+                f"phase {self.index} of strategy noise_reduction would need less than a quarter "
+                "of the noise of the phases before; use strategy step_amplification"
+            )
+        return self._training(steps, noise, *self.rates(steps, noise))
+
+    def rates(self, steps: int, sigma: float) -> tuple[float, float]:
+        """Both rates at their limits for a number of steps and a noise."""
+        earlier = [phase.exposure(self.sigma) for phase in self.budget.base[: self.index]]
+        # Never above the naive rate: where selections, not cohort 0, set the noise, cohort 0
+        # has room to spare, and filling it would push later cohorts over the target.
+        old = self._rate(0, earlier, steps, sigma, self.base.sample_rate)
+        return old, self._rate(self.index, [], steps, sigma, 1.0)
+
+    @property
+    def base(self) -> BasePhase:
+        """The phase as scheduled."""
+        return self.budget.base[self.index]
+
+    def _training(self, steps: int, noise: float, old: float, new: float) -> TrainingPhase:
+        if not new > 0:
+            raise ParameterError(
+                f"the records of query {self.index} would have nothing left to train with; lower "
+                "privacy.selection_epsilon or raise privacy.threshold_noise"
+            )
         return TrainingPhase(
             steps=steps,
             noise_multiplier=noise,
@@ -92,47 +115,65 @@ class _PhaseProblem:
 
     def _fewest_steps(self) -> int:
         """Least number of steps at which the expected batch is within B."""
-        limit = self.spec.schedule.batch_size
+        limit = self.budget.spec.schedule.batch_size
         return first_true(
-            lambda steps: self._batch(*self._rates(steps, self.sigma)) <= limit,
-            low=self.base[self.index].steps,
+            lambda steps: self._batch(*self.rates(steps, self.sigma)) <= limit,
+            low=self.base.steps,
+            guess=self._guess_steps(),
         )
+
+    def _guess_steps(self) -> int:
+        """Rates fall about like one over the square root of the steps."""
+        steps = self.base.steps
+        for _ in range(3):
+            batch = self._batch(*self.rates(steps, self.sigma))
+            share = batch / self.budget.spec.schedule.batch_size
+            steps = max(self.base.steps, round(steps * share**2))
+        return steps
 
     def _noise_that_fits(self, steps: int) -> float:
         """Largest noise, up to the base noise, that keeps the expected batch within B."""
-        return largest_safe(
-            lambda sigma: self._batch(*self._rates(steps, sigma)),
-            self.spec.schedule.batch_size,
-            low=_LEAST_NOISE_SHARE * self.sigma,
-            high=self.sigma,
-        )
+        # Usually a step or two of noise are missing; look there first.
+        for share in (1 - 2 / steps, _LEAST_NOISE_SHARE):
+            noise = largest_safe(
+                lambda sigma: self._batch(*self.rates(steps, sigma)),
+                self.budget.spec.schedule.batch_size,
+                low=max(share, _LEAST_NOISE_SHARE) * self.sigma,
+                high=self.sigma,
+            )
+            if noise:
+                break
+        return noise
 
     def _batch(self, old: float, new: float) -> float:
         """Expected batch size at given rates."""
-        phase = self.base[self.index]
-        return old * (phase.labeled - phase.cohort_size) + new * phase.cohort_size
-
-    def _rates(self, steps: int, sigma: float) -> tuple[float, float]:
-        """Both rates at their limits for a number of steps and a noise."""
-        target, charge = self.spec.planning_epsilon, self.spec.epsilon_per_selection
-        earlier = [phase.exposure(self.sigma) for phase in self.base[: self.index]]
-        # Never above the naive rate: where selections, not cohort 0, set the noise, cohort 0
-        # has room to spare, and filling it would push later cohorts over the target.
-        old = min(self.base[self.index].sample_rate, self._rate(earlier, steps, sigma, target))
-        return old, self._rate([], steps, sigma, target - self.index * charge)
+        return old * (self.base.labeled - self.base.cohort_size) + new * self.base.cohort_size
 
     def _rate(
-        self, earlier: Sequence[PhaseExposure], steps: int, sigma: float, limit: float
+        self,
+        cohort: int,
+        earlier: Sequence[PhaseExposure],
+        steps: int,
+        sigma: float,
+        highest: float,
     ) -> float:
-        """Greatest rate that keeps a cohort's final training epsilon within a limit."""
-        delta, adjacency = self.spec.target.delta, self.spec.target.adjacency
+        """Greatest rate that lets a cohort end within the limit."""
         elsewhere = [*earlier, *(phase.old for phase in self.later)]
-        spent = np.sum(
-            [np.zeros(rdp.ORDERS.size), *(rdp.curve(one, adjacency) for one in elsewhere)], axis=0
-        )
 
-        def total(rate: float) -> float:
+        def final(rate: float) -> float:
             here = PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=sigma)
-            return rdp.to_epsilon(spent + rdp.curve(here, adjacency), delta=delta)
+            return self.budget.final(cohort, [*elsewhere, here])
 
-        return largest_safe(total, limit, low=_LEAST_RATE, high=1.0)
+        near = min(highest, 3 * self.base.sample_rate)
+        low = self.base.sample_rate / 3
+        if final(low) <= self.budget.limit < final(near):
+            return largest_safe(final, self.budget.limit, low=low, high=near)
+        return largest_safe(final, self.budget.limit, low=_LEAST_RATE, high=highest)
+
+
+def _plan_backwards(budget: Budget, solve: Callable[[PhaseProblem], TrainingPhase]) -> Plan:
+    sigma, budget = budget.calibrate_noise()
+    solved: list[TrainingPhase] = []
+    for index in range(len(budget.base) - 1, 0, -1):
+        solved.insert(0, solve(PhaseProblem(budget, index, sigma, tuple(solved))))
+    return assemble(budget, [plain_training(budget.base[0], sigma, first=True), *solved])

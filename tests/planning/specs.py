@@ -1,8 +1,11 @@
-"""Campaign specs for planner tests."""
+"""Campaign specs for planner tests, and what planners make of them."""
 
 from __future__ import annotations
 
+from dpal.accounting.cohorts import Accountant, spending
 from dpal.models.spec import ModelSpec
+from dpal.planning.budget import Budget
+from dpal.planning.plan import Plan
 from dpal.planning.spec import (
     Acquisition,
     CampaignSpec,
@@ -11,7 +14,10 @@ from dpal.planning.spec import (
     SelectionMode,
     Strategy,
 )
+from dpal.planning.verify import PLANNERS
 from dpal.privacy import Adjacency, PrivacyTarget
+
+RANDOM = "random"
 
 
 def campaign(
@@ -19,7 +25,10 @@ def campaign(
     pool_size: int = 60_000,
     epsilon: float = 8.0,
     delta: float = 1e-6,
-    selection_epsilon: float = 2.0,
+    accountant: Accountant = Accountant.PLD,
+    selection: SelectionMode = SelectionMode.PAPER,
+    selection_epsilon: float | None = None,
+    threshold_noise: float | None = None,
     initial: int = 1000,
     queries: tuple[int, ...] = (500, 300, 200),
     batch_size: int = 256,
@@ -28,17 +37,42 @@ def campaign(
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     acquisition: Acquisition = Acquisition.ENTROPY,
 ) -> CampaignSpec:
+    """A campaign; selections get a quarter of epsilon where they cost one."""
+    free = selection is SelectionMode.HIDDEN or acquisition.is_random or not queries
+    if selection_epsilon is None:
+        selection_epsilon = 0.0 if free else epsilon / 4
     return CampaignSpec(
         name="planned",
         pool_size=pool_size,
         target=PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency),
+        accountant=accountant,
         strategy=strategy,
         acquisition=acquisition,
-        selection=SelectionMode.PAPER,
+        selection=selection,
         selection_epsilon=selection_epsilon,
+        threshold_noise=threshold_noise,
         schedule=Schedule(
             initial=initial, queries=queries, batch_size=batch_size, epochs_per_phase=epochs
         ),
         model=ModelSpec(name="logistic", input_shape=(8,), classes=3),
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.5, momentum=0.0, max_grad_norm=1.0),
     )
+
+
+def selecting(way: str, **changes) -> CampaignSpec:
+    """A campaign that selects in one of the modes, or by chance."""
+    if way == RANDOM:
+        return campaign(acquisition=Acquisition.RANDOM, **changes)
+    return campaign(selection=SelectionMode(way), **changes)
+
+
+def planned(spec: CampaignSpec) -> Plan:
+    """Solved once, cohort by cohort, and not certified."""
+    return PLANNERS[spec.strategy](Budget(spec, spec.planning_epsilon))
+
+
+def cohort_epsilons(plan: Plan) -> dict[str, float]:
+    """By cohort, by the accountant of the plan."""
+    releases, by_rdp = list(plan.releases()), plan.spec.accountant is Accountant.RDP
+    spent = {one: spending(one, releases, plan.spec.target) for one in plan.cohorts}
+    return {k: one.epsilon_rdp if by_rdp else one.epsilon_pld for k, one in spent.items()}

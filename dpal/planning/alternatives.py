@@ -1,0 +1,154 @@
+"""Plans side by side: other strategies, other ways to select, other values of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from dpal.errors import DpalError
+from dpal.planning.plan import CertifiedPlan, Plan
+from dpal.planning.published import USUAL_SHARE
+from dpal.planning.selection import HiddenGate, RandomDraw, VisibleAnswers, expected_precision
+from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode, Strategy
+from dpal.planning.verify import certified_plan
+
+RANDOM = "random"  # beside the selection modes: nobody looks at records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """One way to plan a campaign, or the reason why there is none.
+
+    Attributes:
+      setting: what was varied, such as {"privacy.epsilon": 3}.
+      certified: the plan.
+      reason: one sentence; empty where there is a plan.
+    """
+
+    setting: Mapping[str, Any]
+    certified: CertifiedPlan | None = None
+    reason: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """One row for JSON, tables and figures."""
+        if self.certified is None:
+            return {**self.setting, "planned": False, "reason": self.reason}
+        plan = self.certified.plan
+        target = plan.spec.target
+        return {
+            **self.setting,
+            "planned": True,
+            "reason": None,
+            "target_epsilon": target.epsilon,
+            "delta": target.delta,
+            "first_noise": plan.phases[0].training.noise_multiplier,
+            "noise_multiplier": [phase.training.noise_multiplier for phase in plan.phases],
+            "steps": [phase.steps for phase in plan.phases],
+            "total_steps": sum(phase.steps for phase in plan.phases),
+            "sample_rate_old": [phase.training.sample_rate_old for phase in plan.phases],
+            "sample_rate_new": [phase.training.sample_rate_new for phase in plan.phases],
+            "expected_precision": mean_precision(plan),
+            "precision_by_query": [precision_of(plan, at) for at in range(1, len(plan.phases))],
+            "precision_by_chance": mean_precision(_drawn_at_random(plan)),
+            "labels": sum(phase.cohort_size for phase in plan.phases),
+            "expected_labels": expected_labels(plan),
+            "worst_epsilon": self.certified.worst_epsilon,
+            "plan_digest": plan.digest,
+        }
+
+
+def consider(setting: Mapping[str, Any], wish: Callable[[], CampaignSpec]) -> Alternative:
+    """Plans and certifies what is wished; a wish that cannot be granted keeps its reason.
+
+    Args:
+      setting: what is varied.
+      wish: the campaign; may raise as planning may.
+    """
+    try:
+        return Alternative(setting=setting, certified=certified_plan(wish()))
+    except DpalError as error:
+        return Alternative(setting=setting, reason=str(error))
+
+
+def variants(
+    spec: CampaignSpec,
+) -> Iterator[tuple[Mapping[str, str], Callable[[], CampaignSpec]]]:
+    """Every strategy with every way to select, random selection last."""
+    modes: list[str] = [RANDOM]
+    if spec.selects:
+        modes = [*(mode.value for mode in SelectionMode), RANDOM]
+    for strategy in Strategy:
+        planned = replace(spec, strategy=strategy)
+        for mode in modes:
+            setting = {"strategy": strategy.value, "selection": mode}
+            yield setting, partial(selecting, planned, mode)
+
+
+def selecting(spec: CampaignSpec, mode: str) -> CampaignSpec:
+    """The campaign with another way to select.
+
+    Args:
+      spec: the campaign; its selection_epsilon, or a quarter of epsilon, pays for selections
+        that cost one.
+      mode: a selection mode, or "random".
+    """
+    if mode == RANDOM:
+        return at_random(spec)
+    if mode == SelectionMode.HIDDEN:
+        return replace(spec, selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
+    share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
+    return replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
+
+
+def at_random(spec: CampaignSpec) -> CampaignSpec:
+    """The campaign with selection that looks at nothing, and so is free."""
+    return replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
+
+
+def precision_of(plan: Plan, phase: int) -> float | None:
+    """Expected share of a query's records that are among as many highest-scored of the pool.
+
+    None where it depends on the scores: noisy scores find more where scores lie apart. For
+    a gate, records count as equally scored where they are on its grid of scores.
+    """
+    share = plan.phases[phase].cohort_size / pool_at(plan, phase)
+    match plan.phases[phase].selection:
+        case RandomDraw():
+            return share
+        case HiddenGate():
+            return 1.0  # who passes lies above who does not, and no more than the query pass
+        case VisibleAnswers(aim=aim, answers=answers):
+            return expected_precision(answers, share, aim / pool_at(plan, phase))
+    return None
+
+
+def mean_precision(plan: Plan) -> float | None:
+    """`precision_of` over all queried labels; None where undefined, or nothing is queried."""
+    found, queried = 0.0, 0
+    for at in range(1, len(plan.phases)):
+        precision, size = precision_of(plan, at), plan.phases[at].cohort_size
+        if precision is None:
+            return None
+        found, queried = found + precision * size, queried + size
+    return found / queried if queried else None
+
+
+def expected_labels(plan: Plan) -> int:
+    """Labels that will be bought, about: a gate keeps a reserve below its query."""
+    return sum(
+        phase.selection.aim if isinstance(phase.selection, HiddenGate) else phase.cohort_size
+        for phase in plan.phases
+    )
+
+
+def pool_at(plan: Plan, phase: int) -> int:
+    """Unlabeled records before a query."""
+    return plan.spec.pool_size - sum(one.cohort_size for one in plan.phases[:phase])
+
+
+def _drawn_at_random(plan: Plan) -> Plan:
+    return replace(
+        plan, phases=tuple(replace(phase, selection=RandomDraw()) for phase in plan.phases)
+    )

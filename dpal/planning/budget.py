@@ -1,0 +1,156 @@
+"""What a cohort would end with: the question that every planner asks thousands of times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from dpal.accounting import pld
+from dpal.accounting.calibration import smallest_safe
+from dpal.accounting.cohorts import Accountant, epsilon_by_rdp
+from dpal.accounting.curves import Direction
+from dpal.accounting.envelope import Path, path_epsilon
+from dpal.accounting.events import AnchoredAnswers, Event, PhaseExposure
+from dpal.accounting.profiles import Grid
+from dpal.errors import ParameterError
+from dpal.planning.schedule import BasePhase, base_phases
+from dpal.planning.selection import SelectionStep, design_selections
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.privacy import choose_delta
+
+_LOWEST_NOISE, _HIGHEST_NOISE = 0.3, 1e5
+_GRID_MARGIN = 0.8  # of the noise by Renyi bounds: never more is gained
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """A campaign's promise, asked cohort by cohort.
+
+    Attributes:
+      spec: the campaign.
+      limit: the epsilon aimed for; below the promise when the envelope took some of it.
+      grid: on which privacy losses are composed while searching.
+    """
+
+    spec: CampaignSpec
+    limit: float
+    grid: Grid | None = None
+
+    @cached_property
+    def base(self) -> tuple[BasePhase, ...]:
+        """The schedule as if all labeled records were treated alike."""
+        return base_phases(self.spec.schedule)
+
+    @cached_property
+    def selections(self) -> tuple[SelectionStep, ...]:
+        """How every phase selects."""
+        return design_selections(self.spec)
+
+    def final(self, cohort: int, training: Sequence[PhaseExposure]) -> float:
+        """The epsilon that a cohort ends with, over its whole path.
+
+        Args:
+          cohort: the phase in which it enters.
+          training: all of its exposures.
+        """
+        events, answers = self._selected[cohort]
+        path = Path((*events, *training), answers)
+        target = self.spec.target
+        if self.spec.accountant is Accountant.RDP:
+            return epsilon_by_rdp(path, target)
+        # The certificate takes both directions; while searching the usual one is enough.
+        return path_epsilon(
+            path,
+            delta=target.delta,
+            grid=self._required_grid,
+            adjacency=target.adjacency,
+            direction=Direction.REMOVE,
+        )
+
+    def calibrate_noise(self) -> tuple[float, Budget]:
+        """Finds the least noise at which every cohort of the base schedule ends in time.
+
+        Returns:
+          The noise multiplier, and the same budget on a grid that fits it.
+
+        Raises:
+          ParameterError: no amount of noise does.
+        """
+        # Rényi bounds need no grid, so they find one; they ask for 6 to 10 % more noise.
+        rough = replace(self, spec=replace(self.spec, accountant=Accountant.RDP))
+        sigma = rough._least_noise(_LOWEST_NOISE)
+        if self.spec.accountant is Accountant.RDP:
+            return sigma, self
+        fitted = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
+        return fitted._least_noise(_GRID_MARGIN * sigma), fitted
+
+    def _least_noise(self, low: float) -> float:
+        """Least noise from `low` on."""
+
+        def worst(sigma: float) -> float:
+            exposures = [phase.exposure(sigma) for phase in self.base]
+            return max(self.final(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
+
+        floor = max(self.final(cohort, []) for cohort in range(len(self.base)))
+        if floor >= self.limit:
+            raise self._unreachable(floor, "its selections alone")
+        least = worst(_HIGHEST_NOISE)
+        if least > self.limit:
+            raise self._unreachable(least, "it")
+        return smallest_safe(worst, self.limit, low=low)
+
+    def _unreachable(self, least: float, what: str) -> ParameterError:
+        """Says what could be certified instead of what was asked for."""
+        spec, target = self.spec, self.spec.target
+        if math.isinf(least):
+            return ParameterError(
+                f"privacy.delta {target.delta:.3g} is smaller than can be certified for this "
+                f"campaign; use {choose_delta(None, pool_size=spec.pool_size):.3g} or leave it null"
+            )
+        others = []
+        if spec.selection_epsilon:
+            others.append("lower privacy.selection_epsilon")
+        if any(hasattr(step, "threshold") for step in self.selections):
+            others.append("raise privacy.threshold_noise")
+        return ParameterError(
+            f"this campaign cannot keep epsilon {target.epsilon:g} at delta {target.delta:.3g}: "
+            f"{what} would take {least:.3g}; "
+            + ", or ".join([f"raise privacy.epsilon above {least:.3g}", *others])
+        )
+
+    def _grid_at(self, sigma: float) -> Grid:
+        exposures = [phase.exposure(sigma) for phase in self.base]
+        paths = [
+            [*events, *exposures[cohort:]] for cohort, (events, _) in enumerate(self._selected)
+        ]
+        target = self.spec.target
+        return pld.fit_grid(
+            paths, delta=target.delta, adjacency=target.adjacency, accuracy=pld.SEARCH
+        )
+
+    @property
+    def _required_grid(self) -> Grid:
+        if self.grid is None:
+            raise ParameterError("calibrate_noise comes first: it chooses the grid")
+        return self.grid
+
+    @cached_property
+    def _selected(self) -> list[tuple[tuple[Event, ...], tuple[tuple[AnchoredAnswers, bool], ...]]]:
+        """For each cohort, what selections release about it, and what it answered."""
+        paths = []
+        hidden = self.spec.selection is SelectionMode.HIDDEN
+        last = len(self.selections) - 1
+        for cohort in range(len(self.selections)):
+            counted = 0 if cohort == 0 else last if hidden else cohort
+            events: list[Event] = []
+            answers: list[tuple[AnchoredAnswers, bool]] = []
+            for phase in range(1, counted + 1):
+                for event in self.selections[phase].events:
+                    if isinstance(event, AnchoredAnswers):
+                        answers.append((event, phase == cohort))
+                    else:
+                        events.append(event)
+            paths.append((tuple(events), tuple(answers)))
+        return paths

@@ -1,0 +1,167 @@
+"""Why a plan has the numbers that it has, in words. Every number is computed here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpal.accounting.cohorts import Accountant
+from dpal.planning.explain_schedule import noise, steps
+from dpal.planning.explain_selection import labels, selection
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import SelectionMode
+from dpal.planning.wording import (
+    ROUNDED,
+    Remark,
+    accountant_name,
+    against,
+    certified_or_why,
+    cohort_name,
+    solved,
+    telling_noise,
+    total_steps,
+)
+from dpal.privacy import Adjacency
+
+_CHANGE = {
+    Adjacency.ZERO_OUT: "is blanked",
+    Adjacency.REPLACE_ONE: "is replaced by any other",
+}
+
+
+def explain(certified: CertifiedPlan) -> tuple[Remark, ...]:
+    """Explains a certified plan: the promise, what it costs, and what it leaves unprotected.
+
+    Solves the plan again in other ways (naive, random selection, the other accountant), so
+    it takes about as long as planning did.
+    """
+    return (
+        _promise(certified),
+        selection(certified),
+        noise(certified),
+        steps(certified),
+        _accountant(certified),
+        _envelope(certified),
+        labels(certified),
+        _not_protected(certified),
+    )
+
+
+def _promise(certified: CertifiedPlan) -> Remark:
+    """What is promised to whom."""
+    spec, target = certified.plan.spec, certified.plan.spec.target
+    failing = target.delta * spec.pool_size
+    text = (
+        f"For every {target.unit} of the {spec.pool_size:,} in the pool, labeled or not: if "
+        f"its content {_CHANGE[target.adjacency]} (adjacency {target.adjacency}), no "
+        f"statement about all that is released becomes more than exp({target.epsilon:g}) "
+        f"times as likely, but for a chance of delta {target.delta:.3g}. That is "
+        f"{failing:.2g} / pool size; from 1 / pool size on it would allow publishing "
+        "somebody's record. "
+        f"The plan spends {certified.worst_epsilon:.4f} by {accountant_name(spec.accountant)}; "
+        f"dp-accounting, the second opinion, finds {certified.epsilon_oracle:.4f}."
+    )
+    return Remark(
+        topic="What is promised",
+        text=text,
+        numbers={
+            "target_epsilon": target.epsilon,
+            "delta": target.delta,
+            "delta_times_pool": failing,
+            "worst_epsilon": certified.worst_epsilon,
+            "epsilon_oracle": certified.epsilon_oracle,
+        },
+    )
+
+
+def _accountant(certified: CertifiedPlan) -> Remark:
+    """What tight accounting saves against Rényi bounds."""
+    spec, topic = certified.plan.spec, "What the accountant saves"
+    tight = spec.accountant is Accountant.PLD
+    other = replace(spec, accountant=Accountant.RDP if tight else Accountant.PLD)
+    # Rényi plans are solved over all paths at once; tight ones need the envelope's room.
+    instead = solved(other) if tight else certified_or_why(other)
+    if isinstance(instead, str):
+        text = f"By {accountant_name(other.accountant)} there is no plan at all: {instead}."
+        return Remark(topic=topic, text=text, numbers={})
+    numbers = {
+        "accountant": other.accountant.value,
+        "noise_multiplier": telling_noise(instead),
+        "total_steps": total_steps(instead),
+    }
+    compared = against(instead, certified.plan)
+    if tight:
+        text = (
+            "Privacy loss distributions add losses up tightly. For the same promise, Rényi "
+            f"bounds (RDP) with basic composition of selections would mean {compared}."
+        )
+    else:
+        left = spec.target.epsilon - certified.epsilon_pld
+        numbers["unused_epsilon"] = left
+        text = (
+            "Nothing: Rényi bounds overstate losses, and by privacy loss distributions this "
+            f"plan spends {certified.epsilon_pld:.4f}, {left:.4f} less than promised. "
+            f"With accountant pld it would have {compared}."
+        )
+    return Remark(topic=topic, text=text, numbers=numbers)
+
+
+def _envelope(certified: CertifiedPlan) -> Remark:
+    """What the certificate over all paths adds to the largest cohort's."""
+    by_rdp = certified.plan.spec.accountant is Accountant.RDP
+    paths = {
+        one.spent.cohort: one.spent.epsilon_rdp if by_rdp else one.spent.epsilon_pld
+        for one in (*certified.cohorts, certified.never_selected)
+    }
+    worst = max(paths, key=paths.__getitem__)
+    whole, added = certified.worst_epsilon, certified.worst_epsilon - paths[worst]
+    largest = f"{paths[worst]:.4f} ({cohort_name(worst)})"
+    if not certified.plan.spec.selects:
+        text = (
+            "Nothing: records join cohorts without being looked at, so the largest cohort's "
+            f"epsilon holds for all: {largest}."
+        )
+    elif by_rdp:
+        text = (
+            "Nothing: pure losses of selections plus a bound for training hold whatever "
+            f"decides who joins which cohort, so the largest path's holds for all: {largest}."
+        )
+    else:
+        above = f"{added:.4f} above" if added >= ROUNDED else "no more than"
+        text = (
+            "Which cohort a record joins is decided by noisy outputs about it, so a bound "
+            "for each path by itself proves nothing. The certificate takes the worst path "
+            f"after every single output: {whole:.4f}, {above} the largest single path's "
+            f"{largest}."
+        )
+    return Remark(
+        topic="What the certificate adds",
+        text=text,
+        numbers={"campaign_epsilon": whole, "largest_path": paths[worst], "added": added},
+    )
+
+
+def _not_protected(certified: CertifiedPlan) -> Remark:
+    """What nobody should read into the promise."""
+    spec = certified.plan.spec
+    limits = [
+        f"who is in the pool, and that it has {spec.pool_size:,} records",
+        "the validation set and every metric computed on it",
+        "what the labeler sees",
+        "settings that somebody chose by looking at private records",
+        f"people with several records: the unit is one {spec.target.unit}",
+        "other campaigns on the same pool: epsilons add up",
+    ]
+    if spec.target.adjacency is Adjacency.ZERO_OUT:
+        limits.append(
+            "that a known record would be informative: its content is protected, not that"
+        )
+    if spec.selects and spec.selection is SelectionMode.HIDDEN:
+        limits.append(
+            "anything once ids, counts, batches or bills of the labeling leave the process: "
+            "then selection must be visible"
+        )
+    return Remark(
+        topic="What is not protected",
+        text="Not part of the promise: " + "; ".join(limits) + ".",
+        numbers={},
+    )

@@ -1,0 +1,108 @@
+"""What selection costs, who sees it, and how many labels it buys, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dpal.planning.alternatives import at_random, expected_labels, pool_at, precision_of
+from dpal.planning.plan import CertifiedPlan, Plan
+from dpal.planning.selection import HiddenGate, VisibleAnswers
+from dpal.planning.spec import SelectionMode
+from dpal.planning.wording import (
+    Remark,
+    against,
+    listed,
+    shares,
+    solved,
+    telling_noise,
+    total_steps,
+)
+
+WHO_SEES = {
+    SelectionMode.HIDDEN: "only models leave the trusted process; who was labeled, how many and "
+    "in which batches stays inside, and the labeler is trusted",
+    SelectionMode.VISIBLE: "anyone may see who was selected, and never a score or a rank",
+    SelectionMode.PAPER: "anyone may see the noisy score of every unlabeled record, and so who "
+    "was selected",
+}
+
+
+def selection(certified: CertifiedPlan) -> Remark:
+    """What selecting costs, and who can see it."""
+    spec, topic = certified.plan.spec, "What selection costs"
+    if not spec.selects:
+        text = "Nothing: records are drawn without looking at any of them."
+        return Remark(topic=topic, text=text, numbers={"selection_epsilon": 0.0})
+    never = certified.never_selected.spent.epsilon_pld
+    last = certified.cohorts[-1].spent
+    numbers: dict[str, Any] = {
+        "never_selected_epsilon": never,
+        "last_cohort_selection_epsilon": last.selection_epsilon,
+    }
+    text = (
+        f"Selection {spec.selection}: {WHO_SEES[spec.selection]}. A record that is never "
+        f"selected loses epsilon {never:.4f}, to all selections together. To one of the last "
+        f"cohort selections alone cost {last.selection_epsilon:.4f}."
+    )
+    free = solved(at_random(spec))
+    if isinstance(free, Plan):
+        noise, steps = telling_noise(free), total_steps(free)
+        numbers |= {"noise_if_random": noise, "steps_if_random": steps}
+        text += f" Random selection would cost nothing, with {against(free, certified.plan)}."
+    return Remark(topic=topic, text=text, numbers=numbers)
+
+
+def labels(certified: CertifiedPlan) -> Remark:
+    """How many labels are bought, and how good the selected ones can be."""
+    plan = certified.plan
+    queries = range(1, len(plan.phases))
+    budget = sum(phase.cohort_size for phase in plan.phases)
+    expected = expected_labels(plan)
+    precision = [precision_of(plan, at) for at in queries]
+    chance = [plan.phases[at].cohort_size / pool_at(plan, at) for at in queries]
+    numbers: dict[str, Any] = {
+        "labels": budget,
+        "expected_labels": expected,
+        "expected_precision": precision,
+        "precision_by_chance": chance,
+    }
+    sentences = [f"At most {budget:,} labels are bought.", *_label_sentences(plan, numbers)]
+    return Remark(topic="Labels", text=" ".join(sentences), numbers=numbers)
+
+
+def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
+    steps = [phase.selection for phase in plan.phases[1:]]
+    chance = shares(numbers["precision_by_chance"])
+    gates = [step for step in steps if isinstance(step, HiddenGate)]
+    if gates:
+        kept = [
+            phase.cohort_size - phase.selection.aim
+            for phase in plan.phases
+            if isinstance(phase.selection, HiddenGate)
+        ]
+        overflow = sum(step.threshold.overflow for step in gates)
+        numbers |= {"reserve": kept, "overflow": overflow}
+        yield (
+            f"Who passes a gate is decided record by record, so how many pass is only nearly "
+            f"known: queries keep {listed(kept)} labels in reserve, and about "
+            f"{numbers['expected_labels']:,} are bought. More pass than the query may buy "
+            f"with a chance below {overflow:.2g} in all, which is counted in delta "
+            f"({overflow / plan.spec.target.delta:.1%} of it). Of the selected, all are "
+            f"among the highest-scored, where chance would find {chance}."
+        )
+    elif any(isinstance(step, VisibleAnswers) for step in steps):
+        yield (
+            "Answers are random, so how many say yes varies around the query; too few are "
+            "filled up by chance, too many leave the pool unlabeled. Of the selected, "
+            f"{shares(numbers['expected_precision'])} are expected among the "
+            f"highest-scored, query by query; chance would find {chance}."
+        )
+    elif plan.spec.selects:
+        yield (
+            "The highest noisy scores are taken, exactly as many as the query says. How many "
+            "of them are truly among the highest-scored depends on how far scores lie apart; "
+            f"chance would find {chance}."
+        )
+    elif steps:
+        yield f"Chance finds {chance} of the highest-scored, query by query."

@@ -1,0 +1,254 @@
+"""How a phase picks its records: who sees it, what it releases, what it may not exceed.
+
+Everything here is public and fixed before the first record is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpal.accounting.calibration import smallest_safe
+from dpal.accounting.cohorts import epsilon_of_thresholds
+from dpal.accounting.events import AnchoredAnswers, Event, NoisyScores, NoisyThreshold
+from dpal.errors import ParameterError
+from dpal.mechanisms.responses import anchored_rates
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.privacy import Adjacency, PrivacyTarget
+
+KEY_BITS = 16  # at most this many comparisons find a threshold
+LEAST_KEY_BITS = 5  # one for the score, the others break ties
+_OVERFLOW_SHARE = 0.01  # of delta, for all thresholds of a campaign together
+# Noise multipliers of a threshold; 4 costs about 1 % of the noise of training at epsilon 8.
+_GATE_NOISE, _ANSWER_NOISE = (4.0, 40.0), (10.0, 60.0)
+_THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly it is far less
+_RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
+_LEAST_GAIN = 0.5  # of a query must be left after the reserve
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomDraw:
+    """Uniform without replacement. Costs nothing: no record is read."""
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyRanking:
+    """The highest noisy scores; they, and the ids, may be seen by anyone."""
+
+    scores: NoisyScores
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.scores,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenGate:
+    """Every record passes or not by its own score; nobody outside learns which.
+
+    Attributes:
+      threshold: what finding the gate's threshold costs.
+      comparisons: noisy counts that find it.
+      aim: records that may seem to pass; the query's size less a reserve, so that more
+        than the query's size pass with a chance below `threshold.overflow` only.
+    """
+
+    threshold: NoisyThreshold
+    comparisons: int
+    aim: int
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.threshold,)
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise on one count."""
+        return self.threshold.noise_multiplier * math.sqrt(self.comparisons)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleAnswers:
+    """Every record answers yes or no by itself; ids may be seen by anyone.
+
+    Attributes:
+      threshold: what finding the threshold costs.
+      comparisons: noisy counts that find it.
+      aim: records that should lie above the threshold.
+      answers: chances of yes.
+    """
+
+    threshold: NoisyThreshold
+    comparisons: int
+    aim: int
+    answers: AnchoredAnswers
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.threshold, self.answers)
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise on one count."""
+        return self.threshold.noise_multiplier * math.sqrt(self.comparisons)
+
+
+SelectionStep = RandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
+
+
+def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
+    """Decides how every phase selects; phase 0 is always random.
+
+    Raises:
+      ParameterError: a query is too small for the mode.
+    """
+    if spec.acquisition.is_random:
+        return (RandomDraw(),) * len(spec.schedule.cohort_sizes)
+    design = _DESIGNS[spec.selection]
+    return (RandomDraw(), *(design(spec, t) for t in range(1, len(spec.schedule.cohort_sizes))))
+
+
+def expected_precision(answers: AnchoredAnswers, share: float, above: float) -> float:
+    """Expected share of the selected that are among the highest-scored `share` of the pool.
+
+    Args:
+      answers: chances of yes.
+      share: selected records over the pool's.
+      above: share of the pool above the threshold.
+    """
+    best = answers.above * min(above, share) + answers.below * max(0.0, share - above)
+    return best / share
+
+
+def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:
+    queries = len(spec.schedule.queries)
+    return NoisyRanking(scores=NoisyScores(epsilon=spec.selection_epsilon / queries))
+
+
+def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
+    """Noise small enough for the query and a reserve large enough for the noise."""
+    size, comparisons = spec.schedule.cohort_sizes[phase], _comparisons(spec.pool_size)
+    overflow = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
+    # Each accepted comparison may err; together they stay below `overflow`.
+    deviations = -float(ndtri(overflow / comparisons))
+    wished = _RESERVE * size / deviations / math.sqrt(comparisons)
+    queries = len(spec.schedule.queries)
+    noise = spec.threshold_noise or max(
+        float(np.clip(wished, *_GATE_NOISE)), _affordable_noise(queries, overflow, spec.target)
+    )
+    # One more: in the neighbouring world one more record may lie above.
+    reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
+    if size - reserve < _LEAST_GAIN * size:
+        least = math.ceil(reserve / _LEAST_GAIN)
+        raise ParameterError(
+            f"query {phase} asks for {size:,} labels, and hidden selection has to keep "
+            f"{reserve:,} of them in reserve at a threshold noise of {noise:.3g}; ask for "
+            f"{least:,} or more at once, lower privacy.threshold_noise, or select visible"
+        )
+    return HiddenGate(
+        threshold=NoisyThreshold(noise_multiplier=noise, overflow=overflow),
+        comparisons=comparisons,
+        aim=size - reserve,
+    )
+
+
+@lru_cache(maxsize=64)
+def _affordable_noise(queries: int, overflow: float, target: PrivacyTarget) -> float:
+    """Noise at which all thresholds of a campaign, alone, cost no more than their share."""
+
+    def cost(noise: float) -> float:
+        one = NoisyThreshold(noise_multiplier=noise, overflow=overflow)
+        return epsilon_of_thresholds([one] * queries, target)
+
+    return smallest_safe(cost, _THRESHOLD_SHARE * target.epsilon, low=1.0)
+
+
+def _answers(spec: CampaignSpec, phase: int) -> VisibleAnswers:
+    """Loss grows from query to query: "no" costs little, so paths lose about the last one's."""
+    sizes, queries = spec.schedule.cohort_sizes, len(spec.schedule.queries)
+    left = spec.pool_size - sum(sizes[:phase])
+    epsilon = spec.selection_epsilon * phase / queries
+    if spec.target.adjacency is Adjacency.REPLACE_ONE:
+        epsilon /= 2  # both worlds have a record, one above and one below at worst
+    answers, above = _best_answers(epsilon, sizes[phase] / left)
+    comparisons = _comparisons(spec.pool_size)
+    aim = max(1, round(above * left))
+    wished = 0.1 * aim / math.sqrt(comparisons)
+    noise = spec.threshold_noise or float(np.clip(wished, *_ANSWER_NOISE))
+    return VisibleAnswers(
+        threshold=NoisyThreshold(noise_multiplier=noise),
+        comparisons=comparisons,
+        aim=aim,
+        answers=answers,
+    )
+
+
+def _best_answers(epsilon: float, share: float) -> tuple[AnchoredAnswers, float]:
+    """The anchor that selects `share` of the pool with the most of its highest-scored.
+
+    Returns:
+      The chances of yes, and the share of the pool that should lie above the threshold.
+    """
+    best: tuple[float, AnchoredAnswers, float] | None = None
+    for blank in share * np.geomspace(math.exp(-epsilon), math.exp(epsilon), 201):
+        if not 0 < blank < 1:
+            continue
+        above, below = anchored_rates(epsilon, float(blank))
+        if not below < share < above < 1 or below <= 0:
+            continue
+        answers = AnchoredAnswers(above=above, below=below, blank=float(blank))
+        passing = (share - below) / (above - below)
+        precision = expected_precision(answers, share, passing)
+        if best is None or precision > best[0]:
+            best = (precision, answers, passing)
+    if best is None:
+        raise ParameterError(
+            f"visible selection at epsilon {epsilon:.3g} cannot pick {share:.1%} of the pool; "
+            "raise privacy.selection_epsilon or use acquisition random"
+        )
+    return best[1], best[2]
+
+
+def _comparisons(pool_size: int) -> int:
+    """Halvings that tell single records of a pool apart, and no more."""
+    return min(KEY_BITS, max(LEAST_KEY_BITS, math.ceil(math.log2(pool_size)) + 2))
+
+
+_DESIGNS: dict[SelectionMode, Callable[[CampaignSpec, int], SelectionStep]] = {
+    SelectionMode.PAPER: _ranking,
+    SelectionMode.HIDDEN: _gate,
+    SelectionMode.VISIBLE: _answers,
+}

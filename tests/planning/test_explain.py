@@ -1,0 +1,99 @@
+"""Explanations state what is true of the plan, in words and as numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pytest import approx
+
+from dpal.accounting.cohorts import Accountant
+from dpal.planning.alternatives import consider, selecting, variants
+from dpal.planning.explain import explain
+from dpal.planning.spec import SelectionMode, Strategy
+from dpal.planning.timeline import timeline
+from dpal.planning.verify import certified_plan
+from tests.planning.specs import campaign
+
+SMALL = {"pool_size": 10_000, "initial": 600, "queries": (300,), "batch_size": 200, "epochs": 4}
+
+
+def small(**wishes):
+    return campaign(**{**SMALL, "delta": 1e-5, **wishes})
+
+
+def by_topic(certified):
+    return {remark.topic: remark for remark in explain(certified)}
+
+
+def test_numbers_in_the_words_are_those_of_the_plan():
+    certified = certified_plan(small(selection=SelectionMode.HIDDEN))
+    remarks = by_topic(certified)
+    promise = remarks["What is promised"]
+    assert f"{certified.worst_epsilon:.4f}" in promise.text
+    assert promise.numbers["delta_times_pool"] == approx(0.1)
+    noise = remarks["Why this noise"].numbers
+    assert noise["noise_multiplier"] == certified.plan.phases[0].training.noise_multiplier
+    # The least noise: a hundredth less breaks the promise.
+    assert noise["epsilon_with_1_percent_less_noise"] > certified.plan.spec.target.epsilon
+    labels = remarks["Labels"]
+    assert labels.numbers["labels"] == 900
+    assert labels.numbers["expected_labels"] == 900 - sum(labels.numbers["reserve"])
+    assert labels.numbers["expected_precision"] == [1.0]
+    saved = remarks["What the accountant saves"].numbers
+    assert saved["noise_multiplier"] > noise["noise_multiplier"]
+    for remark in remarks.values():
+        assert re.search(r"[.!]$", remark.text), remark.topic
+        assert not re.search(r"nan|inf\b|None|-0\.0000", remark.text), remark.text
+
+
+def test_hidden_selection_says_what_must_stay_inside():
+    said = by_topic(certified_plan(small(selection=SelectionMode.HIDDEN)))
+    assert "ids, counts, batches or bills" in said["What is not protected"].text
+    open_about_ids = by_topic(certified_plan(small(selection=SelectionMode.VISIBLE)))
+    assert "bills" not in open_about_ids["What is not protected"].text
+
+
+@pytest.mark.parametrize("accountant", Accountant)
+@pytest.mark.parametrize("strategy", Strategy)
+def test_every_strategy_is_explained(strategy, accountant):
+    spec = small(strategy=strategy, accountant=accountant, selection=SelectionMode.PAPER)
+    steps = by_topic(certified_plan(spec))["Why these steps"]
+    more = sum(steps.numbers["steps"]) - sum(steps.numbers["naive_steps"])
+    if strategy in (Strategy.STEP_AMPLIFICATION, Strategy.CONTINUAL):
+        assert more > 0
+        assert f"{more:,} more than" in steps.text
+    else:
+        assert more == 0
+
+
+def test_variants_are_every_strategy_with_every_way_to_select():
+    settings = [tuple(setting.values()) for setting, _ in variants(small())]
+    assert len(set(settings)) == len(settings) == len(Strategy) * (len(SelectionMode) + 1)
+
+
+def test_alternatives_keep_the_promise():
+    naive = [one for one in variants(small()) if one[0]["strategy"] == Strategy.NAIVE]
+    rows = [consider(setting, wish).record() for setting, wish in naive]
+    for row in rows:
+        assert row["planned"], row["reason"]
+        assert row["worst_epsilon"] <= 8
+    found = {row["selection"]: row["expected_precision"] for row in rows}
+    assert found["hidden"] == 1 > found["visible"] > found["random"] == approx(300 / 9400)
+    assert found["paper"] is None
+
+
+def test_an_alternative_that_cannot_be_says_why():
+    refused = consider({}, lambda: selecting(small(queries=(10,)), SelectionMode.HIDDEN)).record()
+    assert refused["planned"] is False
+    assert "10" in refused["reason"]
+
+
+@pytest.mark.parametrize("accountant", Accountant)
+def test_the_timeline_ends_where_the_certificate_does(accountant):
+    certified = certified_plan(small(selection=SelectionMode.HIDDEN, accountant=accountant))
+    grown = timeline(certified.plan)
+    assert grown.campaign[-1] == approx(certified.worst_epsilon, abs=2e-3)
+    for epsilons in (*grown.cohorts.values(), grown.campaign):
+        assert list(epsilons) == sorted(epsilons)
+    assert grown.cohorts["1"][0] == 0  # the initial training has not seen it

@@ -1,0 +1,152 @@
+"""What cannot be planned is said in one sentence, with numbers that would work."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dpal.errors import ParameterError
+from dpal.planning.budget import Budget
+from dpal.planning.selection import LEAST_KEY_BITS, design_selections
+from dpal.planning.spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.verify import PLANNERS, certified_plan
+from dpal.privacy import Adjacency, choose_delta
+from tests.conftest import small_spec
+from tests.planning.specs import campaign
+
+
+def is_one_sentence(refusal: BaseException) -> bool:
+    text = str(refusal)
+    return "\n" not in text and not text.endswith(".") and len(text) < 320
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"selection_epsilon": 8.0},
+            "leaves nothing of privacy.epsilon 8 .* a quarter of it .2. is usual",
+        ),
+        ({"selection_epsilon": 9.0}, "selection_epsilon 9 leaves nothing of privacy.epsilon 8"),
+        ({"selection_epsilon": -0.5}, "privacy.selection_epsilon must be .* >= 0, got -0.5"),
+        ({"selection_epsilon": 0.0}, "would not be private; use acquisition random"),
+        (
+            {"selection_epsilon": 1.0, "acquisition": Acquisition.RANDOM},
+            "selection_epsilon 1 would be wasted: random selection costs nothing",
+        ),
+        (
+            {"selection_epsilon": 1.0, "selection": SelectionMode.HIDDEN},
+            "selection_epsilon 1 has nothing to pay for",
+        ),
+        ({"pool_size": 1500}, "asks for 2,000 labels and the pool has 1,500 records; lower"),
+        ({"queries": (59_001,)}, "asks for 60,001 labels and the pool has 60,000 records"),
+        ({"batch_size": 0}, "schedule.batch_size must be .* >= 1, got 0"),
+        ({"initial": -5}, "schedule.initial must be .* >= 1, got -5"),
+        ({"epochs": 0}, "schedule.epochs_per_phase must be .* >= 1, got 0"),
+        ({"queries": (0,)}, "schedule.queries must be .* >= 1, got 0"),
+        ({"queries": (10, -1)}, "schedule.queries must be .* >= 1, got -1"),
+        ({"epsilon": float("nan")}, "epsilon must be a finite number above 0"),
+        ({"epsilon": -1.0}, "epsilon must be a finite number above 0, got -1.0"),
+        ({"delta": 0.0}, "delta must be strictly between 0 and 1, got 0.0"),
+        ({"threshold_noise": 0.0}, "privacy.threshold_noise must be a finite number above 0"),
+        (
+            {"selection": SelectionMode.HIDDEN, "adjacency": Adjacency.REPLACE_ONE},
+            "use strategy naive, selection visible, or adjacency zero_out",
+        ),
+    ],
+)
+def test_contradictions(changes, sentence):
+    with pytest.raises(ParameterError, match=sentence) as refusal:
+        campaign(**changes)
+    assert is_one_sentence(refusal.value)
+
+
+@pytest.mark.parametrize("delta", [1 / 600, 0.01, 0.99])
+def test_a_delta_that_would_allow_publishing_a_record(delta):
+    with pytest.raises(ParameterError, match=r"not below 1/600 .* use 0\.000167") as refusal:
+        small_spec(pool_size=600, privacy__delta=delta)
+    assert is_one_sentence(refusal.value)
+
+
+def test_the_delta_that_is_offered_is_accepted():
+    assert choose_delta(None, pool_size=600) == pytest.approx(1 / 6000)
+    assert choose_delta(0.000167, pool_size=600) == 0.000167
+    spec = small_spec(pool_size=600, privacy__delta=0.000167)
+    assert spec.target.delta == 0.000167
+
+
+def planned(**changes):
+    spec = campaign(**changes)
+    return PLANNERS[spec.strategy](Budget(spec, spec.planning_epsilon))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_target_below_the_accountants_reach(strategy):
+    """The number in the sentence is the border: a little above it there is a plan."""
+    changes = {"strategy": strategy, "acquisition": Acquisition.RANDOM, "queries": (500,)}
+    with pytest.raises(ParameterError, match=r"cannot keep epsilon 0\.005 at delta") as refusal:
+        planned(epsilon=0.005, **changes)
+    assert is_one_sentence(refusal.value)
+    least = re.search(r"raise privacy.epsilon above ([\d.]+)", str(refusal.value))
+    assert least is not None
+    assert planned(epsilon=1.5 * float(least[1]), **changes).phases[0].training.steps > 0
+
+
+def test_selections_that_leave_nothing_for_training():
+    with pytest.raises(ParameterError, match="its selections alone would take") as refusal:
+        planned(selection=SelectionMode.HIDDEN, threshold_noise=0.1, queries=(5000,), epsilon=3.0)
+    assert "raise privacy.threshold_noise" in str(refusal.value)
+    assert is_one_sentence(refusal.value)
+
+
+def test_a_hidden_query_below_its_reserve():
+    """The size in the sentence works, and one below does not."""
+    with pytest.raises(ParameterError, match=r"ask for [0-9,]+ or more at once") as refusal:
+        planned(selection=SelectionMode.HIDDEN, queries=(50,))
+    assert is_one_sentence(refusal.value)
+    least = re.search(r"ask for ([0-9,]+) or more", str(refusal.value))
+    assert least is not None
+    size = int(least[1].replace(",", ""))
+    naive = {"selection": SelectionMode.HIDDEN, "strategy": Strategy.NAIVE}
+    assert planned(queries=(size,), **naive).phases[1].cohort_size == size
+    with pytest.raises(ParameterError, match="in reserve"):
+        planned(queries=(size - 2,), **naive)
+
+
+def test_noise_reduction_that_would_need_hardly_any_noise():
+    with pytest.raises(ParameterError, match="use strategy step_amplification") as refusal:
+        planned(
+            strategy=Strategy.NOISE_REDUCTION,
+            acquisition=Acquisition.RANDOM,
+            initial=50,
+            queries=(2000,),
+            batch_size=50,
+            epochs=50,
+        )
+    assert is_one_sentence(refusal.value)
+
+
+def test_a_refused_wish_touches_nothing_and_leaves_no_plan():
+    with pytest.raises(ParameterError):
+        certified_plan(campaign(epsilon=0.004, selection_epsilon=0.001))
+
+
+def test_a_small_promise_buys_noisier_thresholds_before_it_is_refused():
+    """At epsilon 1 the usual noise would spend it all on thresholds; more noise leaves room."""
+    spec = campaign(epsilon=1.0, selection=SelectionMode.HIDDEN, initial=2000, queries=(1000, 1000))
+    noise = [step.threshold.noise_multiplier for step in design_selections(spec)[1:]]
+    assert min(noise) > 4
+    assert certified_plan(spec).never_selected.spent.epsilon_pld <= 0.5
+
+
+def test_a_tiny_pool_still_has_keys_that_can_be_searched():
+    spec = campaign(
+        pool_size=4,
+        delta=1e-3,
+        initial=2,
+        queries=(1,),
+        batch_size=1,
+        selection=SelectionMode.VISIBLE,
+    )
+    assert design_selections(spec)[1].comparisons == LEAST_KEY_BITS
