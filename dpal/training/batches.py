@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.mechanisms.inclusion import include
-from dpal.planning.plan import Phase
+from dpal.planning.plan import TrainingPhase
 from dpal.randomness import BitSource
 
 
@@ -26,19 +26,20 @@ class PoissonBatches:
     steps: int
 
     @classmethod
-    def of_phase(cls, phase: Phase, cohorts: NDArray[np.int16]) -> PoissonBatches:
-        """Batches of one phase over the labeled records.
+    def of_part(cls, part: TrainingPhase, phase: int, cohorts: NDArray[np.int16]) -> PoissonBatches:
+        """Batches of one part of a phase over the labeled records.
 
         Args:
-          phase: rates and steps.
+          part: rates and steps.
+          phase: number of the phase; its cohort is the new one.
           cohorts: (n,) cohort of each labeled record.
         """
-        new = cohorts == phase.index
+        new = cohorts == phase
         groups = (
-            (np.flatnonzero(~new), phase.training.sample_rate_old),
-            (np.flatnonzero(new), phase.training.sample_rate_new),
+            (np.flatnonzero(~new), part.sample_rate_old),
+            (np.flatnonzero(new), part.sample_rate_new),
         )
-        return cls(groups=groups, steps=phase.training.steps)
+        return cls(groups=groups, steps=part.steps)
 
     def draw(self, *, rng: BitSource) -> Iterator[NDArray[np.intp]]:
         """Yields the row numbers of each batch."""

@@ -22,9 +22,12 @@ from dpal.mechanisms.gaussian import noisy_sum
 from dpal.randomness import BitSource
 from dpal.training.chunks import chunks
 
-# Float32 norms and products may leave a clipped gradient this much longer than C
-# (measured: 1e-5). Clipping below C by more than that keeps the sensitivity at C.
+# A float32 norm may be this much too small (measured: 1e-5). Clipping below C by more than
+# that keeps every contribution at C. Contributions are added in float64, where the others'
+# rounding moves by less than 1e-15 of their sum when one of them goes.
 _FLOAT_SLACK = 1e-4
+
+_ROWS_AT_ONCE = 64  # turned into float64 at a time: memory for these alone
 
 # One output value depends on all records of the batch: no per-record gradient exists.
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
@@ -101,7 +104,7 @@ class PrivateGradient:
             targets = labels.new_zeros(len(chunk))
             targets[:real] = labels[rows]
             self._backward(to_input(chunk.to(device)), targets.to(device))
-            total += self._clip_and_sum(real).double().cpu().numpy()
+            total += self._clip_and_sum(real).cpu().numpy()
         return total
 
     def close(self) -> None:
@@ -129,4 +132,14 @@ class PrivateGradient:
         if not finite.all():
             # 0 * NaN is NaN: the values themselves must go.
             per_record = [part.masked_fill(~finite[:, None], 0.0) for part in per_record]
-        return torch.cat([factor @ part for part in per_record])
+        weights = factor.double()
+        return torch.cat([_weighted_sum(weights, part) for part in per_record])
+
+
+def _weighted_sum(weights: Tensor, part: Tensor) -> Tensor:
+    """Sums (n, width) float32 rows with float64 weights, a few rows at a time."""
+    total = torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
+    for start in range(0, len(part), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        total += weights[rows] @ part[rows].double()
+    return total

@@ -38,21 +38,24 @@ def train_phase(
       rng: source of batch membership and noise.
       on_step: told the number of finished steps; nothing about records.
     """
-    batches = PoissonBatches.of_phase(phase, labeled.cohorts)
     model.train()
-    gradient = PrivateGradient(
-        model,
-        max_grad_norm=spec.max_grad_norm,
-        noise_multiplier=phase.training.noise_multiplier,
-        expected_batch_size=phase.training.expected_batch_size,
-        physical_batch=physical_batch,
-        rng=rng,
-    )
-    try:
-        for step, rows in enumerate(batches.draw(rng=rng), start=1):
-            chosen = torch.from_numpy(rows)
-            gradient.write(labeled.inputs[chosen], labeled.labels[chosen])
-            optimizer.step()
-            on_step(step)
-    finally:
-        gradient.close()
+    done = 0
+    for part in phase.parts:
+        batches = PoissonBatches.of_part(part, phase.index, labeled.cohorts)
+        gradient = PrivateGradient(
+            model,
+            max_grad_norm=spec.max_grad_norm,
+            noise_multiplier=part.noise_multiplier,
+            expected_batch_size=part.expected_batch_size,
+            physical_batch=physical_batch,
+            rng=rng,
+        )
+        try:
+            for rows in batches.draw(rng=rng):
+                chosen = torch.from_numpy(rows)
+                gradient.write(labeled.inputs[chosen], labeled.labels[chosen])
+                optimizer.step()
+                done += 1
+                on_step(done)
+        finally:
+            gradient.close()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +12,11 @@ from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.plan import Phase, TrainingPhase
+from dpal.planning.selection import RandomDraw
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
 from dpal.training.batches import PoissonBatches
+from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.evaluation import accuracy, probabilities
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, restore_state, state_tensors
 from dpal.training.phase import train_phase
@@ -28,7 +32,11 @@ def phase(steps=200, old=0.1, new=0.4, noise=0.5) -> Phase:
         sample_rate_new=new,
         expected_batch_size=30.0,
     )
-    return Phase(index=1, cohort_size=50, selection_epsilon=0.5, training=training)
+    return Phase(index=1, cohort_size=50, selection=RandomDraw(), training=training)
+
+
+def batches_of(one: Phase, cohorts: np.ndarray) -> PoissonBatches:
+    return PoissonBatches.of_part(one.training, one.index, cohorts)
 
 
 def optimizer_spec(name="sgd") -> OptimizerSpec:
@@ -37,7 +45,7 @@ def optimizer_spec(name="sgd") -> OptimizerSpec:
 
 def test_each_cohort_is_sampled_at_its_own_rate(bits):
     cohorts = np.repeat(np.array([0, 1], dtype=np.int16), [100, 50])
-    batches = list(PoissonBatches.of_phase(phase(steps=400), cohorts).draw(rng=bits))
+    batches = list(batches_of(phase(steps=400), cohorts).draw(rng=bits))
     assert len(batches) == 400
     old = sum(int((rows < 100).sum()) for rows in batches)
     new = sum(int((rows >= 100).sum()) for rows in batches)
@@ -48,9 +56,8 @@ def test_each_cohort_is_sampled_at_its_own_rate(bits):
 
 def test_records_join_independently(bits):
     cohorts = np.zeros(2, dtype=np.int16)
-    both = [
-        rows.size for rows in PoissonBatches.of_phase(phase(4000, old=0.5), cohorts).draw(rng=bits)
-    ]
+    drawn = batches_of(phase(4000, old=0.5), cohorts).draw(rng=bits)
+    both = [rows.size for rows in drawn]
     # Two fair coins: 0, 1, 2 in proportions 1/4, 1/2, 1/4; empty batches are yielded too.
     assert np.bincount(both, minlength=3) / 4000 == pytest.approx([0.25, 0.5, 0.25], abs=0.04)
 
@@ -78,6 +85,46 @@ def test_a_phase_runs_its_steps_and_learns(name):
     )
     assert seen == list(range(1, 61))
     assert accuracy(model, data.inputs, data.labels, physical_batch=50) > max(0.8, before)
+
+
+def test_new_records_catch_up_alone_before_the_rest(monkeypatch):
+    """A phase's parts run in order, each with its own rates, noise and divisor."""
+    data, model, seen = labeled(), build_model(SPEC), []
+    training = phase(old=1.0, new=1.0).training
+    both = replace(training, steps=3)
+    alone = replace(training, steps=2, sample_rate_old=0.0, noise_multiplier=2.0)
+    records = []
+
+    class Watched(PrivateGradient):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            self.noise = named["noise_multiplier"]
+
+        def write(self, inputs, labels):
+            records.append((len(inputs), self.noise))
+            super().write(inputs, labels)
+
+    monkeypatch.setattr("dpal.training.phase.PrivateGradient", Watched)
+    train_phase(
+        model,
+        build_optimizer(optimizer_spec(), model.parameters()),
+        data,
+        replace(phase(), training=both, catch_up=alone),
+        optimizer_spec(),
+        physical_batch=200,
+        rng=secure(),
+        on_step=seen.append,
+    )
+    assert records == [(60, 2.0)] * 2 + [(120, 0.5)] * 3
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_cohort_that_nobody_entered_still_gets_its_steps(bits):
+    """A hidden gate may let nobody pass; noise alone is released then."""
+    cohorts = np.zeros(5, dtype=np.int16)
+    alone = replace(phase().training, steps=4, sample_rate_old=0.0)
+    drawn = list(PoissonBatches.of_part(alone, 1, cohorts).draw(rng=bits))
+    assert [rows.size for rows in drawn] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
