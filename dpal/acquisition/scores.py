@@ -1,6 +1,11 @@
 """Scores of uncertainty: larger is more wanted, within a public range.
 
-Source: Schwethelm et al. (2025), Sec. 3.2; ranges are the sensitivities there.
+A score reads one record's probabilities and nothing else, so the width of its range is
+the most that one record can change.
+
+Source: Schwethelm et al. (2025), Sec. 3.2 and Appendix C; ranges are the sensitivities
+there. Disagreement: Houlsby et al. (2011), "Bayesian active learning for classification
+and preference learning".
 """
 
 from __future__ import annotations
@@ -8,75 +13,220 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
+from dpal import check
 from dpal.errors import ParameterError
 from dpal.planning.spec import Acquisition
 
 Scores = NDArray[np.float64]
+Compute = Callable[[Scores], Scores]
 
 ENTROPY_CLIP = 0.8  # a public constant of the source, not read off any data
 
 
-@dataclass(frozen=True)
+class Task(StrEnum):
+    """What a record's label is.
+
+    SINGLE_LABEL: one class out of several; probabilities sum to 1.
+    MULTI_LABEL: any subset of the labels; one sigmoid for each.
+    """
+
+    SINGLE_LABEL = "single_label"
+    MULTI_LABEL = "multi_label"
+
+
+class OverLabels(StrEnum):
+    """How the values of a record's labels become its score; the range is the same.
+
+    MEAN: unsure of the labels on the whole.
+    MAX: unsure of at least one label.
+    """
+
+    MEAN = "mean"
+    MAX = "max"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoreFunction:
     """A score and the width of its range [0, width].
 
     Attributes:
-      compute: from probabilities (n, classes) to scores (n,).
-      width: of the range, for a number of classes; bounds one record's influence.
+      compute: from probabilities (n, classes), or (passes, n, classes) where several
+        passes are read, to one value per record, shape (n,); for multi-label tasks to
+        one value per label, shape (n, labels).
+      full_width: of the unclipped range, for a number of classes.
+      clip: a public upper bound on the score; infinite for none.
+      reads_passes: whether probabilities of several stochastic passes are needed.
     """
 
-    compute: Callable[[Scores], Scores]
-    width: Callable[[int], float]
+    compute: Compute
+    full_width: Callable[[int], float]
+    clip: float = math.inf
+    reads_passes: bool = False
+
+    def width(self, classes: int, *, clipped: bool = True) -> float:
+        """Returns the width of the range: the bound on one record's influence.
+
+        Args:
+          classes: number of classes or labels.
+          clipped: whether scores are cut at the public bound.
+        """
+        full = self.full_width(classes)
+        return min(full, self.clip) if clipped else full
 
 
-def score(acquisition: Acquisition, probabilities: Scores) -> Scores:
+def score(
+    acquisition: Acquisition,
+    probabilities: Scores,
+    *,
+    task: Task = Task.SINGLE_LABEL,
+    over_labels: OverLabels = OverLabels.MEAN,
+    clipped: bool = True,
+) -> Scores:
     """Scores records by how unsure a model is of them.
 
     Args:
       acquisition: a score; RANDOM has none.
-      probabilities: (n, classes), rows summing to 1.
+      probabilities: (n, classes); BALD takes (passes, n, classes), at least two passes.
+        Rows sum to 1 in a single-label task and are sigmoids in a multi-label one.
+      task: what a label is.
+      over_labels: from the values of labels to a record's score; multi-label only.
+      clipped: cut scores at the public bound, for noise of a smaller scale. A selection
+        that compares scores with a threshold needs no such bound, and is better off
+        without the ties that it makes. Mechanisms that add noise of the clipped width
+        refuse unclipped scores.
 
     Returns:
       (n,) values in [0, width]. A record for which the model gives anything not finite
       gets 0, the least wanted: such values would otherwise be selected whatever the noise.
 
     Raises:
-      ParameterError: the acquisition has no score.
+      ParameterError: the task has no such score, or the array has another shape.
     """
-    if acquisition not in SCORES:
-        raise ParameterError(f"acquisition {acquisition} does not score records")
-    function = SCORES[acquisition]
-    raw = function.compute(probabilities)
-    sound = np.isfinite(raw) & np.isfinite(probabilities).all(axis=1)
-    finite = np.where(sound, raw, 0.0)
-    clipped: Scores = np.clip(finite, 0.0, function.width(probabilities.shape[1]))
-    return clipped
+    function = score_function(acquisition, task=task)
+    classes = _check_shape(acquisition, function, task, probabilities)
+    record = probabilities.ndim - 2
+    others = tuple(axis for axis in range(probabilities.ndim) if axis != record)
+    sound = np.asarray(np.isfinite(probabilities).all(axis=others))
+    # One half stands in, so that no broken value enters any arithmetic.
+    values = function.compute(np.where(sound[:, None], probabilities, 0.5))
+    if task is Task.MULTI_LABEL:
+        values = _REDUCTIONS[over_labels](values)
+    finite = np.where(sound & np.isfinite(values), values, 0.0)
+    bounded: Scores = np.clip(finite, 0.0, function.width(classes, clipped=clipped))
+    return bounded
+
+
+def score_function(acquisition: Acquisition, *, task: Task = Task.SINGLE_LABEL) -> ScoreFunction:
+    """Returns the definition and range of a score.
+
+    Args:
+      acquisition: a score; RANDOM has none.
+      task: what a label is.
+
+    Raises:
+      ParameterError: the acquisition does not score records of this task.
+    """
+    functions = _TASKS[task]
+    if acquisition in functions:
+        return functions[acquisition]
+    if acquisition in SCORES:
+        raise ParameterError(
+            f"acquisition {acquisition} is not defined for {task} tasks: labels are no rivals, "
+            f"none has a runner-up; use one of {', '.join(functions)}"
+        )
+    raise ParameterError(f"acquisition {acquisition} does not score records")
+
+
+def _check_shape(
+    acquisition: Acquisition, function: ScoreFunction, task: Task, probabilities: Scores
+) -> int:
+    """Returns the number of classes of an array that fits."""
+    shape = ("passes", "n", "classes") if function.reads_passes else ("n", "classes")
+    if probabilities.ndim != len(shape):
+        raise ParameterError(
+            f"acquisition {acquisition} reads probabilities of shape ({', '.join(shape)}), "
+            f"got {probabilities.shape}"
+        )
+    if function.reads_passes:
+        # One pass agrees with itself: everyone would score 0.
+        check.at_least(2, passes=probabilities.shape[0])
+    classes = int(probabilities.shape[-1])
+    check.at_least(2 if task is Task.SINGLE_LABEL else 1, classes=classes)
+    return classes
 
 
 def _least_confidence(probabilities: Scores) -> Scores:
-    best: Scores = probabilities.max(axis=1)
+    best: Scores = probabilities.max(axis=-1)
     return 1 - best
 
 
 def _margin(probabilities: Scores) -> Scores:
-    ordered = np.sort(probabilities, axis=1)
-    lead: Scores = ordered[:, -1] - ordered[:, -2]
+    ordered = np.sort(probabilities, axis=-1)
+    lead: Scores = ordered[..., -1] - ordered[..., -2]
     return 1 - lead
 
 
 def _entropy(probabilities: Scores) -> Scores:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(probabilities > 0, probabilities * np.log(probabilities), 0.0)
-    total: Scores = terms.sum(axis=1)
-    return -total / math.log(probabilities.shape[1])
+    """Share of the largest possible entropy."""
+    nats: Scores = entr(probabilities).sum(axis=-1)
+    return nats / math.log(probabilities.shape[-1])
+
+
+def _closeness_to_half(sigmoids: Scores) -> Scores:
+    return 0.5 - np.abs(sigmoids - 0.5)
+
+
+def _binary_entropy(sigmoids: Scores) -> Scores:
+    """In bits, each label by itself."""
+    nats: Scores = entr(sigmoids) + entr(1 - sigmoids)
+    return nats / math.log(2)
+
+
+def _disagreement(entropy: Compute) -> Compute:
+    """Entropy of the mean pass less mean entropy of a pass: what only passes differ in."""
+
+    def bald(passes: Scores) -> Scores:
+        total, within = entropy(passes.mean(axis=0)), entropy(passes)
+        between: Scores = total - within.mean(axis=0)
+        return between
+
+    return bald
+
+
+def _one(classes: int) -> float:
+    return 1.0
 
 
 SCORES: dict[Acquisition, ScoreFunction] = {
-    Acquisition.LEAST_CONFIDENCE: ScoreFunction(_least_confidence, lambda classes: 1 - 1 / classes),
-    Acquisition.MARGIN: ScoreFunction(_margin, lambda classes: 1.0),
-    Acquisition.ENTROPY: ScoreFunction(_entropy, lambda classes: ENTROPY_CLIP),
+    Acquisition.LEAST_CONFIDENCE: ScoreFunction(
+        compute=_least_confidence, full_width=lambda classes: 1 - 1 / classes
+    ),
+    Acquisition.MARGIN: ScoreFunction(compute=_margin, full_width=_one),
+    Acquisition.ENTROPY: ScoreFunction(compute=_entropy, full_width=_one, clip=ENTROPY_CLIP),
+    Acquisition.BALD: ScoreFunction(
+        compute=_disagreement(_entropy), full_width=_one, reads_passes=True
+    ),
+}
+
+MULTI_LABEL_SCORES: dict[Acquisition, ScoreFunction] = {
+    Acquisition.LEAST_CONFIDENCE: ScoreFunction(
+        compute=_closeness_to_half, full_width=lambda labels: 0.5
+    ),
+    Acquisition.ENTROPY: ScoreFunction(compute=_binary_entropy, full_width=_one, clip=ENTROPY_CLIP),
+    Acquisition.BALD: ScoreFunction(
+        compute=_disagreement(_binary_entropy), full_width=_one, reads_passes=True
+    ),
+}
+
+_TASKS = {Task.SINGLE_LABEL: SCORES, Task.MULTI_LABEL: MULTI_LABEL_SCORES}
+
+_REDUCTIONS: dict[OverLabels, Compute] = {
+    OverLabels.MEAN: lambda values: np.asarray(values.mean(axis=1)),
+    OverLabels.MAX: lambda values: np.asarray(values.max(axis=1)),
 }

@@ -1,21 +1,124 @@
-"""Picks records from a stream; memory holds one batch and the best so far."""
+"""Picks the records of a phase from a stream of scores, as its plan says.
+
+Every way of selecting ends with at most as many records as the query may buy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.accounting.events import SCORE_GRID
+from dpal.acquisition.thresholds import Rows, Scores, collect_keys, noisy_threshold
 from dpal.errors import ParameterError
-from dpal.mechanisms.laplace import GRID, laplace_noise
+from dpal.mechanisms.inclusion import uniform_below
+from dpal.mechanisms.laplace import laplace_noise
+from dpal.mechanisms.responses import answers
+from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
 
-Rows = NDArray[np.int64]
+Scored = Iterable[tuple[Rows, Scores]]
+
+_NOBODY: Rows = np.empty(0, dtype=np.int64)
 
 
-def select_at_random(eligible: Iterable[Rows], count: int, *, rng: BitSource) -> Rows:
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Who is to be labeled. Confidential where selection is hidden.
+
+    Attributes:
+      rows: (n,) row numbers, in no particular order; n may fall short of the query.
+      retired: rows that said yes beyond the label budget. They leave the pool unlabeled:
+        back in it they would answer a second time.
+    """
+
+    rows: Rows
+    retired: Rows
+
+    def __repr__(self) -> str:
+        return "Selection(confidential)"  # wherever it might be printed or logged
+
+
+@singledispatch
+def select(step: object, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+    """Draws one selection.
+
+    Args:
+      step: how, from a phase's plan.
+      scored: batches of row numbers of the unlabeled pool, and their scores in [0, width].
+      count: the label budget of the query, never exceeded.
+      width: of the public score range.
+      rng: source of random words.
+
+    Raises:
+      ParameterError: fewer records are offered than a random draw or a ranking needs, or a
+        score lies outside of the range. Nothing was released.
+    """
+    raise ParameterError(f"{type(step).__name__} is no way to select")
+
+
+@select.register
+def _(step: RandomDraw, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+    return select_at_random((rows for rows, _ in scored), count, rng=rng)
+
+
+@select.register
+def _(step: NoisyRanking, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+    """Every score is rounded to a grid over [0, width] and gets discrete Laplace noise.
+
+    The noise has scale width / epsilon whatever the other records are; the ranking only
+    processes noisy values.
+    """
+    check.positive(width=width)
+    best = _Best(count)
+    for rows, scores in scored:
+        # The range is the sensitivity: a score outside of it would not be protected.
+        if not ((scores >= 0) & (scores <= width)).all():
+            raise ParameterError(f"a score lies outside of [0, {width:g}]; nothing was released")
+        on_grid = np.rint(scores * (SCORE_GRID / width)).astype(np.int64)
+        noisy = np.minimum(on_grid, SCORE_GRID)
+        noisy += laplace_noise(rows.size, step.scores.epsilon, rng=rng)
+        best.offer(noisy, rows, rng=rng)
+    return Selection(best.rows(), _NOBODY)
+
+
+@select.register
+def _(step: HiddenGate, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+    """Whoever passes the gate is selected, whatever the others do.
+
+    A shortage is not filled up: who fills it would depend on how many others passed.
+    """
+    keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng)
+    threshold = noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
+    passed = keys.rows[keys.above(threshold)].astype(np.int64)
+    # More than the budget pass with a chance that the plan counts as delta.
+    return Selection(_some(passed, count, rng=rng), _NOBODY)
+
+
+@select.register
+def _(
+    step: VisibleAnswers, scored: Scored, count: int, *, width: float, rng: BitSource
+) -> Selection:
+    """Every record answers by itself; too many are retired, too few filled up by chance."""
+    keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng)
+    threshold = noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
+    said_yes = answers(
+        keys.above(threshold), above=step.answers.above, below=step.answers.below, rng=rng
+    )
+    rows = keys.rows.astype(np.int64)
+    yes, no = rows[said_yes], rows[~said_yes]
+    if yes.size > count:
+        chosen = _some(yes, count, rng=rng)
+        return Selection(chosen, np.setdiff1d(yes, chosen, assume_unique=True))
+    return Selection(np.concatenate([yes, _some(no, count - yes.size, rng=rng)]), _NOBODY)
+
+
+def select_at_random(eligible: Iterable[Rows], count: int, *, rng: BitSource) -> Selection:
     """Picks `count` rows uniformly without replacement. Costs nothing: no record is read.
 
     Args:
@@ -23,55 +126,27 @@ def select_at_random(eligible: Iterable[Rows], count: int, *, rng: BitSource) ->
       count: rows to pick.
       rng: source of random words.
 
-    Returns:
-      (count,) row numbers, in no particular order.
-
     Raises:
       ParameterError: fewer rows are eligible.
     """
     best = _Best(count)
     for rows in eligible:
         best.offer(np.zeros(rows.size, dtype=np.int64), rows, rng=rng)
-    return best.rows()
+    return Selection(best.rows(), _NOBODY)
 
 
-def select_by_noisy_score(
-    scored: Iterable[tuple[Rows, NDArray[np.float64]]],
-    count: int,
-    *,
-    width: float,
-    epsilon: float,
-    rng: BitSource,
-) -> Rows:
-    """Picks the `count` rows with the highest noisy scores.
-
-    Every score is rounded to a grid over [0, width] and gets discrete Laplace noise of
-    scale width / epsilon, whatever the other records are; the ranking only processes
-    noisy values. Costs each record `epsilon` (pure), under both adjacencies.
-
-    Args:
-      scored: batches of row numbers and their scores in [0, width].
-      count: rows to pick.
-      width: of the public score range.
-      epsilon: loss of this selection.
-      rng: source of random words.
-
-    Returns:
-      (count,) row numbers, in no particular order.
-
-    Raises:
-      ParameterError: fewer rows are offered, or a score lies outside of the range.
-    """
-    check.positive(width=width, epsilon=epsilon)
-    best = _Best(count)
-    for rows, scores in scored:
-        # The range is the sensitivity: a score outside of it would not be protected.
-        if not ((scores >= 0) & (scores <= width)).all():
-            raise ParameterError(f"a score lies outside of [0, {width:g}]; nothing was released")
-        on_grid = np.rint(scores * (GRID / width)).astype(np.int64)
-        noisy = np.minimum(on_grid, GRID) + laplace_noise(rows.size, epsilon, rng=rng)
-        best.offer(noisy, rows, rng=rng)
-    return best.rows()
+def _some(rows: Rows, count: int, *, rng: BitSource) -> Rows:
+    """At most `count` of the rows, uniformly without replacement (Fisher & Yates)."""
+    if rows.size <= count:
+        return rows
+    rows = rows.copy()
+    offsets = uniform_below((rows.size - np.arange(count)).astype(np.uint64), rng=rng).astype(
+        np.int64
+    )
+    for place, offset in enumerate(offsets):
+        other = place + offset
+        rows[place], rows[other] = rows[other], rows[place]
+    return rows[:count]
 
 
 class _Best:
