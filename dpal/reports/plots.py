@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from dpal.reports.drawing import BLUE, GREY, GRID, INK, PROMISE, QUIET
+
 _SIZE = (7.2, 4.2)
-_INK = "#1f2933"
 
 
 def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> Figure:
@@ -21,7 +22,7 @@ def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]
     colors = colormaps["viridis"].resampled(max(2, len(cohorts)))
     for number, cohort in enumerate(cohorts):
         points = [
-            (phase["phase"], one["epsilon_rdp"])
+            (phase["phase"], one[f"epsilon_{summary['accountant']}"])
             for phase in phases
             for one in phase["cohorts"]
             if one["cohort"] == cohort
@@ -30,21 +31,21 @@ def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]
         axes.plot(
             *zip(*points, strict=True),
             marker="o",
-            color="#9aa5b1" if never else colors(number),
+            color=GREY if never else colors(number),
             linestyle=":" if never else "-",
             label="never selected" if never else f"cohort {cohort}",
         )
     target = summary["target_epsilon"]
-    axes.axhline(target, color="#c0392b", linewidth=1.2, linestyle="--")
+    axes.axhline(target, color=PROMISE, linewidth=1.2, linestyle="--")
     axes.annotate(
         f"promised: {target:g}",
         (0, target),
         xytext=(4, 4),
         textcoords="offset points",
-        color="#c0392b",
+        color=PROMISE,
         fontsize=9,
     )
-    axes.set_ylabel("epsilon (RDP)")
+    axes.set_ylabel(f"epsilon ({summary['accountant'].upper()})")
     axes.set_ylim(0, target * 1.15)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.text(
@@ -54,7 +55,7 @@ def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]
         transform=axes.transAxes,
         ha="right",
         fontsize=8,
-        color="#52606d",
+        color=QUIET,
     )
     return figure
 
@@ -64,7 +65,7 @@ def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
     figure, axes = _figure("Validation accuracy")
     labels = [phase["labels"] for phase in phases]
     values = [phase["validation_accuracy"] for phase in phases]
-    axes.plot(labels, values, marker="o", color="#2a6f97")
+    axes.plot(labels, values, marker="o", color=BLUE)
     for x, y in zip(labels, values, strict=True):
         axes.annotate(
             f"{100 * y:.1f}",
@@ -84,9 +85,9 @@ def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
 def _figure(title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold")
+    axes.set_title(title, loc="left", color=INK, fontsize=12, fontweight="bold")
     axes.set_xlabel("phase")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(axis="y", color="#e4e7eb")
+    axes.grid(axis="y", color=GRID)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

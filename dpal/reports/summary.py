@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpal.planning.explain_selection import WHO_SEES
+from dpal.planning.spec import SelectionMode
+
 
 @dataclass(frozen=True)
 class Table:
@@ -31,27 +34,28 @@ class Table:
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
     """What each phase will do."""
-    return Table(
-        "Plan by phase",
-        ("phase", "new labels", "steps", "noise", "rate old", "rate new", "batch"),
-        tuple(
-            (
-                str(phase["phase"]),
-                f"{phase['cohort_size']:,}",
-                f"{phase['steps']:,}",
-                f"{phase['noise_multiplier']:.4f}",
-                f"{phase['sample_rate_old']:.4f}" if phase["phase"] else "-",
-                f"{phase['sample_rate_new']:.4f}",
-                f"{phase['expected_batch_size']:,.1f}",
-            )
-            for phase in summary["phases"]
-        ),
-    )
+    alone = any(phase["catch_up_steps"] for phase in summary["phases"])
+    rows = []
+    for phase in summary["phases"]:
+        row = [
+            str(phase["phase"]),
+            _how_selected(phase["selection"]),
+            f"{phase['cohort_size']:,}",
+            *([f"{phase['catch_up_steps']:,}"] if alone else []),
+            f"{phase['steps']:,}",
+            f"{phase['noise_multiplier']:.4f}",
+            f"{phase['sample_rate_old']:.4f}" if phase["phase"] else "-",
+            f"{phase['sample_rate_new']:.4f}",
+            f"{phase['expected_batch_size']:,.1f}",
+        ]
+        rows.append(tuple(row))
+    columns = ["phase", "selection", "new labels", *(["steps on new alone"] if alone else [])]
+    columns += ["steps", "noise", "rate old", "rate new", "batch"]
+    return Table("Plan by phase", tuple(columns), tuple(rows))
 
 
 def cohort_table(summary: Mapping[str, Any]) -> Table:
-    """What each cohort will have spent at the end."""
-    never = f"{summary['never_selected_epsilon']:.4f}"
+    """What each cohort will have spent at the end, and any record on whatever path."""
     rest = summary["pool_size"] - sum(one["size"] for one in summary["cohorts"])
     return Table(
         "Epsilon by cohort, at the end",
@@ -67,22 +71,25 @@ def cohort_table(summary: Mapping[str, Any]) -> Table:
                 )
                 for one in summary["cohorts"]
             ),
-            ("never selected", f"{rest:,}", never, never, never),
+            ("never selected", f"{rest:,}", "all of it", "-",
+             f"{summary['never_selected_epsilon']:.4f}"),
+            ("any path", f"{summary['pool_size']:,}", "-",
+             f"{summary['epsilon_rdp']:.4f}", f"{summary['epsilon_pld']:.4f}"),
         ),
-    )
+    )  # fmt: skip
 
 
 def accuracy_table(phases: Sequence[Mapping[str, Any]]) -> Table:
     """Validation accuracy after each finished phase."""
     return Table(
         "Accuracy by phase",
-        ("phase", "labels", "validation accuracy", "worst epsilon so far"),
+        ("phase", "labels, up to", "validation accuracy", "epsilon so far"),
         tuple(
             (
                 str(phase["phase"]),
                 f"{phase['labels']:,}",
                 f"{100 * phase['validation_accuracy']:.2f} %",
-                f"{max(one['epsilon_rdp'] for one in phase['cohorts']):.4f}",
+                f"{phase['campaign_epsilon']:.4f}",
             )
             for phase in phases
         ),
@@ -133,13 +140,10 @@ def report(
     """
     parts = [
         f"# Campaign {summary['name']}",
-        f"Promised: {promise(summary)}. Certified before anything was released: worst "
-        f"cohort {summary['worst_epsilon']:.4f}, by the larger of two accountants (RDP; "
-        "dp-accounting's PLD).",
-        f"Selection `{summary['selection']}`: noisy scores leave the trusted process, so every "
-        "unlabeled record pays for each selection; training is charged to the labeled ones."
-        if summary["acquisition"] != "random"
-        else "Selection is random and costs nothing; training is charged to the labeled records.",
+        f"Promised: {promise(summary)}. Certified before anything was released, whatever path a "
+        f"record takes: {summary['worst_epsilon']:.4f} by {summary['accountant'].upper()}; "
+        f"second opinion (dp-accounting): {summary['epsilon_oracle']:.3f}.",
+        _selection_in_words(summary),
     ]
     tables = [accuracy_table(phases), *([spent_table(phases[-1])] if phases else [])]
     for table in (*tables, plan_table(summary), cohort_table(summary)):
@@ -156,6 +160,24 @@ def report(
         f"`{summary['plan_digest']}`.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
+    """A few words on how a phase picks its records."""
+    by_mechanism = {event["mechanism"]: event for event in events}
+    if "laplace" in by_mechanism:
+        return f"noisy scores, epsilon {by_mechanism['laplace']['epsilon']:.3g}"
+    if not by_mechanism:
+        return "random"
+    what = "answers" if "anchored_answers" in by_mechanism else "gate"
+    return f"{what}, noise {by_mechanism['noisy_threshold']['noise_multiplier']:.3g}"
+
+
+def _selection_in_words(summary: Mapping[str, Any]) -> str:
+    if summary["acquisition"] == "random":
+        return "Selection is random and costs nothing; training is charged to the labeled records."
+    mode = SelectionMode(summary["selection"])
+    return f"Selection `{mode}`: {WHO_SEES[mode]}."
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,0 +1,1 @@
+"""Campaigns on public or simulated data, to see what a plan is worth. Nothing here is private."""

@@ -1,0 +1,205 @@
+"""A whole campaign on data that is public: what a plan is worth before it meets people.
+
+Training and private selections are the real ones, with real noise. What makes it a
+rehearsal: it knows all labels, looks at exact scores to judge selections, and keeps no
+ledger. `exact` selects without any privacy, as a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpal.acquisition.reference import exact_top_k
+from dpal.acquisition.scores import Scores, score, score_function
+from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.thresholds import Rows
+from dpal.data.pool import LabeledSet
+from dpal.models.registry import build_model
+from dpal.planning.plan import Phase, Plan
+from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode
+from dpal.randomness import secure
+from dpal.simulation.quality import SelectionQuality, measure_selection
+from dpal.training.evaluation import accuracy, probabilities
+from dpal.training.mc_dropout import draw_masks, mc_probabilities
+from dpal.training.optimizers import build_optimizer
+from dpal.training.phase import train_phase
+
+_BATCH = 4096  # records scored at once
+_UNLABELED, _RETIRED = -1, -2
+
+
+class Method(StrEnum):
+    """How a rehearsal selects. EXACT is not private and never part of a campaign."""
+
+    RANDOM = "random"
+    PAPER = "paper"
+    VISIBLE = "visible"
+    HIDDEN = "hidden"
+    EXACT = "exact"
+
+    @property
+    def private(self) -> bool:
+        """Whether a campaign may select like this."""
+        return self is not Method.EXACT
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsedPhase:
+    """One phase of a rehearsal.
+
+    Attributes:
+      labels: bought so far.
+      accuracy: on the validation set, in [0, 1].
+      quality: of the selection; None for the initial phase.
+    """
+
+    labels: int
+    accuracy: float
+    quality: SelectionQuality | None
+
+
+@dataclass(frozen=True, eq=False)
+class PublicData:
+    """Records whose content and labels anyone may know.
+
+    Attributes:
+      inputs: (n, *input_shape) decoded records.
+      labels: (n,) class numbers.
+      validation_inputs: (m, *input_shape).
+      validation_labels: (m,).
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    validation_inputs: Tensor
+    validation_labels: Tensor
+
+    def long_tailed(self, ratio: float, *, rng: np.random.Generator) -> PublicData:
+        """Keeps a pool record of class c with chance ratio**c."""
+        kept = rng.random(len(self.labels)) < ratio ** self.labels.numpy()
+        rows = torch.from_numpy(np.flatnonzero(kept))
+        return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
+
+
+def spec_for(method: Method, spec: CampaignSpec) -> CampaignSpec:
+    """The campaign of a method under the same promise.
+
+    Exact selection trains like random selection: all of the promise goes to training.
+    """
+    if method in (Method.RANDOM, Method.EXACT):
+        return replace(
+            spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
+        )
+    hidden = method is Method.HIDDEN
+    return replace(
+        spec,
+        selection=SelectionMode(method.value),
+        selection_epsilon=0.0 if hidden else spec.target.epsilon / 4,
+    )
+
+
+def rehearse(
+    plan: Plan,
+    data: PublicData,
+    method: Method,
+    *,
+    acquisition: Acquisition,
+    physical_batch: int,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> list[RehearsedPhase]:
+    """Runs a campaign in memory.
+
+    Args:
+      plan: of `spec_for(method, ...)`.
+      data: as many records as the plan's pool has.
+      method: how to select.
+      acquisition: the score; the plan of random and exact selection does not know it.
+      physical_batch: records per backward pass.
+      on_step: told the number of finished steps of the phase.
+    """
+    model = build_model(plan.spec.model)
+    optimizer = build_optimizer(plan.spec.optimizer, model.parameters())
+    cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
+    phases = []
+    for phase in plan.phases:
+        eligible = np.flatnonzero(cohorts == _UNLABELED)
+        scores = np.zeros(eligible.size)
+        if phase.index:
+            scores = _scores(model, data.inputs, eligible, acquisition, method, physical_batch)
+        picked = _pick(phase, method, eligible, scores, _width(plan, acquisition, method))
+        cohorts[picked.rows] = phase.index
+        cohorts[picked.retired] = _RETIRED
+        labeled = np.flatnonzero(cohorts >= 0)
+        train_phase(
+            model,
+            optimizer,
+            LabeledSet(
+                inputs=data.inputs[torch.from_numpy(labeled)],
+                labels=data.labels[torch.from_numpy(labeled)],
+                cohorts=cohorts[labeled],
+            ),
+            phase,
+            plan.spec.optimizer,
+            physical_batch=physical_batch,
+            rng=secure(),
+            on_step=on_step,
+        )
+        positions = np.searchsorted(eligible, picked.rows)
+        phases.append(
+            RehearsedPhase(
+                labels=labeled.size,
+                accuracy=accuracy(
+                    model,
+                    data.validation_inputs,
+                    data.validation_labels,
+                    physical_batch=physical_batch,
+                ),
+                quality=measure_selection(scores, positions, query=phase.cohort_size)
+                if phase.index
+                else None,
+            )
+        )
+    return phases
+
+
+def _pick(phase: Phase, method: Method, rows: Rows, scores: Scores, width: float) -> Selection:
+    if method is Method.EXACT and phase.index:
+        best = exact_top_k(scores, phase.cohort_size)
+        return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
+    return select(
+        phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=secure()
+    )
+
+
+def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
+    for start in range(0, rows.size, _BATCH):
+        yield rows[start : start + _BATCH], scores[start : start + _BATCH]
+
+
+def _scores(
+    model: nn.Module,
+    inputs: Tensor,
+    rows: Rows,
+    acquisition: Acquisition,
+    method: Method,
+    physical_batch: int,
+) -> Scores:
+    chosen = inputs[torch.from_numpy(rows)]
+    if score_function(acquisition).reads_passes:
+        masks = draw_masks(model, rng=secure())
+        guesses = mc_probabilities(model, chosen, masks, physical_batch=physical_batch)
+    else:
+        guesses = probabilities(model, chosen, physical_batch=physical_batch)
+    return score(acquisition, guesses, clipped=method is Method.PAPER)
+
+
+def _width(plan: Plan, acquisition: Acquisition, method: Method) -> float:
+    return score_function(acquisition).width(
+        plan.spec.model.classes, clipped=method is Method.PAPER
+    )

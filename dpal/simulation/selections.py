@@ -1,0 +1,170 @@
+"""Selections on simulated scores: what each way of selecting finds, without any data.
+
+Source: Schwethelm et al. (2025), Table 5 and Figs. 9 to 11; the paper's mechanisms at the
+same pure loss per selection, beside the ones of this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal import check
+from dpal.acquisition.scores import ENTROPY_CLIP
+from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.thresholds import Rows
+from dpal.errors import ParameterError
+from dpal.mechanisms import comparison
+from dpal.planning.plan import Plan
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.randomness import BitSource
+from dpal.simulation.quality import SelectionQuality, measure_selection
+
+Scores = NDArray[np.float64]
+
+_BATCH = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreModel:
+    """Scores in [0, 1] from a beta distribution.
+
+    Attributes:
+      alpha: below 1, most records are certain (scores near 0).
+      beta: the larger, the rarer are uncertain ones.
+    """
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        check.positive(alpha=self.alpha, beta=self.beta)
+
+    def draw(self, count: int, *, rng: np.random.Generator) -> Scores:
+        """Draws (count,) scores."""
+        return rng.beta(self.alpha, self.beta, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedPhase:
+    """What one mechanism found in one selection.
+
+    Attributes:
+      phase: number of the phase.
+      mechanism: its name.
+      certified: whether a campaign's plan covers it; the others are comparisons of one
+        selection at one epsilon.
+      quality: of the selection.
+      scores: of the whole pool.
+      selected: scores of the selected.
+    """
+
+    phase: int
+    mechanism: str
+    certified: bool
+    quality: SelectionQuality
+    scores: Scores = field(repr=False, compare=False)
+    selected: Scores = field(repr=False, compare=False)
+
+
+def simulate_mode(
+    plan: Plan, model: ScoreModel, *, rng: np.random.Generator, noise: BitSource
+) -> Iterator[SimulatedPhase]:
+    """Runs all selections of a certified plan on simulated scores.
+
+    Args:
+      plan: with its selections.
+      model: of the scores; drawn anew in every phase.
+      rng: of the scores.
+      noise: of the selections.
+    """
+    for phase, left in _pools(plan.spec):
+        scores = model.draw(left, rng=rng)
+        step = plan.phases[phase].selection
+        # The paper's clip bounds its noise; thresholds need none.
+        shown = np.minimum(scores, ENTROPY_CLIP) if step.clips_scores else scores
+        width = ENTROPY_CLIP if step.clips_scores else 1.0
+        size = plan.phases[phase].cohort_size
+        chosen = select(step, _batches(shown), size, width=width, rng=noise)
+        yield _measured(phase, plan.spec.selection.value, True, scores, chosen, size)
+
+
+def simulate_mechanisms(
+    spec: CampaignSpec, model: ScoreModel, *, rng: np.random.Generator, noise: BitSource
+) -> Iterator[SimulatedPhase]:
+    """Runs the paper's mechanisms at selection_epsilon / K each, and chance."""
+    if spec.selection is SelectionMode.HIDDEN:
+        raise ParameterError("mechanisms are compared at a selection_epsilon; hidden has none")
+    epsilon = spec.selection_epsilon / len(spec.schedule.queries)
+    for phase, left in _pools(spec):
+        scores, size = model.draw(left, rng=rng), spec.schedule.cohort_sizes[phase]
+        edge = float(np.partition(scores, -size)[-size])
+        for name, mechanism in _mechanisms(epsilon, spec.target.delta, left, size, edge).items():
+            ranked = comparison.keys(mechanism, scores, rng=noise)
+            yield _measured(phase, name, False, scores, _top(ranked, size, rng), size)
+        drawn = rng.permutation(left)[:size]
+        chance = Selection(drawn, np.empty(0, dtype=np.int64))
+        yield _measured(phase, "random", True, scores, chance, size)
+
+
+def comparable(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec:
+    """The same promise with another way of selecting."""
+    hidden = mode is SelectionMode.HIDDEN
+    share = spec.selection_epsilon or spec.target.epsilon / 4
+    return replace(
+        spec, selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
+    )
+
+
+def _mechanisms(
+    epsilon: float, delta: float, pool: int, selected: int, edge: float
+) -> dict[str, object]:
+    """The mechanisms of the paper's Fig. 11."""
+    clip = ENTROPY_CLIP
+    return {
+        "Laplace, not clipped": comparison.LaplaceScores(epsilon=epsilon, width=1.0),
+        "Laplace, clipped": comparison.LaplaceScores(epsilon=epsilon, width=clip),
+        "Gaussian": comparison.GaussianScores(epsilon=epsilon, delta=delta, width=clip),
+        "subsampled Gaussian": comparison.SubsampledGaussianScores(
+            epsilon=epsilon, delta=delta, width=clip, sample_rate=0.5
+        ),
+        "exponential weights": comparison.ExponentialWeights(
+            epsilon=epsilon, width=clip, pool=pool, selected=selected
+        ),
+        "symmetric response": comparison.SymmetricResponse(epsilon=epsilon, threshold=edge),
+    }
+
+
+def _pools(spec: CampaignSpec) -> Iterator[tuple[int, int]]:
+    """Phases that select, and how many records are unlabeled then."""
+    sizes = spec.schedule.cohort_sizes
+    for phase in range(1, len(sizes)):
+        yield phase, spec.pool_size - sum(sizes[:phase])
+
+
+def _batches(scores: Scores) -> Iterator[tuple[Rows, Scores]]:
+    for start in range(0, scores.size, _BATCH):
+        part = scores[start : start + _BATCH]
+        yield np.arange(start, start + part.size), part
+
+
+def _top(ranked: NDArray[np.int64] | Scores, count: int, rng: np.random.Generator) -> Selection:
+    shuffled = rng.permutation(ranked.size)  # ties are broken by chance
+    best = shuffled[np.argsort(ranked[shuffled], kind="stable")[-count:]]
+    return Selection(best, np.empty(0, dtype=np.int64))
+
+
+def _measured(
+    phase: int, mechanism: str, certified: bool, scores: Scores, chosen: Selection, size: int
+) -> SimulatedPhase:
+    return SimulatedPhase(
+        phase=phase,
+        mechanism=mechanism,
+        certified=certified,
+        quality=measure_selection(scores, chosen.rows, query=size),
+        scores=scores,
+        selected=scores[chosen.rows],
+    )

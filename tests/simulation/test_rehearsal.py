@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dpal.planning.spec import Acquisition, SelectionMode
+from dpal.planning.verify import certified_plan
+from dpal.simulation import rehearsal
+from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
+from tests.conftest import CLASSES, WIDTH, small_spec
+
+LEAST = Acquisition.LEAST_CONFIDENCE
+
+
+def blobs(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, CLASSES, rows)
+    values = 2.0 * np.eye(CLASSES, WIDTH)[labels] + generator.normal(0, 0.5, (rows, WIDTH))
+    return torch.from_numpy(values.astype(np.float32)), torch.from_numpy(labels)
+
+
+DATA = PublicData(*blobs(600, 1), *blobs(300, 2))
+
+
+@pytest.fixture(scope="module")
+def plans():
+    spec = small_spec(strategy="naive", acquisition=LEAST.value)
+    return {
+        method: certified_plan(spec_for(method, spec)).plan
+        for method in (Method.RANDOM, Method.VISIBLE, Method.EXACT)
+    }
+
+
+def run(plans, method: Method):
+    return rehearse(plans[method], DATA, method, acquisition=LEAST, physical_batch=64)
+
+
+@pytest.mark.parametrize("method", [Method.RANDOM, Method.VISIBLE, Method.EXACT])
+def test_a_rehearsal_buys_labels_learns_and_judges(plans, method):
+    phases = run(plans, method)
+    assert [phase.labels for phase in phases] == [100, 140, 180]
+    # Three blobs far apart: chance is a third, and noise costs a few percent.
+    assert all(0.6 < phase.accuracy <= 1 for phase in phases)
+    assert phases[0].quality is None
+    for phase in phases[1:]:
+        assert (phase.quality.selected, phase.quality.query) == (40, 40)
+        assert (phase.quality.hits == 1) == (method is Method.EXACT)
+        if method is not Method.VISIBLE:  # retired records leave the pool as well
+            left = 500 if phase is phases[1] else 460
+            assert phase.quality.chance == pytest.approx(40 / left)
+
+
+def test_who_was_chosen_or_retired_is_not_offered_again(plans, monkeypatch):
+    select, gone, sizes = rehearsal.select, set(), []
+
+    def watched(step, scored, count, **named):
+        batches = list(scored)
+        offered = set(np.concatenate([rows for rows, _ in batches]).tolist())
+        assert not offered & gone
+        assert len(offered) + len(gone) == 600
+        chosen = select(step, iter(batches), count, **named)
+        sizes.append(chosen.retired.size)
+        # One record more is retired, so that the test does not hang on chance.
+        spare = sorted(offered - {*chosen.rows.tolist(), *chosen.retired.tolist()})[:1]
+        retired = np.concatenate([chosen.retired, np.array(spare, dtype=np.int64)])
+        gone.update([*chosen.rows.tolist(), *retired.tolist()])
+        return rehearsal.Selection(chosen.rows, retired)
+
+    monkeypatch.setattr(rehearsal, "select", watched)
+    phases = run(plans, Method.VISIBLE)
+    assert len(sizes) == 3
+    assert phases[-1].labels == 180
+
+
+def test_exact_selection_reads_true_scores(plans):
+    """Where scores mean something the exact ones are best, and random ones are chance."""
+    exact, random = run(plans, Method.EXACT), run(plans, Method.RANDOM)
+    for best, chance in zip(exact[1:], random[1:], strict=True):
+        assert best.quality.mean_score == best.quality.best_mean_score
+        assert chance.quality.mean_score < chance.quality.best_mean_score
+
+
+@pytest.mark.parametrize("method", Method)
+def test_every_method_makes_the_same_promise(method):
+    spec = small_spec(schedule__queries=[200], privacy={"selection": "paper"})
+    found = spec_for(method, spec)
+    assert (found.target, found.schedule) == (spec.target, spec.schedule)
+    trains_like_random = method in (Method.RANDOM, Method.EXACT)
+    assert found.acquisition.is_random == trains_like_random
+    assert found.selection_epsilon == (2 if method in (Method.PAPER, Method.VISIBLE) else 0)
+    if not trains_like_random:
+        assert found.selection is SelectionMode(method.value)
+    assert method.private == (method is not Method.EXACT)
+
+
+def test_a_long_tail_thins_classes_geometrically():
+    labels = torch.arange(CLASSES).repeat_interleave(4000)
+    inputs = torch.arange(labels.numel()).reshape(-1, 1)
+    data = PublicData(inputs, labels, DATA.validation_inputs, DATA.validation_labels)
+    thinned = data.long_tailed(0.5, rng=np.random.default_rng(3))
+    counts = torch.bincount(thinned.labels).tolist()
+    assert counts[0] == 4000
+    # Standard deviations 31.6 and 27.4; five of them.
+    assert counts[1] == pytest.approx(2000, abs=160)
+    assert counts[2] == pytest.approx(1000, abs=140)
+    assert (thinned.inputs[:, 0] // 4000 == thinned.labels).all()  # records keep their labels
+    assert thinned.validation_labels is DATA.validation_labels
