@@ -12,33 +12,43 @@ from dpal.errors import DataError
 from dpal.persist import write_text
 
 RECORD = "campaign.json"
+CONFIDENTIAL = "confidential"
 
 
 @dataclass(frozen=True)
 class PhaseFolder:
-    """The files of one phase, `artifacts/<campaign>/phase-<i>/`."""
+    """The files of one phase: what may be seen, and apart from it what must not.
+
+    Released files are in `artifacts/<campaign>/phase-<i>/`, confidential ones (ids, labels,
+    counts) in `artifacts/<campaign>/confidential/phase-<i>/`, readable by their owner only.
+    """
 
     root: Path
 
     @property
+    def confidential(self) -> Path:
+        """The folder of what says who was selected."""
+        return self.root.parent / CONFIDENTIAL / self.root.name
+
+    @property
     def selection(self) -> Path:
         """Ids of the selected records."""
-        return self.root / "selection.parquet"
+        return self.confidential / "selection.parquet"
 
     @property
     def query(self) -> Path:
         """What a person labels: query.csv and thumbnails. Beside the phase: never versioned."""
-        return self.root.parent / "query" / self.root.name
+        return self.root.parent / CONFIDENTIAL / "query" / self.root.name
 
     @property
     def labels(self) -> Path:
         """The labeler's answers."""
-        return self.root / "labels.parquet"
+        return self.confidential / "labels.parquet"
 
     @property
     def pool(self) -> Path:
         """Id, cohort and label of every record after this phase's merge."""
-        return self.root / "pool.parquet"
+        return self.confidential / "pool.parquet"
 
     @property
     def model(self) -> Path:
@@ -67,25 +77,22 @@ class PhaseFolder:
 
     @property
     def artifacts(self) -> list[Path]:
-        """All files that a manifest lists."""
-        return [
-            self.selection,
-            self.labels,
-            self.pool,
-            self.model,
-            self.optimizer,
-            self.metrics,
-            self.ledger,
-        ]
+        """All files that a manifest lists, the confidential ones first."""
+        confidential = [self.selection, self.labels, self.pool]
+        return [*confidential, self.model, self.optimizer, self.metrics, self.ledger]
+
+    def name_of(self, path: Path) -> str:
+        """A file's name in manifest and ledger: its path below the campaign's folder."""
+        return str(path.relative_to(self.root.parent))
 
     def close(self, **facts: Any) -> None:
         """Writes the manifest: from here on the phase is finished."""
-        files = {path.name: file_digest(path) for path in self.artifacts}
+        files = {self.name_of(path): file_digest(path) for path in self.artifacts}
         write_text(self.manifest, canonical_json({**facts, "files": files}) + "\n")
 
     def ledger_head(self) -> dict[str, Any]:
         """The ledger entry on which the phase was finished: its sequence and digest."""
-        head: dict[str, Any] = _read_json(self.manifest)["ledger_head"]
+        head: dict[str, Any] = self._stated("ledger_head")
         return head
 
     def read_manifest(self) -> dict[str, Any] | None:
@@ -93,11 +100,17 @@ class PhaseFolder:
         if not self.manifest.is_file():
             return None
         manifest = _read_json(self.manifest)
-        for name, known in manifest["files"].items():
-            path = self.root / name
+        for name, known in self._stated("files").items():
+            path = self.root.parent / name
             if not path.is_file() or file_digest(path) != known:
                 return None
         return manifest
+
+    def _stated(self, key: str) -> dict[str, Any]:
+        stated = _read_json(self.manifest).get(key)
+        if not isinstance(stated, dict):
+            raise damaged(self.manifest)
+        return stated
 
 
 @dataclass(frozen=True)
@@ -167,8 +180,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is missing or damaged; restore it (`dvc checkout` or `dvc pull` in the "
-            "artifacts folder)"
-        ) from error
+        raise damaged(path) from error
+    if not isinstance(content, dict):
+        raise damaged(path)
     return content
+
+
+def damaged(path: Path) -> DataError:
+    """A file that is not as it was written."""
+    return DataError(
+        f"{path} is missing or damaged; restore it (`dvc checkout` or `dvc pull` in the "
+        "artifacts folder)"
+    )

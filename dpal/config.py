@@ -6,7 +6,6 @@ descriptions below. `runtime` changes where and how fast, never what is released
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dpal.accounting.cohorts import Accountant
+from dpal.config_help import explain
 from dpal.errors import ConfigError
 from dpal.models.spec import ModelSpec
 from dpal.planning.spec import (
@@ -66,29 +67,39 @@ class LabelerConfig(_Section):
 class PrivacyConfig(_Section):
     """What is promised to every record of the pool."""
 
-    epsilon: float = Field(8.0, gt=0, description="Total privacy loss of the worst cohort.")
+    epsilon: float = Field(8.0, gt=0, description="Privacy loss of any record, in all.")
     delta: float | None = Field(
         None, gt=0, lt=1, description="Failure probability; null is 1 / (10 x pool size)."
     )
     adjacency: Adjacency = Field(
         Adjacency.ZERO_OUT, description="What changes between neighbouring data sets."
     )
+    accountant: Accountant = Field(
+        Accountant.PLD, description="pld: tight. rdp: 6 to 8 % more noise; for filters."
+    )
     selection: SelectionMode = Field(
-        SelectionMode.PAPER, description="Who sees the selection, and so what it costs."
+        SelectionMode.HIDDEN,
+        description="Who sees who was selected. hidden: nobody outside. visible: anyone may see "
+        "the ids. paper: noisy scores are released.",
     )
     selection_epsilon: float | None = Field(
         None,
         ge=0,
-        description="Share of epsilon for all selections; null is a quarter (0 when random).",
+        description="Share of epsilon for visible or paper selection; null is a quarter.",
+    )
+    threshold_noise: float | None = Field(
+        None,
+        gt=0,
+        description="Noise multiplier of each hidden or visible threshold; null fits the query.",
     )
 
 
 class ScheduleConfig(_Section):
     """How many labels are bought when."""
 
-    initial: int = Field(900, ge=1, description="Records labeled at random at the start.")
+    initial: int = Field(700, ge=1, description="Records labeled at random at the start.")
     queries: list[int] = Field(
-        [200, 200, 200], description="Records added by each selection, in order."
+        [300, 300, 300], description="Records that each selection may buy, in order."
     )
     batch_size: int = Field(600, ge=1, description="Expected batch size.")
     epochs_per_phase: int = Field(16, ge=1, description="Passes over the labeled records.")
@@ -149,7 +160,9 @@ class CampaignConfig(_Section):
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     strategy: Strategy = Field(
         Strategy.STEP_AMPLIFICATION,
-        description="naive: one rate for all. step_amplification: no cohort leaves budget unused.",
+        description="step_amplification: no cohort leaves budget unused, by more steps. "
+        "noise_reduction: the same by less noise. continual: new records train alone first. "
+        "naive: one rate for all.",
     )
     acquisition: Acquisition = Field(
         Acquisition.ENTROPY, description="Which unlabeled records are wanted most."
@@ -176,8 +189,9 @@ class CampaignConfig(_Section):
           ParameterError: the wishes contradict each other or the pool's size.
         """
         privacy = self.privacy
-        selects = self.acquisition is not Acquisition.RANDOM and self.schedule.queries
-        share = SELECTION_SHARE * privacy.epsilon if selects else 0.0
+        pays = not self.acquisition.is_random and bool(self.schedule.queries)
+        pays &= privacy.selection is not SelectionMode.HIDDEN
+        share = SELECTION_SHARE * privacy.epsilon if pays else 0.0
         chosen = privacy.selection_epsilon
         return CampaignSpec(
             name=self.name,
@@ -187,10 +201,12 @@ class CampaignConfig(_Section):
                 delta=choose_delta(privacy.delta, pool_size=pool_size),
                 adjacency=privacy.adjacency,
             ),
+            accountant=privacy.accountant,
             strategy=self.strategy,
             acquisition=self.acquisition,
             selection=privacy.selection,
             selection_epsilon=share if chosen is None else chosen,
+            threshold_noise=privacy.threshold_noise,
             schedule=Schedule(
                 initial=self.schedule.initial,
                 queries=tuple(self.schedule.queries),
@@ -224,7 +240,7 @@ def parse_config(values: Mapping[str, Any]) -> CampaignConfig:
     try:
         return CampaignConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from error
+        raise ConfigError(explain(error, CampaignConfig)) from error
 
 
 def override(values: dict[str, Any], key: str, value: object) -> None:
@@ -240,54 +256,3 @@ def override(values: dict[str, Any], key: str, value: object) -> None:
         if not isinstance(section, dict):
             raise ConfigError(f"{key} cannot be set: {name} is not a section")
     section[last] = value
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    where, given = ".".join(path), first.get("input")
-    if first["type"] == "extra_forbidden":
-        known = _keys(path[:-1])
-        beside = difflib.get_close_matches(path[-1], known, n=1)
-        near = [".".join([*path[:-1], name]) for name in beside] or _anywhere(path[-1])
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-        return f"{where} is not a setting; {hint}"
-    if first["type"] == "missing":
-        return f"{where} is missing; add it to the file or pass --set {where}=..."
-    if first["type"] in ("enum", "literal_error"):
-        allowed = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        near = difflib.get_close_matches(str(given), allowed, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(allowed)}"
-        return f"{where} cannot be {given!r}; {hint}"
-    if first["type"] == "string_pattern_mismatch":
-        rules = {
-            "name": "may hold lower-case letters, digits, '_' and '-' only",
-            "runtime.device": "is no device; use cpu, cuda or cuda:0",
-        }
-        return f"{where} {given!r} {rules[where]}"
-    if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
-    rule = first["msg"].removeprefix("Input ")
-    return f"{where} is {given!r} but {rule}"
-
-
-def _keys(path: Sequence[str]) -> list[str]:
-    model: type[BaseModel] = CampaignConfig
-    for name in path:
-        field = model.model_fields[name].annotation
-        if not (isinstance(field, type) and issubclass(field, BaseModel)):
-            return []
-        model = field
-    return list(model.model_fields)
-
-
-def _anywhere(name: str) -> list[str]:
-    """The nearest setting in any other section, with its full path."""
-    full = {
-        leaf: f"{section}.{leaf}"
-        for section, field in CampaignConfig.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        for leaf in field.annotation.model_fields
-    }
-    near = difflib.get_close_matches(name, [*full, *CampaignConfig.model_fields], n=1)
-    return [full.get(near[0], near[0])] if near else []

@@ -30,7 +30,7 @@ def staged(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f"{_STAGED}{secrets.token_hex(4)}-{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path.parent)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             yield temporary
@@ -41,6 +41,13 @@ def staged(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(str(path), error.strerror or str(error)) from error
+
+
+def _make_private(folder: Path) -> None:
+    """Makes a folder; `mkdir` would leave missing ones above it open to others."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
 
 
 def _sync(path: Path) -> None:

@@ -15,7 +15,7 @@ from prefect.states import Paused
 
 from dpal.artifacts import CampaignFolder
 from dpal.config import CampaignConfig, LabelerKind, parse_config
-from dpal.data.pool import read_labels, read_selection, write_labels, write_merged
+from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers import Labeler
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
@@ -39,7 +39,7 @@ def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
         say(f"{phase.name}: waiting for labels")
         return pending
     write_labels(answers, files.labels)
-    say(f"{phase.name}: {len(answers):,} labels received")
+    say(f"{phase.name}: labels received")  # how many is confidential where selection is hidden
     return None
 
 
@@ -52,7 +52,13 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
     before = campaign.folder.start
     if phase.index > 0:
         before = campaign.folder.phase(phase.index - 1).pool
-    write_merged(before, read_labels(files.labels), phase.index, files.pool)
+    write_merged(
+        before,
+        read_labels(files.labels),
+        phase.index,
+        files.pool,
+        retired=read_retired(files.selection),
+    )
 
 
 def wait_for_labels(pending: LabelsPending) -> None:

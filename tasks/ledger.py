@@ -8,7 +8,7 @@ from dataclasses import asdict
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from dpal.accounting.cohorts import spending
+from dpal.accounting.cohorts import campaign_epsilon, spending
 from dpal.errors import LedgerError
 from dpal.ledger.export import write_ledger
 from dpal.ledger.reservations import CampaignLedger
@@ -30,8 +30,8 @@ def is_finished(campaign: Campaign, phase: Phase) -> bool:
     with campaign.ledger() as ledger:
         committed = ledger.committed(phase.training_release) or {}
     manifest = files.read_manifest()
-    model = str(files.model.relative_to(campaign.folder.root))
-    if manifest is None or committed.get(model) != manifest["files"][files.model.name]:
+    model = files.name_of(files.model)
+    if manifest is None or committed.get(model) != manifest["files"][model]:
         raise LedgerError(
             f"files of {files.root} were altered or lost since the phase was finished; nothing "
             f"was released, restore them (`dvc checkout` or `dvc pull` in "
@@ -50,6 +50,9 @@ def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) ->
             "phase": phase.index,
             "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
             "validation_accuracy": validation_accuracy,
+            "campaign_epsilon": campaign_epsilon(
+                ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant
+            ),
             "cohorts": _spent_by_cohort(campaign, ledger),
         }
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
@@ -59,5 +62,5 @@ def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) ->
 
 
 def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:
-    charges, target = ledger.spent(), ledger.target()
-    return [asdict(spending(cohort, charges, target)) for cohort in campaign.plan.cohorts]
+    releases, target = ledger.spent(), ledger.target()
+    return [asdict(spending(cohort, releases, target)) for cohort in campaign.plan.cohorts]

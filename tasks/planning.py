@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,19 +16,37 @@ from tqdm import tqdm
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
 from dpal.config import CampaignConfig, LabelerKind
-from dpal.data.catalog import Role, open_source
+from dpal.data.catalog import Role, Source, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
 from dpal.errors import DataError, LedgerError, ParameterError
 from dpal.models.registry import build_model
 from dpal.persist import staged
+from dpal.planning.spec import CampaignSpec
 from dpal.planning.verify import certified_plan
 from dpal.reports.summary import plan_table, promise
 from tasks.context import Campaign, say
 
 
-def prepare(config: CampaignConfig) -> Campaign:
-    """Looks at the data, plans, and certifies the plan. Releases nothing, writes nothing."""
+@dataclass(frozen=True, kw_only=True)
+class OpenedData:
+    """A campaign's data, looked at, and what it makes of the wishes.
+
+    Attributes:
+      pool: private records.
+      validation: public records.
+      class_names: names in class order; empty when the data has none.
+      spec: the wishes, joined with what is public about the data.
+    """
+
+    pool: Source
+    validation: Source
+    class_names: tuple[str, ...]
+    spec: CampaignSpec
+
+
+def open_data(config: CampaignConfig) -> OpenedData:
+    """Looks at the data and checks that the wishes fit it. Releases nothing, writes nothing."""
     column = config.data.label_column
     pool = open_source(config.data.pool, Role.POOL, label_column=column)
     validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
@@ -52,12 +71,18 @@ def prepare(config: CampaignConfig) -> Campaign:
         pool_size=pool_holds.rows, input_shape=pool_holds.input_shape, classes=classes
     )
     build_model(spec.model)  # an architecture that does not fit is refused before it costs
+    return OpenedData(pool=pool, validation=validation, class_names=class_names, spec=spec)
+
+
+def prepare(config: CampaignConfig) -> Campaign:
+    """Opens the data, plans, and certifies the plan. Releases nothing, writes nothing."""
+    opened = open_data(config)
     return Campaign(
         config=config,
-        pool=pool,
-        validation=validation,
-        certified=certified_plan(spec),
-        class_names=class_names,
+        pool=opened.pool,
+        validation=opened.validation,
+        certified=certified_plan(opened.spec),
+        class_names=opened.class_names,
     )
 
 
@@ -69,7 +94,7 @@ def prepare_campaign(config: CampaignConfig) -> Campaign:
     if device.startswith("cuda") and number >= torch.cuda.device_count():
         raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
     campaign = prepare(config)
-    say(f"plan certified: worst cohort {campaign.certified.worst_epsilon:.4f} of "
+    say(f"plan certified: {campaign.certified.worst_epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip
     return campaign
 
@@ -96,7 +121,13 @@ def hold_budget(campaign: Campaign) -> None:
                 "gone; restore them to continue it, or choose another name for a new campaign"
             )
         commitment = _pool_commitment(folder, campaign.pool.path)
-        ledger.hold(plan.spec.target, plan.digest, commitment, plan.releases())
+        ledger.hold(
+            plan.spec.target,
+            plan.digest,
+            commitment,
+            plan.releases(),
+            accountant=plan.spec.accountant,
+        )
     folder.write_record(
         {
             "name": campaign.config.name,

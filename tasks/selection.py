@@ -6,62 +6,56 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
-from dpal.accounting.events import Release
-from dpal.acquisition.scores import SCORES, score
-from dpal.acquisition.selection import select_at_random, select_by_noisy_score
+from dpal.acquisition.scores import Scores, score, score_function
+from dpal.acquisition.selection import Selection, select, select_at_random
+from dpal.acquisition.thresholds import Rows
 from dpal.data.pool import UNLABELED, cohort_column, write_selection
 from dpal.data.readers import decode, raw_batches
 from dpal.planning.plan import Phase
-from dpal.randomness import secure
+from dpal.planning.selection import RandomDraw
+from dpal.randomness import BitSource, secure
 from dpal.training.evaluation import probabilities
+from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from tasks.context import Campaign, say
 from tasks.training import load_model
-
-Rows = NDArray[np.int64]
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def select_records(campaign: Campaign, phase: Phase) -> None:
     """Picks the records of a phase: charged and private, or at random and free."""
     target = campaign.files(phase).selection
-    release = campaign.plan.release(phase.selection_release)
-    if release is None:
-        if not target.exists():
-            say(f"{phase.name}: selecting {phase.cohort_size:,} records at random")
-            unlabeled = _unlabeled(campaign, phase)
-            chosen = select_at_random(
-                (rows[mask] for rows, mask in unlabeled), phase.cohort_size, rng=secure()
-            )
-            write_selection(campaign.pool, chosen, target)
-        return
-    _select_privately(campaign, phase, release, target)
-
-
-def _select_privately(campaign: Campaign, phase: Phase, release: Release, target: Path) -> None:
-    acquisition = campaign.plan.spec.acquisition
 
     def draw() -> None:
-        say(
-            f"{phase.name}: selecting {phase.cohort_size:,} records by {acquisition}, "
-            f"epsilon {phase.selection_epsilon:g}"
-        )
-        chosen = select_by_noisy_score(
-            _scored(campaign, phase),
-            phase.cohort_size,
-            width=SCORES[acquisition].width(campaign.plan.spec.model.classes),
-            epsilon=phase.selection_epsilon,
-            rng=secure(),
-        )
-        write_selection(campaign.pool, chosen, target)
+        chosen = _draw(campaign, phase, rng=secure())
+        write_selection(campaign.pool, chosen.rows, chosen.retired, target)
 
-    with campaign.ledger() as ledger:
-        ledger.settle(release, draw, inputs=[_state_before(campaign, phase)], artifacts=[target])
+    release = campaign.plan.release(phase.selection_release)
+    if release is not None:
+        with campaign.ledger() as ledger:
+            ledger.settle(
+                release, draw, inputs=[_state_before(campaign, phase)], artifacts=[target]
+            )
+    elif not target.exists():
+        draw()
+
+
+def _draw(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
+    spec, size = campaign.plan.spec, phase.cohort_size
+    if isinstance(phase.selection, RandomDraw):
+        say(f"{phase.name}: selecting {size:,} records at random")
+        unlabeled = _unlabeled(campaign, phase)
+        return select_at_random((rows[mask] for rows, mask in unlabeled), size, rng=rng)
+    say(f"{phase.name}: selecting up to {size:,} records by {spec.acquisition}, {spec.selection}")
+    width = score_function(spec.acquisition).width(
+        spec.model.classes, clipped=phase.selection.clips_scores
+    )
+    scored = _scored(campaign, phase, clipped=phase.selection.clips_scores, rng=rng)
+    return select(phase.selection, scored, size, width=width, rng=rng)
 
 
 def _unlabeled(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.bool_]]]:
@@ -78,10 +72,14 @@ def _state_before(campaign: Campaign, phase: Phase) -> Path:
     return campaign.folder.phase(phase.index - 1).pool
 
 
-def _scored(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.float64]]]:
+def _scored(
+    campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource
+) -> Iterator[tuple[Rows, Scores]]:
     """Scores the unlabeled pool with the last phase's model, batch by batch, never stored."""
-    spec, runtime = campaign.plan.spec, campaign.config.runtime
+    spec, physical = campaign.plan.spec, campaign.config.runtime.physical_batch
     model = load_model(campaign, phase.index - 1)
+    reads_passes = score_function(spec.acquisition).reads_passes
+    masks = draw_masks(model, rng=rng) if reads_passes else {}
     content = campaign.pool.content
     batches = zip(
         raw_batches(campaign.pool, [content.value]), _unlabeled(campaign, phase), strict=True
@@ -93,7 +91,12 @@ def _scored(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np
             bar.update(rows.size)
             if not mask.any():
                 continue
-            column = batch.table.column(0).filter(pa.array(mask))
-            inputs = decode(content, column, first_row=batch.first_row)
-            guesses = probabilities(model, inputs, physical_batch=runtime.physical_batch)
-            yield rows[mask], score(spec.acquisition, guesses)
+            # Labeled records go through the model, too: who shares a batch with whom must
+            # not depend on who was selected, or another record's rounding would.
+            inputs = decode(content, batch.table.column(0), first_row=batch.first_row)
+            if reads_passes:
+                guesses = mc_probabilities(model, inputs, masks, physical_batch=physical)
+                guesses = guesses[:, mask]
+            else:
+                guesses = probabilities(model, inputs, physical_batch=physical)[mask]
+            yield rows[mask], score(spec.acquisition, guesses, clipped=clipped)

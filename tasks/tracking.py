@@ -82,7 +82,7 @@ def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         }
         known_id = known.info.run_id if known else None
         with mlflow.start_run(run_id=known_id, run_name=phase.name, tags=tags) as run:
-            mlflow.log_params({**plain(phase.training), "cohort_size": phase.cohort_size})
+            mlflow.log_params(_flat(plain(phase)))
             mlflow.log_metrics(_metrics(phases[-1]))
             _log_ledger(campaign, run.info.run_id)
             figure = budget_figure(campaign.certified.summary(), phases)
@@ -196,7 +196,8 @@ def _log_ledger(campaign: Campaign, run_id: str) -> None:
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:
     metrics = {
         "validation_accuracy": phase["validation_accuracy"],
-        "labels": float(phase["labels"]),
+        "labels": float(phase["labels"]),  # as planned; hidden selection may buy fewer
+        "campaign_epsilon": phase["campaign_epsilon"],
     }
     for one in phase["cohorts"]:
         metrics[f"epsilon_rdp/cohort_{one['cohort']}"] = one["epsilon_rdp"]

@@ -21,6 +21,7 @@ from dpal.persist import write_together
 from dpal.planning.plan import Phase
 from dpal.randomness import secure
 from dpal.training.evaluation import accuracy
+from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer, restore_state, state_tensors
 from dpal.training.phase import train_phase
 from tasks.context import Campaign, say
@@ -46,7 +47,7 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
             inputs=[files.selection, files.labels, files.pool],
             artifacts=[files.optimizer, files.model],
         )
-    say(f"{phase.name}: trained {phase.training.steps:,} steps")
+    say(f"{phase.name}: trained {phase.steps:,} steps")
 
 
 @task(cache_policy=NO_CACHE)
@@ -65,7 +66,10 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
     model = build_model(campaign.plan.spec.model)
     if phase >= 0:
         model.load_state_dict(load_file(campaign.folder.phase(phase).model))
-    return model.to(campaign.config.runtime.device)
+    device = campaign.config.runtime.device
+    if device != "cpu":
+        exact_arithmetic()
+    return model.to(device)
 
 
 def _train(campaign: Campaign, phase: Phase) -> None:
@@ -96,7 +100,7 @@ class _Steps:
     """Shows finished steps in the terminal and, now and then, on the Prefect page."""
 
     def __init__(self, phase: Phase, artifact: UUID | None, bar: tqdm) -> None:  # type: ignore[type-arg]
-        self._total, self._artifact, self._bar = phase.training.steps, artifact, bar
+        self._total, self._artifact, self._bar = phase.steps, artifact, bar
         self._last = 0.0
 
     def __call__(self, step: int) -> None:
@@ -110,9 +114,9 @@ class _Steps:
 
 @contextmanager
 def _progress(phase: Phase) -> Iterator[_Steps]:
-    text = f"{phase.name}: {phase.training.steps:,} private steps"
+    text = f"{phase.name}: {phase.steps:,} private steps"
     key = f"{phase.name}-training"
     artifact = create_progress_artifact(progress=0.0, key=key, description=text)
-    with tqdm(total=phase.training.steps, desc=f"{phase.name} training", unit="step",
+    with tqdm(total=phase.steps, desc=f"{phase.name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
         yield _Steps(phase, artifact if isinstance(artifact, UUID) else None, bar)

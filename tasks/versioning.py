@@ -28,12 +28,17 @@ class VersioningError(DpalError):
 
 @task(cache_policy=NO_CACHE)
 def version_phase(campaign: Campaign, phase: Phase) -> str:
-    """Adds a finished phase to DVC, pushes it if a remote is set, and returns its hash."""
-    root = campaign.config.runtime.artifacts
+    """Adds a finished phase to DVC, pushes it if a remote is set, and returns its hash.
+
+    What says who was selected, and how they were labeled, is versioned apart from what was
+    released and never pushed: others may read the remote, and labels are no release in any
+    mode.
+    """
+    root, files = campaign.config.runtime.artifacts, campaign.files(phase)
     _open_repository(root, campaign.config.runtime.dvc_remote)
-    target = campaign.files(phase).root.relative_to(root)
-    _dvc(root, "add", "--quiet", str(target))
-    pointer = target.with_name(f"{target.name}.dvc")
+    released, confidential = (one.relative_to(root) for one in (files.root, files.confidential))
+    _dvc(root, "add", "--quiet", str(released), str(confidential))
+    pointer = released.with_name(f"{released.name}.dvc")
     if campaign.config.runtime.dvc_remote:
         _dvc(root, "push", "--quiet", str(pointer))
     outputs = yaml.safe_load((root / pointer).read_text(encoding="utf-8"))["outs"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,17 @@ def test_a_file_is_whole_or_absent_and_the_owners(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "one"
     assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_all_folders_made_on_the_way_are_the_owners(tmp_path):
+    mask = os.umask(0)
+    try:
+        write_text(tmp_path / "outer" / "inner" / "file", "one")
+    finally:
+        os.umask(mask)
+    made = [tmp_path / "outer", tmp_path / "outer" / "inner"]
+    assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700, 0o700]
+    assert (made[1] / "file").stat().st_mode & 0o777 == 0o600
 
 
 def test_leftovers_of_a_crash_are_swept(tmp_path):

@@ -6,7 +6,7 @@ after each phase; the data file is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,11 @@ from dpal.errors import DataError
 from dpal.persist import write_private_parquet
 
 UNLABELED = -1
+RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
 
 _STATE = pa.schema([("id", pa.string()), ("cohort", pa.int16()), ("label", pa.int64())])
 _LABELS = pa.schema([("id", pa.string()), ("label", pa.int64())])
-_SELECTION = pa.schema([("id", pa.string())])
+_SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class LabeledSet:
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
-    """Reads which cohort each row is in, UNLABELED for none; two bytes a row."""
+    """Reads which cohort each row is in, UNLABELED or RETIRED for none; two bytes a row."""
     column = pq.read_table(state, columns=["cohort"]).column("cohort")
     return np.asarray(column.to_numpy(), dtype=np.int16)
 
@@ -68,13 +69,27 @@ def write_start(source: Source, state: Path) -> None:
     write_private_parquet(state, _STATE, batches)
 
 
-def write_merged(before: Path, labels: Mapping[str, int], cohort: int, after: Path) -> None:
+def write_merged(
+    before: Path,
+    labels: Mapping[str, int],
+    cohort: int,
+    after: Path,
+    *,
+    retired: Sequence[str] = (),
+) -> None:
     """Writes the state in which the records named in `labels` form a new cohort.
+
+    Args:
+      before: the state so far.
+      labels: ids and labels of the new cohort.
+      cohort: its number.
+      after: where to write.
+      retired: ids that leave the pool without a label.
 
     Raises:
       DataError: a record is not in the pool or is labeled already; nothing was written.
     """
-    found = 0
+    found, leaving = 0, set(retired)
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal found
@@ -87,6 +102,7 @@ def write_merged(before: Path, labels: Mapping[str, int], cohort: int, after: Pa
                     raise DataError("a record was selected that is labeled already")
                 found += int(new.sum())
                 cohorts[new] = cohort
+                cohorts[[name in leaving for name in ids]] = RETIRED
                 known = batch.column("label").to_pylist()
                 merged = [labels.get(name, old) for name, old in zip(ids, known, strict=True)]
                 yield pa.record_batch(
@@ -94,28 +110,42 @@ def write_merged(before: Path, labels: Mapping[str, int], cohort: int, after: Pa
                     schema=_STATE,
                 )
         if found != len(labels):
-            raise DataError(f"{len(labels) - found} of {len(labels)} records are not in the pool")
+            # How many there are may be confidential, and errors reach the orchestrator.
+            raise DataError("a labeled record is not in the pool; nothing was merged")
 
     write_private_parquet(after, _STATE, batches)
 
 
-def write_selection(source: Source, rows: NDArray[np.int64], path: Path) -> None:
-    """Writes the ids of selected rows, in file order: who, never in which rank."""
-    wanted = np.sort(rows)
+def write_selection(
+    source: Source, rows: NDArray[np.int64], retired: NDArray[np.int64], path: Path
+) -> None:
+    """Writes the ids of selected and retired rows, in file order: who, never in which rank."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in raw_batches(source, ["id"]):
-            chosen = np.isin(batch.rows, wanted, assume_unique=True)
+            leaving = np.isin(batch.rows, retired, assume_unique=True)
+            chosen = leaving | np.isin(batch.rows, rows, assume_unique=True)
             if chosen.any():
                 ids = batch.table.column("id").cast(pa.string()).filter(pa.array(chosen))
-                yield pa.record_batch([ids], schema=_SELECTION)
+                yield pa.record_batch([ids, pa.array(leaving[chosen])], schema=_SELECTION)
 
     write_private_parquet(path, _SELECTION, batches)
 
 
 def read_selection(path: Path) -> list[str]:
-    """Reads the ids that `write_selection` wrote."""
-    return [str(name) for name in pq.read_table(path, schema=_SELECTION).column("id").to_pylist()]
+    """Reads the ids that are to be labeled."""
+    return _selected(path, retired=False)
+
+
+def read_retired(path: Path) -> list[str]:
+    """Reads the ids that leave the pool unlabeled."""
+    return _selected(path, retired=True)
+
+
+def _selected(path: Path, *, retired: bool) -> list[str]:
+    table = pq.read_table(path, schema=_SELECTION)
+    wanted = np.asarray(table.column("retired").to_numpy(), dtype=bool) == retired
+    return [str(name) for name in table.column("id").filter(pa.array(wanted)).to_pylist()]
 
 
 def write_labels(labels: Mapping[str, int], path: Path) -> None:
@@ -137,7 +167,7 @@ def load_labeled(source: Source, state: Path) -> LabeledSet:
     """Loads the labeled records of a pool; the others are never decoded."""
     table = pq.read_table(state, columns=["cohort", "label"])
     cohorts = table.column("cohort").to_numpy().astype(np.int16)
-    labeled = cohorts != UNLABELED
+    labeled = cohorts >= 0
     parts = []
     for batch in raw_batches(source, [source.content.value]):
         mask = labeled[batch.rows]

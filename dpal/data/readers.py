@@ -97,12 +97,22 @@ def to_input(raw: Tensor) -> Tensor:
     return raw.float() / 127.5 - 1 if raw.dtype == torch.uint8 else raw
 
 
+# Pillow's readers raise all of these for files that are cut short or altered.
+_BROKEN_IMAGE = (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+)
+
+
 def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
     try:
         with Image.open(io.BytesIO(encoded)) as image:
             mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
             array = np.array(image.convert(mode), dtype=np.uint8)
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
+    except _BROKEN_IMAGE as error:
         raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
 

@@ -49,5 +49,6 @@ class OracleLabeler:
                     )
                 found[name] = label
         if len(found) != len(ids):
-            raise LabelError(f"{len(ids) - len(found)} selected records are not in the pool")
+            # How many were selected may be confidential, and errors reach the orchestrator.
+            raise LabelError("a selected record is not in the pool; nothing was merged")
         return {name: found[name] for name in ids}

@@ -38,7 +38,10 @@ def claim(folder: Path) -> Iterator[None]:
                 f"campaign {folder.name} is being run by another process; wait for it to end, "
                 "or stop it and run the same command again"
             ) from error
-        folder.chmod(0o700)
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            raise StorageError(str(folder), error.strerror or str(error)) from error
         _HELD.add(path)
         try:
             yield

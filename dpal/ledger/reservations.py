@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import history_of
+from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import Charge, Release, from_record, to_record
 from dpal.canonical import file_digest
 from dpal.errors import BudgetExceeded, LedgerError
@@ -43,6 +43,8 @@ class CampaignLedger:
         plan_digest: str,
         pool_commitment: str,
         releases: Iterable[Release],
+        *,
+        accountant: Accountant = Accountant.PLD,
     ) -> None:
         """Sets a whole plan aside before the first record is touched.
 
@@ -53,6 +55,7 @@ class CampaignLedger:
           plan_digest: commits to the plan.
           pool_commitment: salted digest of the pool's file; says nothing about its records.
           releases: all releases of the plan.
+          accountant: by which the limit is enforced from here on.
 
         Raises:
           LedgerError: the campaign holds another plan, or was started on another pool.
@@ -61,7 +64,7 @@ class CampaignLedger:
         verify_chain(self.store.entries())
         held = self._held()
         if held is None:
-            stray = next(self.folder.glob("phase-*"), None)
+            stray = next(self.folder.rglob("phase-*"), None)  # confidential ones lie deeper
             if stray is not None:
                 raise LedgerError(
                     f"{stray} exists and the ledger does not know campaign {self.campaign}; "
@@ -74,6 +77,7 @@ class CampaignLedger:
                 "delta": target.delta,
                 "adjacency": target.adjacency.value,
                 "unit": target.unit.value,
+                "accountant": accountant.value,
                 "releases": [_release_record(release) for release in releases],
             }
             self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=body)
@@ -111,7 +115,7 @@ class CampaignLedger:
           artifacts: the files that `draw` persists, all in one folder.
 
         Raises:
-          BudgetExceeded: a cohort would pass the promise. Nothing was drawn.
+          BudgetExceeded: a record could pass the promise. Nothing was drawn.
           LedgerError: the release is not part of the held plan, a file exists that was
             never reserved, or an input or a committed artifact is missing or altered; what
             was spent stays spent.
@@ -155,14 +159,9 @@ class CampaignLedger:
         entry = self._find(Kind.COMMIT, release)
         return None if entry is None else dict(entry.body["artifacts"])
 
-    def spent(self) -> list[Charge]:
-        """Charges of everything reserved: what may have left the process counts as spent."""
-        return [
-            charge
-            for entry in self.entries()
-            if entry.kind is Kind.RESERVE
-            for charge in charges_of(entry)
-        ]
+    def spent(self) -> list[Release]:
+        """Everything reserved, in order: what may have left the process counts as spent."""
+        return [release_of(entry) for entry in self.entries() if entry.kind is Kind.RESERVE]
 
     def target(self) -> PrivacyTarget:
         """The promise that the campaign was started with.
@@ -180,6 +179,15 @@ class CampaignLedger:
             unit=Unit(held["unit"]),
         )
 
+    def accountant(self) -> Accountant:
+        """The accountant by which the campaign's limit is enforced.
+
+        Raises:
+          LedgerError: the campaign never held a plan.
+        """
+        self.target()
+        return Accountant((self._held() or {})["accountant"])
+
     def _reserve(self, release: Release, inputs: Sequence[Path]) -> Entry:
         target, record = self.target(), _release_record(release)
         held = self._held() or {}
@@ -188,13 +196,9 @@ class CampaignLedger:
                 f"{release.name} is not part of the plan that campaign {self.campaign} holds; "
                 "nothing was released"
             )
-        charges = [*self.spent(), *release.charges]
-        for cohort in sorted({name for charge in charges for name in charge.cohorts}):
-            epsilon = history_of(cohort, charges).epsilon_rdp(
-                delta=target.delta, adjacency=target.adjacency
-            )
-            if not epsilon <= target.epsilon:
-                raise BudgetExceeded(cohort, epsilon, target.epsilon)
+        epsilon = campaign_epsilon([*self.spent(), release], target, accountant=self.accountant())
+        if not epsilon <= target.epsilon:
+            raise BudgetExceeded(release.name, epsilon, target.epsilon)
         return self.store.append(
             campaign=self.campaign,
             kind=Kind.RESERVE,
@@ -244,18 +248,24 @@ class CampaignLedger:
         return None
 
 
-def charges_of(entry: Entry) -> list[Charge]:
-    """Reads the charges of a reservation."""
-    return [
-        Charge(cohorts=tuple(charge["cohorts"]), event=from_record(charge["event"]))
-        for charge in entry.body["charges"]
-    ]
+def release_of(entry: Entry) -> Release:
+    """Reads the release of a reservation."""
+    return Release(
+        name=entry.body["release"],
+        kind=entry.body["kind"],
+        phase=entry.body["phase"],
+        charges=tuple(
+            Charge(cohorts=tuple(charge["cohorts"]), event=from_record(charge["event"]))
+            for charge in entry.body["charges"]
+        ),
+    )
 
 
 def _release_record(release: Release) -> dict[str, Any]:
     return {
         "release": release.name,
         "kind": release.kind,
+        "phase": release.phase,
         "charges": [
             {"cohorts": list(charge.cohorts), "event": to_record(charge.event)}
             for charge in release.charges

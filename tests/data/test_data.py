@@ -14,11 +14,15 @@ from dpal.canonical import file_digest
 from dpal.data.catalog import Content, Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import (
+    RETIRED,
     UNLABELED,
     cohort_column,
     load_all,
     load_labeled,
+    read_labels,
+    read_retired,
     read_selection,
+    write_labels,
     write_merged,
     write_selection,
     write_start,
@@ -26,6 +30,8 @@ from dpal.data.pool import (
 from dpal.data.readers import BATCH_ROWS, raw_batches, to_input
 from dpal.errors import DataError
 from tests.conftest import write_blobs
+
+NOBODY = np.empty(0, dtype=np.int64)
 
 
 def png(value: int, mode: str = "L", side: int = 16) -> bytes:
@@ -174,7 +180,7 @@ def test_a_record_enters_once_and_only_from_the_pool(tmp_path):
     write_merged(tmp_path / "s0", {"r-00003": 2}, 0, tmp_path / "s1")
     with pytest.raises(DataError, match="labeled already"):
         write_merged(tmp_path / "s1", {"r-00003": 1}, 1, tmp_path / "s2")
-    with pytest.raises(DataError, match="1 of 1 records are not in the pool"):
+    with pytest.raises(DataError, match="a labeled record is not in the pool"):
         write_merged(tmp_path / "s1", {"unknown": 1}, 1, tmp_path / "s2")
     assert not (tmp_path / "s2").exists()
     assert not list(tmp_path.glob(".staged-*"))
@@ -182,15 +188,41 @@ def test_a_record_enters_once_and_only_from_the_pool(tmp_path):
 
 def test_a_selection_says_who_and_not_in_which_rank(tmp_path):
     source = source_of(write_blobs(tmp_path / "p.parquet", 1500, seed=0))
-    write_selection(source, np.array([1300, 5, 600]), tmp_path / "sel")
+    write_selection(source, np.array([1300, 5, 600]), np.array([1400, 7]), tmp_path / "sel")
     assert read_selection(tmp_path / "sel") == ["r-00005", "r-00600", "r-01300"]
+    assert read_retired(tmp_path / "sel") == ["r-00007", "r-01400"]
+
+
+def test_nobody_may_be_selected(tmp_path):
+    """A hidden gate may let nobody pass."""
+    source = source_of(write_blobs(tmp_path / "p.parquet", 20, seed=0))
+    write_selection(source, NOBODY, NOBODY, tmp_path / "sel")
+    assert read_selection(tmp_path / "sel") == read_retired(tmp_path / "sel") == []
+    write_labels({}, tmp_path / "labels")
+    assert read_labels(tmp_path / "labels") == {}
+    write_start(source, tmp_path / "s0")
+    write_merged(tmp_path / "s0", {}, 0, tmp_path / "s1")
+    assert (cohort_column(tmp_path / "s1") == UNLABELED).all()
+
+
+def test_the_retired_leave_the_pool_without_a_label(tmp_path):
+    source = source_of(write_blobs(tmp_path / "p.parquet", 20, seed=0))
+    write_start(source, tmp_path / "s0")
+    write_merged(tmp_path / "s0", {"r-00003": 2}, 0, tmp_path / "s1", retired=["r-00005"])
+    write_merged(tmp_path / "s1", {"r-00004": 1}, 1, tmp_path / "s2")
+    cohorts = cohort_column(tmp_path / "s2")
+    assert (cohorts[5], cohorts[3], cohorts[4]) == (RETIRED, 0, 1)
+    labeled = load_labeled(source, tmp_path / "s2")
+    assert labeled.labels.tolist() == [2, 1]
+    with pytest.raises(DataError, match="labeled already"):
+        write_merged(tmp_path / "s1", {"r-00005": 1}, 1, tmp_path / "s3")
 
 
 def test_digests_of_private_files_confirm_no_guess(tmp_path):
     """The same selection, written twice: whoever guesses it cannot check the guess."""
     source = source_of(write_blobs(tmp_path / "p.parquet", 20, seed=0))
     for name in ("one", "two"):
-        write_selection(source, np.array([1, 2]), tmp_path / name)
+        write_selection(source, np.array([1, 2]), NOBODY, tmp_path / name)
     assert file_digest(tmp_path / "one") != file_digest(tmp_path / "two")
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0
 

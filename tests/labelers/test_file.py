@@ -112,7 +112,7 @@ def test_the_oracle_answers_from_the_pool(tmp_path):
     )
     asked = ["r-00007", "r-00003"]
     assert OracleLabeler(source, 3).label(asked) == {name: truth[name] for name in asked}
-    with pytest.raises(LabelError, match="1 selected records are not in the pool"):
+    with pytest.raises(LabelError, match="a selected record is not in the pool"):
         OracleLabeler(source, 3).label([*asked, "unknown"])
     with pytest.raises(LabelError, match="has no label from 0 to 0"):
         OracleLabeler(source, 1).label([name for name, label in truth.items() if label == 2][:1])

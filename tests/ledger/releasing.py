@@ -6,11 +6,13 @@ from pathlib import Path
 
 from dpal.accounting.events import Release
 from dpal.ledger.reservations import CampaignLedger
-from dpal.planning.naive import plan_naive
 from dpal.planning.plan import Plan
-from tests.planning.specs import campaign
+from dpal.planning.verify import certified_plan
+from tests.conftest import small_spec
 
-PLAN = plan_naive(campaign(queries=(500,)))
+PLAN = certified_plan(
+    small_spec(strategy="naive", privacy={"selection": "paper"}, schedule__queries=[40])
+).plan
 SELECTION, TRAINING = "phase-1/selection", "phase-1/training"
 
 
@@ -40,8 +42,13 @@ class Drawing:
         self.path.write_text(f"drawn {self.times}")
 
 
-def run_all(ledger: CampaignLedger) -> None:
-    hold(ledger)
-    for one in PLAN.releases():
-        path = ledger.folder / one.name.replace("/", "-")
-        settle(ledger, one, [path], Drawing(path))
+def draw(ledger: CampaignLedger, one: Release) -> None:
+    """Draws a release, whatever it is, into a file of its name."""
+    path = ledger.folder / one.name.replace("/", "-")
+    settle(ledger, one, [path], Drawing(path))
+
+
+def run_all(ledger: CampaignLedger, plan: Plan = PLAN) -> None:
+    hold(ledger, plan)
+    for one in plan.releases():
+        draw(ledger, one)

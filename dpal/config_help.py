@@ -1,0 +1,60 @@
+"""What a person reads whose settings are wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ValidationError
+
+
+def explain(error: ValidationError, settings: type[BaseModel]) -> str:
+    """Says in one sentence what is wrong with settings, and what would be right."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where, given = ".".join(path), first.get("input")
+    if first["type"] == "extra_forbidden":
+        known = _keys(settings, path[:-1])
+        beside = difflib.get_close_matches(path[-1], known, n=1)
+        near = [".".join([*path[:-1], name]) for name in beside] or _anywhere(settings, path[-1])
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        return f"{where} is not a setting; {hint}"
+    if first["type"] == "missing":
+        return f"{where} is missing; add it to the file or pass --set {where}=..."
+    if first["type"] in ("enum", "literal_error"):
+        allowed = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        near = difflib.get_close_matches(str(given), allowed, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(allowed)}"
+        return f"{where} cannot be {given!r}; {hint}"
+    if first["type"] == "string_pattern_mismatch":
+        rules = {
+            "name": "may hold lower-case letters, digits, '_' and '-' only",
+            "runtime.device": "is no device; use cpu, cuda or cuda:0",
+        }
+        return f"{where} {given!r} {rules[where]}"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    rule = first["msg"].removeprefix("Input ")
+    return f"{where} is {given!r} but {rule}"
+
+
+def _keys(settings: type[BaseModel], path: Sequence[str]) -> list[str]:
+    model = settings
+    for name in path:
+        field = model.model_fields[name].annotation
+        if not (isinstance(field, type) and issubclass(field, BaseModel)):
+            return []
+        model = field
+    return list(model.model_fields)
+
+
+def _anywhere(settings: type[BaseModel], name: str) -> list[str]:
+    """The nearest setting in any other section, with its full path."""
+    full = {
+        leaf: f"{section}.{leaf}"
+        for section, field in settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for leaf in field.annotation.model_fields
+    }
+    near = difflib.get_close_matches(name, [*full, *settings.model_fields], n=1)
+    return [full.get(near[0], near[0])] if near else []
