@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 import dpal
-from dpal.config import CampaignConfig, override, parse_config
+from dpal.config import CampaignConfig, parse_config
 from dpal.errors import ConfigError, DataError, LedgerTampered
-from dpal.reports.summary import Table, accuracy_table, cohort_table, plan_table, spent_table
+from dpal.reports.summary import Table, accuracy_table, spent_table
+from flows.plan_cli import plan
+from flows.settings import ConfigFile, Settings, load_config
+from flows.simulation_cli import rehearse, simulate
 from flows.terminal import (
     err,
     how_to_open_mlflow,
     how_to_open_prefect,
     out,
-    parse_setting,
     prepare_process,
     run_command,
     show,
@@ -41,11 +42,8 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="Read and verify the epsilon ledger.")
 app.add_typer(ledger_app, name="ledger")
+_SWEEP = "privacy.selection_epsilon=0:4:0.5"
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]
-Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
-]
 CampaignDir = Annotated[
     Path, typer.Argument(metavar="DIR", help="Campaign folder, such as artifacts/digits.")
 ]
@@ -77,26 +75,16 @@ def init(name: Annotated[str, typer.Argument(help="Name of the campaign.")]) -> 
     out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
 
 
-@app.command(epilog="Example: dpal plan digits.yaml --set privacy.epsilon=3 --json")
-def plan(file: ConfigFile, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
-    """Show what a campaign would do and cost. Releases nothing."""
-    config = _load(file, settings)
-    from tasks.planning import prepare
-
-    summary = prepare(config).certified.summary()
-    if as_json:
-        print(json.dumps(summary, indent=2))
-        return
-    _show_promise(summary)
-    show(plan_table(summary))
-    show(cohort_table(summary))
-    out.print(f"worst cohort: {summary['worst_epsilon']:.4f} of {summary['target_epsilon']:g}")
+# Defined elsewhere; here for their place in `dpal --help`.
+app.command(epilog=f"Example: dpal plan digits.yaml --sweep {_SWEEP} --plots figures")(plan)
+app.command(epilog="Example: dpal simulate digits.yaml --scores beta:0.3,2")(simulate)
+app.command(epilog="Example: dpal rehearse digits.yaml --public --runs 3")(rehearse)
 
 
 @app.command(epilog="Example: dpal run digits.yaml --set privacy.epsilon=3")
 def run(file: ConfigFile, settings: Settings = []) -> None:  # noqa: B006
     """Run a campaign, or continue it from where it stands. Prints its folder last."""
-    _run(_load(file, settings))
+    _run(load_config(file, settings))
 
 
 @app.command(epilog="Example: dpal label artifacts/digits labels.csv")
@@ -180,7 +168,7 @@ def doctor(
     """Check the installation, the servers and the data remote, and say what to do."""
     from flows.doctor import examine
 
-    settings = _load(config, []) if config else parse_config({"name": "doctor"})
+    settings = load_config(config, []) if config else parse_config({"name": "doctor"})
     problems = 0
     for finding in examine(settings):
         problems += bool(finding.advice)
@@ -216,22 +204,6 @@ def _run(config: CampaignConfig) -> None:
     print(folder.root)
 
 
-def _load(file: Path, settings: list[str]) -> CampaignConfig:
-    if not file.is_file():
-        raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
-    try:
-        values: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" (line {where.line + 1})" if where else ""
-        raise ConfigError(f"{file} is not readable YAML{line}; correct it and try again") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds no settings; write one with: dpal init NAME")
-    for text in settings:
-        override(values, *parse_setting(text))
-    return parse_config(values)
-
-
 def _folder(path: Path) -> CampaignFolder:
     from dpal.artifacts import RECORD, CampaignFolder
 
@@ -245,7 +217,7 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
     total = len(summary["phases"])
     accuracy = f"{100 * phases[-1]['validation_accuracy']:.2f} %" if phases else "-"
-    spent = max((one["epsilon_rdp"] for one in phases[-1]["cohorts"]), default=0.0) if phases else 0
+    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
     labels = f"{phases[-1]['labels']:,}" if phases else "0"
     current = folder.phase(len(phases))
     if len(phases) == total:

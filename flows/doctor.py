@@ -118,16 +118,21 @@ def _prefect(_: CampaignConfig) -> Finding:
 
 
 def _mlflow(config: CampaignConfig) -> Finding:
+    from tasks.tracking import without_password
+
     uri = config.runtime.mlflow_uri
     if not uri or not uri.startswith("http"):
-        return Finding("mlflow", f"{uri or 'SQLite file under ' + str(config.runtime.artifacts)}")
-    return _server("mlflow", f"{uri}/health", "start it, or set runtime.mlflow_uri: null")
+        place = without_password(uri) if uri else f"SQLite file under {config.runtime.artifacts}"
+        return Finding("mlflow", place)
+    advice = "start it, or set runtime.mlflow_uri: null"
+    return _server("mlflow", f"{uri}/health", advice, shown=without_password(uri))
 
 
-def _server(what: str, url: str, advice: str) -> Finding:
+def _server(what: str, url: str, advice: str, *, shown: str = "") -> Finding:
+    shown = shown or url
     try:
         answer = httpx.get(url, timeout=5)
         answer.raise_for_status()
     except httpx.HTTPError as error:
-        return Finding(what, f"{url} does not answer ({type(error).__name__})", advice)
-    return Finding(what, f"{url} answers")
+        return Finding(what, f"{shown} does not answer ({type(error).__name__})", advice)
+    return Finding(what, f"{shown} answers")

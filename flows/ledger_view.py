@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dpal.accounting.cohorts import spending
+from dpal.accounting.cohorts import campaign_epsilon, spending
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
 from dpal.errors import LedgerTampered
@@ -25,7 +25,8 @@ def as_object(folder: CampaignFolder) -> dict[str, Any]:
     try:
         ledger = CampaignLedger(store, folder.name, folder.root)
         verify_chain(store.entries())
-        entries, target, charges = ledger.entries(), ledger.target(), ledger.spent()
+        entries, target, releases = ledger.entries(), ledger.target(), ledger.spent()
+        accountant = ledger.accountant()
     finally:
         store.close()
     cohorts = [one["cohort"] for one in folder.read_record()["plan"]["cohorts"]]
@@ -37,7 +38,9 @@ def as_object(folder: CampaignFolder) -> dict[str, Any]:
         "delta": target.delta,
         "adjacency": target.adjacency.value,
         "unit": target.unit.value,
-        "cohorts": [asdict(spending(name, charges, target)) for name in names],
+        "accountant": accountant.value,
+        "campaign_epsilon": campaign_epsilon(releases, target, accountant=accountant),
+        "cohorts": [asdict(spending(name, releases, target)) for name in names],
         "releases": [
             {
                 "sequence": entry.sequence,

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import typer
 import yaml
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -79,9 +80,12 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 def show(table: Table) -> None:
     """Prints a table, numbers aligned to the right."""
-    rich = RichTable(title=table.title, title_justify="left", title_style="bold")
-    for column in table.columns:
-        rich.add_column(column, justify="right")
+    rich = RichTable(
+        title=f"\n{table.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+    )
+    for number, column in enumerate(table.columns):
+        # Folded rather than cut: on a narrow terminal no digit may go missing.
+        rich.add_column(column, justify="right", overflow="fold", no_wrap=number == 0)
     for row in table.rows:
         rich.add_row(*row)
     out.print(rich)
@@ -89,9 +93,12 @@ def show(table: Table) -> None:
 
 def how_to_open_mlflow(uri: str) -> str:
     """What a person does to see the campaign's runs."""
+    from tasks.tracking import without_password
+
+    shown = without_password(uri)
     if uri.startswith("http"):
-        return f"open {uri}"
-    return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(uri)}"
+        return f"open {shown}"
+    return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(shown)}"
 
 
 def how_to_open_prefect() -> str:

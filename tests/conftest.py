@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from dpal.config import CampaignConfig, parse_config
+from dpal.planning.spec import CampaignSpec
 from dpal.randomness import Words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,6 +87,8 @@ def small_values(**overrides: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "name": "small",
         "data": {"pool": "pool.parquet", "validation": "validation.parquet"},
+        # Hidden selection, the default, asks for larger queries than seconds allow.
+        "privacy": {"selection": "visible"},
         "schedule": {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 3},
         "model": {"name": "logistic"},
         "training": {"optimizer": "sgd", "learning_rate": 0.5, "max_grad_norm": 1.0},
@@ -97,6 +100,12 @@ def small_values(**overrides: Any) -> dict[str, Any]:
             section = section.setdefault(name, {})
         section[last] = value
     return values
+
+
+def small_spec(pool_size: int = 600, **overrides: Any) -> CampaignSpec:
+    """What a small campaign asks for, on a pool of `write_blobs`."""
+    config = parse_config(small_values(**overrides))
+    return config.to_spec(pool_size=pool_size, input_shape=(WIDTH,), classes=CLASSES)
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +125,13 @@ def small(mlflow_uri: str) -> Callable[..., CampaignConfig]:
 
 
 @pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests' Prefect server keeps its database."""
+    return tmp_path_factory.mktemp("prefect")
+
+
+@pytest.fixture(scope="session")
+def prefect_api(prefect_home: Path) -> Iterator[str]:
     """A real Prefect server of its own, on a free port."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
@@ -124,11 +139,14 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    home = tmp_path_factory.mktemp("prefect")
-    log = (home / "server.log").open("w")
+    log = (prefect_home / "server.log").open("w")
     server = subprocess.Popen(
         [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)],
-        env={**os.environ, "PREFECT_HOME": str(home), "PREFECT_SERVER_LOGGING_LEVEL": "ERROR"},
+        env={
+            **os.environ,
+            "PREFECT_HOME": str(prefect_home),
+            "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+        },
         stdout=log,
         stderr=log,
     )

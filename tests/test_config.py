@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 import flows
+from dpal.accounting.cohorts import Accountant
 from dpal.config import override, parse_config
 from dpal.errors import ConfigError, ParameterError
-from dpal.planning.spec import Acquisition
+from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from flows.campaign import run_campaign
-from tests.conftest import small_values
+from tests.conftest import small_spec, small_values
 
 CONFIGS = Path(flows.__file__).parent / "configs"
 
@@ -31,7 +32,13 @@ def test_every_shipped_configuration_is_valid(path):
         ("privacy.epsilon", -1, "should be greater than 0"),
         ("privacy.epsilon", float("nan"), "privacy.epsilon is nan"),
         ("privacy.selection", "papr", "cannot be 'papr'; did you mean paper"),
-        ("acquisition", "bold", "cannot be 'bold'; choose one of random"),
+        ("privacy.selection", "hiden", "cannot be 'hiden'; did you mean hidden"),
+        ("privacy.accountant", "pdl", "cannot be 'pdl'; did you mean pld"),
+        ("privacy.accountant", "moments", "cannot be 'moments'; choose one of pld, rdp"),
+        ("privacy.threshold_noise", 0, "should be greater than 0"),
+        ("strategy", "noise_reduce", "did you mean noise_reduction"),
+        ("acquisition", "bold", "cannot be 'bold'; did you mean bald"),
+        ("acquisition", "coreset", "cannot be 'coreset'; choose one of random"),
         ("model.name", "tutorialcnn", "did you mean tutorial_cnn"),
         ("model.hidden", [5], "model.hidden is for mlp, and model.name is logistic"),
         ("model.name", "mlp", r"needs model\.hidden, for instance \[128\]"),
@@ -62,22 +69,20 @@ def test_settings_are_overridden_by_dotted_keys():
         override(values, "name.first", 1)
 
 
-def spec(pool_size=600, **overrides):
-    config = parse_config(small_values(**overrides))
-    return config.to_spec(pool_size=pool_size, input_shape=(8,), classes=3)
-
-
 def test_defaults_are_filled_in():
-    found = spec()
+    found = small_spec()
     assert found.target.delta == 1 / 6000
+    assert found.accountant is Accountant.PLD
     assert found.selection_epsilon == 2.0
-    assert found.epsilon_per_selection == 1.0
-    assert spec(acquisition="random").selection_epsilon == 0.0
+    assert small_spec(acquisition="random").selection_epsilon == 0.0
+    assert small_spec(privacy={}).selection is SelectionMode.HIDDEN
+    assert small_spec(privacy={}).selection_epsilon == 0.0
+    assert small_spec(schedule__queries=[]).selection_epsilon == 0.0
 
 
 def test_runtime_is_no_part_of_the_plan():
-    assert spec(runtime__physical_batch=7, runtime__artifacts="elsewhere") == spec()
-    assert spec(training__learning_rate=0.1) != spec()
+    assert small_spec(runtime__physical_batch=7, runtime__artifacts="elsewhere") == small_spec()
+    assert small_spec(training__learning_rate=0.1) != small_spec()
 
 
 @pytest.mark.parametrize(
@@ -87,13 +92,16 @@ def test_runtime_is_no_part_of_the_plan():
         ({"privacy__selection_epsilon": 9}, "leaves nothing of privacy.epsilon 8"),
         ({"privacy__selection_epsilon": 0}, "would not be private"),
         ({"acquisition": "random", "privacy__selection_epsilon": 1}, "would be wasted"),
-        ({"privacy__selection_epsilon": 1e-7}, "5e-08 for each selection, and 1e-06 to 64"),
+        ({"privacy__selection_epsilon": 1e-7}, "5e-08 for one selection, and 1e-06 to 64"),
+        ({"privacy__selection": "hidden", "privacy__selection_epsilon": 1}, "leave it null"),
         ({"schedule__initial": 600}, "asks for 680 labels and the pool has 600"),
+        ({"schedule__queries": [40, 0]}, r"schedule\.queries must be a finite number >= 1, got 0"),
+        ({"schedule__queries": [-3]}, r"schedule\.queries must be a finite number >= 1, got -3"),
     ],
 )
 def test_contradictions_name_what_would_work(overrides, sentence):
     with pytest.raises(ParameterError, match=sentence):
-        spec(**overrides)
+        small_spec(**overrides)
 
 
 def test_the_form_has_descriptions_choices_and_defaults():
@@ -107,5 +115,7 @@ def test_the_form_has_descriptions_choices_and_defaults():
             key for key, field in fields.items() if "description" in field or "$ref" in field
         }
         assert described == set(fields)
-    assert set(sections["Acquisition"]["enum"]) == {a.value for a in Acquisition}
+    for choices in (Acquisition, SelectionMode, Strategy, Accountant):
+        assert set(sections[choices.__name__]["enum"]) == {choice.value for choice in choices}
+    assert sections["PrivacyConfig"]["properties"]["selection"]["default"] == "hidden"
     assert sections["CampaignConfig"]["properties"]["strategy"]["default"] == "step_amplification"

@@ -131,7 +131,11 @@ def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):
         stderr=subprocess.DEVNULL,
     )
     wait_for(Path("artifacts/ledger.sqlite"), "hold", "", first)
-    second = dpal("run", "c.yaml")
+    first.send_signal(signal.SIGSTOP)  # else it might be done before the second one begins
+    try:
+        second = dpal("run", "c.yaml")
+    finally:
+        first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
     assert "is being run by another process" in second.stderr
     assert first.wait(200) == 0

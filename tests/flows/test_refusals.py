@@ -79,9 +79,9 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
     )
     folder = CampaignFolder(Path(run_campaign(config)))
     view = as_object(folder)
-    assert max(one["epsilon_rdp"] for one in view["cohorts"]) <= 8
+    assert 7.9 < view["campaign_epsilon"] <= 8
     charged = view["cohorts"][-1]["selection_epsilon"]
-    assert charged == (0 if acquisition == "random" else 2)
+    assert charged == 0 if acquisition == "random" else 0 < charged < 2
 
 
 def test_a_campaign_does_not_change_under_its_name(workplace, small):

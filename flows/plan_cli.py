@@ -1,0 +1,75 @@
+"""`dpal plan`: what a campaign would do and cost, why, and how else it could be planned."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.errors import ConfigError
+from flows.settings import ConfigFile, Settings, load_config
+from flows.terminal import out, show
+
+_WIDTH = 96
+
+
+def plan(
+    file: ConfigFile,
+    settings: Settings = [],  # noqa: B006
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words why the plan has its numbers.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="All strategies and ways to select, side by side.")
+    ] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=START:STOP:STEP", help="Plan over values; or KEY=a,b,c."),
+    ] = None,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="What the paper's code plans, and really spends."),
+    ] = False,
+    plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write figures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a campaign would do and cost. Releases nothing."""
+    if sum((explain, compare, published, sweep is not None)) > 1:
+        raise ConfigError(
+            "--explain, --compare, --published and --sweep are different views of a campaign; "
+            "ask for one at a time"
+        )
+    config = load_config(file, settings)
+    from dpal.reports.summary import promise
+    from flows import plan_view, plans_view
+    from tasks.planning import open_data
+
+    key, values = plans_view.parse_sweep(config, sweep) if sweep is not None else ("", [])
+    spec = open_data(config).spec
+    if key:
+        view = plans_view.swept(config, spec, key, values)
+    elif compare:
+        view = plans_view.compared(spec)
+    elif published:
+        view = plan_view.published(spec)
+    else:
+        view = plan_view.planned(spec, explained=explain)
+    record = dict(view.record)
+    if plots is not None:
+        record["plots"] = plan_view.draw(view.figures, plots)
+    if as_json:
+        # Not through the terminal's console, which breaks long lines.
+        typer.echo(json.dumps(record, indent=2))
+        return
+    out.print(f"campaign {spec.name}: {promise(record)}", soft_wrap=True)
+    for table in view.tables:
+        show(table)
+    for title, text in view.words:
+        if title:
+            out.print(f"[bold]{title}[/]")
+        out.print(textwrap.fill(text, _WIDTH), markup=False)
+    for path in record.get("plots", ()):
+        out.print(f"wrote {path}", markup=False, soft_wrap=True)

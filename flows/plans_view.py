@@ -1,0 +1,210 @@
+"""Plans side by side in `dpal plan`: --sweep over a setting, --compare over ways to plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from dpal.config import CampaignConfig, override, parse_config
+from dpal.errors import ConfigError
+from dpal.planning.alternatives import consider, variants
+from dpal.planning.spec import CampaignSpec
+from dpal.reports.alternatives_plots import comparison_figure, sweep_figure
+from dpal.reports.plan_plots import promise_words
+from dpal.reports.summary import Table
+from flows.plan_view import View
+
+_DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
+_MOST_VALUES = 100
+_SAME_NOISE = 0.97
+_COLUMNS = ("noise", "steps", "precision (by chance)", "labels", "epsilon")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
+    """Reads KEY=START:STOP:STEP (both ends included) or KEY=a,b,c.
+
+    Raises:
+      ConfigError: it is neither, has too many values, or no plan depends on the setting.
+    """
+    key, _, given = (part.strip() for part in text.partition("="))
+    if not key or not given:
+        raise ConfigError(
+            "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c, such as privacy.epsilon=3,5,8, "
+            f"not {text!r}"
+        )
+    values = _stepped(key, given) if given.count(":") == 2 else _named(key, given)
+    _require_deciding(config, key, values[0])
+    return key, values
+
+
+def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:
+    """Refuses settings that are unknown, or that no plan depends on."""
+    values: Any = config.model_dump(mode="json")
+    found = values
+    for name in key.split("."):
+        found = found.get(name, values) if isinstance(found, dict) else values
+    if found is values:  # unknown: the parser knows the nearest one
+        override(values, key, value)
+        parse_config(values)
+    if isinstance(found, dict):
+        raise ConfigError(f"{key} is a section; sweep one of its settings: {', '.join(found)}")
+    if key.split(".")[0] not in _DECIDING:
+        raise ConfigError(
+            f"{key} does not change the plan; sweep a setting of privacy or schedule, or "
+            "strategy or acquisition"
+        )
+
+
+def swept(config: CampaignConfig, spec: CampaignSpec, key: str, values: Sequence[Any]) -> View:
+    """Plans over the values of one setting."""
+    wishes = [({key: value}, partial(_wish, config, spec, key, value)) for value in values]
+    rows = _records(wishes)
+    table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
+    return View(
+        record={**_promised(spec), "key": key, "rows": rows},
+        tables=(table,),
+        words=_notes(rows, (key,)),
+        figures={
+            f"sweep-{key}.png": lambda: sweep_figure(key, rows, promise_words(spec, swept=key))
+        },
+    )
+
+
+def compared(spec: CampaignSpec) -> View:
+    """Every strategy with every way to select."""
+    rows = _records(list(variants(spec)))
+    varied = ("strategy", "selection")
+    table = Table("Strategies and ways to select", (*varied, *_COLUMNS), _cells(rows, varied))
+    return View(
+        record={**_promised(spec), "rows": rows},
+        tables=(table,),
+        words=_notes(rows, varied),
+        figures={"comparison.png": lambda: comparison_figure(rows, promise_words(spec))},
+    )
+
+
+def _stepped(key: str, given: str) -> list[int | float]:
+    try:
+        start, stop, step = (Decimal(part) for part in given.split(":"))
+        count = int((stop - start) / step) + 1
+    except (InvalidOperation, ZeroDivisionError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"--sweep {key}: {given!r} is no START:STOP:STEP of numbers, such as 0:4:0.5"
+        ) from error
+    if (stop - start) / step < 0:
+        raise ConfigError(f"--sweep {key}: steps of {step} never lead from {start} to {stop}")
+    # Decimals, so that 0.1 + 0.2 is 0.3 here.
+    _require_few(key, count)
+    exact = (start + at * step for at in range(count))
+    return [int(value) if value == int(value) else float(value) for value in exact]
+
+
+def _named(key: str, given: str) -> list[Any]:
+    try:
+        values = yaml.safe_load(f"[{given}]")
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--sweep {key}: {given!r} is not a list YAML can read") from error
+    if not values:
+        raise ConfigError(f"--sweep {key} has no values; give some, such as privacy.epsilon=3,5,8")
+    _require_few(key, len(values))
+    return list(values)
+
+
+def _require_few(key: str, count: int) -> None:
+    if count > _MOST_VALUES:
+        raise ConfigError(
+            f"--sweep {key} has {count:,} values and at most {_MOST_VALUES} are planned; take "
+            "larger steps"
+        )
+
+
+def _wish(config: CampaignConfig, spec: CampaignSpec, key: str, value: object) -> CampaignSpec:
+    """The campaign with one setting changed, on the same data."""
+    values = config.model_dump(mode="json")
+    override(values, key, value)
+    return parse_config(values).to_spec(
+        pool_size=spec.pool_size, input_shape=spec.model.input_shape, classes=spec.model.classes
+    )
+
+
+def _records(
+    wishes: Sequence[tuple[Mapping[str, Any], Callable[[], CampaignSpec]]],
+) -> list[dict[str, Any]]:
+    # The bar is on stderr, and only where somebody watches.
+    watched = tqdm(wishes, desc="planning", unit="plan", disable=None, leave=False)
+    return [consider(setting, wish).record() for setting, wish in watched]
+
+
+def _cells(rows: Rows, varied: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    cells = []
+    for row in rows:
+        names = [_word(row[name]) for name in varied]
+        if row["planned"]:
+            names += [
+                _span(row["noise_multiplier"]),
+                f"{row['total_steps']:,}",
+                _precision(row),
+                f"{row['expected_labels']:,}",
+                f"{row['worst_epsilon']:.4f}",
+            ]
+        else:
+            names += ["no plan", *["-"] * (len(_COLUMNS) - 1)]
+        cells.append(tuple(names))
+    return tuple(cells)
+
+
+def _notes(rows: Rows, varied: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Why some rows have no plan, every reason once, and what the columns mean."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["planned"]:
+            what = ", ".join(f"{name} {_word(row[name])}" for name in varied)
+            reasons.setdefault(row["reason"], []).append(what)
+    notes = [
+        (
+            "",
+            "Noise is that of phase 0, and the least where later phases have clearly less. "
+            "Precision: share of the selected expected among as many highest-scored of the pool, "
+            "over all queries; ? where it depends on the scores. Labels: about as many are bought.",
+        )
+    ]
+    for reason, where in reasons.items():
+        notes.append(("", f"no plan for {'; '.join(where)}: {reason}"))
+    return tuple(notes)
+
+
+def _promised(spec: CampaignSpec) -> dict[str, Any]:
+    target = spec.target
+    return {
+        "name": spec.name,
+        "target_epsilon": target.epsilon,
+        "delta": target.delta,
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "accountant": spec.accountant.value,
+        "pool_size": spec.pool_size,
+    }
+
+
+def _word(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _span(noise: Sequence[float]) -> str:
+    # Of one noise, phases differ by the rounding of steps; noise reduction goes far below.
+    first, least = noise[0], min(noise)
+    return f"{first:.3f}-{least:.3f}" if least < _SAME_NOISE * first else f"{first:.3f}"
+
+
+def _precision(row: Mapping[str, Any]) -> str:
+    found, chance = row["expected_precision"], row["precision_by_chance"]
+    if chance is None:
+        return "-"
+    return f"{'?' if found is None else f'{found:.0%}'} ({chance:.1%})"

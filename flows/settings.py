@@ -1,0 +1,39 @@
+"""Reading a campaign's settings from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from dpal.config import CampaignConfig, override, parse_config
+from dpal.errors import ConfigError
+from flows.terminal import parse_setting
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
+]
+
+
+def load_config(file: Path, settings: list[str]) -> CampaignConfig:
+    """Reads a configuration and applies overrides.
+
+    Raises:
+      ConfigError: the file is missing, unreadable or says something impossible.
+    """
+    if not file.is_file():
+        raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
+    try:
+        values: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where else ""
+        raise ConfigError(f"{file} is not readable YAML{line}; correct it and try again") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no settings; write one with: dpal init NAME")
+    for text in settings:
+        override(values, *parse_setting(text))
+    return parse_config(values)

@@ -1,0 +1,60 @@
+"""Searching everything a campaign leaves behind for what must not be there."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+
+def files_below(*places: Path) -> Iterator[Path]:
+    """All files, hidden ones too."""
+    for place in places:
+        yield from ([place] if place.is_file() else sorted(place.rglob("*")))
+
+
+def text_of(path: Path) -> str:
+    """A file's bytes as text; tables and databases with every value in them, uncompressed."""
+    content = path.read_bytes()
+    text = content.decode("latin-1")
+    if content.startswith(b"PAR1"):
+        table = pq.read_table(path)
+        values = [f" {value} " for column in table.columns for value in column.to_pylist()]
+        return " ".join([text, str(table.schema), *values])
+    if content.startswith(b"SQLite format 3\0"):
+        return f"{text} {_rows_of(path)}"
+    return text
+
+
+def _rows_of(path: Path) -> str:
+    """All values of all tables; what is still in the write-ahead log is read as well."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as raw:
+        raw.text_factory = lambda value: value.decode(errors="replace")
+        tables = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        rows = [row for (name,) in tables for row in raw.execute(f'SELECT * FROM "{name}"')]
+    raw.close()
+    return " ".join(
+        value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        for row in rows
+        for value in row
+    )
+
+
+def naming(words: Iterable[str], paths: Iterable[Path]) -> set[Path]:
+    """The files that hold one of the words."""
+    wanted = list(words)
+    found = set()
+    for path in paths:
+        if path.is_file():
+            text = text_of(path)
+            found |= {path} if any(word in text for word in wanted) else set()
+    return found
+
+
+def counted(number: int, text: str) -> bool:
+    """Whether a number stands in a text by itself, as 1437, 1,437 or 1437.0."""
+    written = f"(?:{number}|{number:,})"
+    return bool(re.search(rf"(?<![\w.,-]){written}(?:\.0+)?(?![\w%-]|[.,]\d)", text))

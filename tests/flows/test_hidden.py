@@ -1,0 +1,227 @@
+"""What a campaign in the hidden mode leaves behind is searched for who and how many.
+
+Ids of the pool are words that occur nowhere else, and real numbers of selections have four
+digits, so that a plain search finds a leak.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import mlflow
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+from prefect.logging.handlers import APILogWorker
+
+from dpal.artifacts import CampaignFolder
+from dpal.data.pool import read_selection
+from tests.conftest import write_blobs, write_config
+from tests.flows.calling import call
+from tests.flows.leaks import counted, files_below, naming, text_of
+from tests.flows.test_campaign import last_flow_run, runs_of
+
+IDS = "patient-zq"
+FOLDER = "artifacts/unseen"
+READING = [("status",), ("report", FOLDER), ("ledger", "show", FOLDER),
+           ("ledger", "show", FOLDER, "--json"), ("ledger", "verify", FOLDER)]  # fmt: skip
+UNREADABLE = {".png", ".safetensors"}  # for numbers; ids are looked for in them, too
+SCHEDULE = {"initial": 1000, "queries": [1500, 1500], "batch_size": 250, "epochs_per_phase": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_api, prefect_home, tmp_path_factory):
+    """One campaign through the command, its files as open as the most careless umask allows."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    place, umask = tmp_path_factory.mktemp("hidden"), os.umask
+    write_blobs(place / "pool.parquet", 6000, seed=1, prefix=IDS)
+    write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
+    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+        patch.chdir(place)
+        write_config(
+            place / "c.yaml",
+            name="unseen",
+            strategy="naive",
+            privacy={"selection": "hidden"},
+            schedule=SCHEDULE,
+            runtime__dvc_remote="remote",
+        )
+        with pytest.MonkeyPatch.context() as careless:
+            careless.setattr("os.umask", lambda mask: umask(0))
+            outputs = [call("run", "c.yaml")]
+        umask(0o022)
+        outputs += [call(*words) for words in READING]
+        assert [one.returncode for one in outputs] == [0] * 6, outputs
+        folder, prefect = CampaignFolder(place / FOLDER), prefect_says("unseen")
+    return SimpleNamespace(
+        place=place,
+        folder=folder,
+        terminal="\n".join(one.stdout + one.stderr for one in outputs),
+        prefect=prefect,
+        server=prefect_home / "prefect.db",
+        selected=[read_selection(folder.phase(index).selection) for index in range(3)],
+    )
+
+
+def prefect_says(name: str) -> str:
+    """Run, parameters, states, artifacts and logs of a flow run, as its page shows them."""
+    APILogWorker.drain_all(timeout=30)
+    run, artifacts = last_flow_run(name)
+    own = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id]))
+    with get_client(sync_client=True) as client:
+        pages = [client.read_logs(log_filter=own, limit=200, offset=i * 200) for i in range(3)]
+    said = [log.message for page in pages for log in page]
+    assert any("phase-2: labels received" in line for line in said)  # the logs are all there
+    shown = [f"{one.key} {one.description} {one.data}" for one in artifacts.values()]
+    return "\n".join([run.model_dump_json(), *shown, *said])
+
+
+def public_files(finished) -> Iterator[Path]:
+    """Everything but the confidential folder, the pool's own state and the local cache."""
+    artifacts, folder = finished.place / "artifacts", finished.folder
+    kept = [folder.root / "confidential", folder.start, artifacts / ".dvc" / "cache"]
+    for path in files_below(artifacts, finished.place / "remote"):
+        if path.is_file() and not any(path.is_relative_to(one) for one in kept):
+            yield path
+
+
+def test_it_selected_within_its_budget(finished):
+    """The campaign is a real one: gates let some pass, and never too many."""
+    sizes = [len(names) for names in finished.selected]
+    assert sizes[0] == 1000
+    assert all(1200 < size <= 1500 for size in sizes[1:])
+    names = [name for part in finished.selected for name in part]
+    assert len(set(names)) == len(names)
+    phases = finished.folder.finished_phases()
+    assert [phase["labels"] for phase in phases] == [1000, 2500, 4000]  # as planned, not as bought
+    assert 7.9 < phases[-1]["campaign_epsilon"] <= 8
+
+
+def test_no_id_is_in_any_file_that_may_be_seen(finished):
+    searched = list(public_files(finished))
+    below = {path.relative_to(finished.place).parts[:2] for path in searched}
+    assert {("artifacts", "unseen"), ("artifacts", "mlflow")} <= below
+    assert {path.name for path in searched} >= {
+        "ledger.sqlite", "mlflow.sqlite", "ledger.parquet", "model.safetensors", "manifest.json",
+        "metrics.json", "report.md", "campaign.json", "phase-1.dvc", "plan.json",
+    }  # fmt: skip
+    assert naming([IDS], searched) == set()
+
+
+def test_no_id_reached_prefect_or_the_terminal(finished):
+    assert "phase-1: selecting up to 1,500 records by entropy, hidden" in finished.terminal
+    assert "phase-1: selecting up to 1,500 records by entropy, hidden" in finished.prefect
+    assert IDS not in finished.terminal
+    assert IDS not in finished.prefect
+    assert naming([IDS], [finished.server]) == set()
+    assert naming(["unseen"], [finished.server])  # what the server does know
+
+
+def test_no_row_of_the_pool_is_named(finished):
+    """A selection by row numbers is one, too: three in a row do not occur by chance."""
+    ids = pq.read_table(finished.place / "pool.parquet", columns=["id"]).column(0).to_pylist()
+    rows = {name: row for row, name in enumerate(ids)}
+    texts = [*map(text_of, public_files(finished)), finished.terminal, finished.prefect]
+    for names in finished.selected:
+        first = [str(rows[name]) for name in names[:4]]
+        listed = re.compile(r"\b" + r"[\s,;\[\]()]{1,6}".join(first) + r"\b")
+        assert listed.search(", ".join(first))
+        assert not any(listed.search(text) for text in texts)
+
+
+def test_how_many_were_selected_is_told_nowhere(finished):
+    """Numbers of the plan are public; what the gates let pass is not."""
+    _, children = runs_of(finished.place)
+    public = {int(one.data.params.get("selection.aim", 0)) for one in children}
+    assert public > {0}
+    first, second, third = (len(names) for names in finished.selected)
+    secret = {second, third, first + second, first + second + third, 6000 - first - second}
+    told = [text_of(path) for path in public_files(finished) if path.suffix not in UNREADABLE]
+    assert len(told) > 20
+    told += [finished.terminal, finished.prefect]
+    for number in secret - public:
+        assert not any(counted(number, text) for text in told), number
+    assert any(counted(1500, text) for text in told)  # the search finds what is public
+
+
+def test_mlflow_has_no_selection_file(finished):
+    parent, children = runs_of(finished.place)
+    for run in (parent, *children):
+        paths = [run.info.artifact_uri, *listed(run.info.run_id)]
+        for word in ("confidential", "selection", "labels", "pool"):
+            assert not any(word in path for path in paths)
+        own = {**run.data.params, **run.data.tags, **run.data.metrics}
+        assert not any("confidential" in f"{key} {value}" for key, value in own.items())
+    metrics = {"validation_accuracy", "labels", "campaign_epsilon", "worst_epsilon"}
+    rest = set(parent.data.metrics) - metrics
+    assert all(name.startswith(("epsilon_rdp/cohort_", "epsilon_pld/cohort_")) for name in rest)
+
+
+def listed(run_id: str, path: str = "") -> Iterator[str]:
+    for one in mlflow.artifacts.list_artifacts(run_id=run_id, artifact_path=path):
+        yield one.path
+        if one.is_dir:
+            yield from listed(run_id, one.path)
+
+
+def test_confidential_files_are_the_owners_alone(finished):
+    place = finished.folder.root / "confidential"
+    folders = [place, *(one for one in place.iterdir() if one.is_dir())]
+    assert len(folders) == 4
+    for one in folders:
+        assert one.stat().st_mode & 0o777 == 0o700, one
+    files = [one for folder in folders[1:] for one in folder.iterdir()]
+    assert len(files) == 9
+    for one in files:
+        assert one.stat().st_mode & 0o777 == 0o600, one
+
+
+def test_whatever_holds_an_id_is_out_of_others_reach(finished):
+    """The local cache of versions holds copies; a closed folder stands before each file."""
+    holding = naming([IDS], files_below(finished.place / "artifacts"))
+    cached = [path for path in holding if "cache" in path.parts]
+    assert len(holding) == 1 + 9 + len(cached)  # the start, three phases
+    assert len(cached) >= 9
+    for path in holding:
+        inner = path.parents[: path.parents.index(finished.place / "artifacts") + 1]
+        closed = any(folder.stat().st_mode & 0o077 == 0 for folder in inner)
+        assert closed or path.stat().st_mode & 0o077 == 0, path
+
+
+def test_confidential_phases_are_not_pushed(finished):
+    pushed = {path.parent.name + path.name for path in files_below(finished.place / "remote")}
+
+    def version(place: Path, phase: int) -> str:
+        pointer = yaml.safe_load((place / f"phase-{phase}.dvc").read_text(encoding="utf-8"))
+        return str(pointer["outs"][0]["md5"])
+
+    for phase in range(3):
+        assert version(finished.folder.root, phase) in pushed
+        assert version(finished.folder.root / "confidential", phase) not in pushed
+
+
+def test_the_search_finds_what_is_there(finished, tmp_path):
+    """Power: an id in a compressed column, in a database's log, in a text; a number by itself."""
+    name = finished.selected[1][0]
+    compressed = finished.folder.phase(1).selection
+    database, text = tmp_path / "runs.sqlite", tmp_path / "params"
+    writing = sqlite3.connect(database)
+    writing.execute("PRAGMA journal_mode=WAL")
+    writing.execute("CREATE TABLE params (value TEXT)")
+    writing.execute("INSERT INTO params VALUES (?)", (name,))
+    writing.commit()
+    text.write_text(f"selected {name}")
+    assert naming([name], [compressed, database, text]) == {compressed, database, text}
+    assert naming([name + "0"], [compressed, database, text]) == set()
+    writing.close()
+    for told in ("1437 labels", "1,437 labels", '"labels": 1437.0}', "(1437)"):
+        assert counted(1437, told)
+    assert not counted(1437, "a1437 0.1437 21437 x-1437 1437.5 1437ab 1,437,000 14.37")

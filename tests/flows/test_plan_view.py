@@ -1,0 +1,104 @@
+"""`dpal plan` explains, sweeps, compares and draws; what makes no sense is one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.conftest import write_config
+from tests.flows.calling import Result, call, sentence
+
+FIGURES = ["budget-by-release.png", "budget-by-cohort.png", "schedule.png"]
+
+
+@pytest.fixture(autouse=True)
+def config(workplace: Path) -> None:
+    write_config(workplace / "c.yaml", schedule__queries=[40])
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_explains_in_words_and_as_numbers():
+    shown = call("plan", "c.yaml", "--explain")
+    assert "Why this noise" in shown.stdout
+    record = as_json(call("plan", "c.yaml", "--explain", "--json"))
+    by_topic = {remark["topic"]: remark for remark in record["explanation"]}
+    assert by_topic["What is promised"]["numbers"]["worst_epsilon"] == record["worst_epsilon"]
+    assert f"{record['worst_epsilon']:.4f}" in shown.stdout
+
+
+def test_draws_its_plan():
+    record = as_json(call("plan", "c.yaml", "--plots", "figures", "--json"))
+    assert record["plots"] == [f"figures/{name}" for name in FIGURES]
+    for path in record["plots"]:
+        with Image.open(path) as figure:
+            assert min(figure.size) > 300
+            colors = figure.convert("RGB").getcolors(maxcolors=1 << 24)
+            assert len(colors) > 50  # something is drawn
+
+
+def test_sweeps_over_a_setting():
+    arguments = ("plan", "c.yaml", "--sweep", "privacy.selection_epsilon=1:3:1")
+    record = as_json(call(*arguments, "--plots", "figures", "--json"))
+    assert [row["privacy.selection_epsilon"] for row in record["rows"]] == [1, 2, 3]
+    planned = [row for row in record["rows"] if row["planned"]]
+    assert len(planned) >= 2
+    # More for selection finds more of the highest-scored.
+    found = [row["expected_precision"] for row in planned]
+    assert found == sorted(found)
+    assert found[0] < found[-1]
+    assert Path("figures/sweep-privacy.selection_epsilon.png").stat().st_size > 10_000
+
+
+def test_rows_without_a_plan_say_why():
+    record = as_json(call("plan", "c.yaml", "--sweep", "schedule.queries=[40],[900]", "--json"))
+    assert [row["planned"] for row in record["rows"]] == [True, False]
+    assert "asks for 1,000 labels" in record["rows"][1]["reason"]
+
+
+def test_compares_ways_to_plan():
+    arguments = ("plan", "c.yaml", "--compare", "--set", "acquisition=random")
+    record = as_json(call(*arguments, "--json", "--plots", "figures"))
+    rows = record["rows"]
+    strategies = ["naive", "step_amplification", "noise_reduction", "continual"]
+    assert [row["strategy"] for row in rows] == strategies
+    assert {row["selection"] for row in rows} == {"random"}
+    assert all(row["worst_epsilon"] <= record["target_epsilon"] for row in rows)
+    assert Path("figures/comparison.png").exists()
+    shown = call(*arguments).stdout
+    assert "Strategies and ways to select" in shown
+    assert "step_amplification" in shown
+
+
+def test_the_published_schedule_is_marked():
+    record = as_json(call("plan", "c.yaml", "--published", "--json"))
+    assert record["certified"] is False
+    shown = call("plan", "c.yaml", "--published").stdout
+    assert "NOT CERTIFIED" in shown
+    assert "as published" in shown.lower() or "published code plans" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--explain", "--compare"), "different views of a campaign; ask for one at a time"),
+        (("--sweep", "privacy.epsilon"), "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c"),
+        (("--sweep", "privacy.epsilon=1:8:0"), "is no START:STOP:STEP of numbers"),
+        (("--sweep", "privacy.epsilon=8:1:1"), "steps of 1 never lead from 8 to 1"),
+        (("--sweep", "privacy.epsilon=0:8:0.01"), "has 801 values and at most 100"),
+        (("--sweep", "privacy.epsilom=1:8:1"), "did you mean privacy.epsilon?"),
+        (("--sweep", "privacy=1:8:1"), "privacy is a section; sweep one of its settings"),
+        (("--sweep", "data.pool=a,b"), "data.pool does not change the plan"),
+        (("--published", "--set", "schedule.batch_size=90"), "lower schedule.batch_size to 70"),
+    ],
+    ids=lambda value: "-".join(value)[-30:] if isinstance(value, tuple) else "",
+)
+def test_what_makes_no_sense_is_one_sentence(arguments, said):
+    assert said in sentence(call("plan", "c.yaml", *arguments))

@@ -1,0 +1,131 @@
+"""`dpal simulate` and `dpal rehearse`, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_config
+from tests.flows.calling import call, sentence
+
+
+@pytest.fixture
+def place(workplace: Path) -> Path:
+    write_config(workplace / "c.yaml", strategy="naive", schedule__queries=[150])
+    return workplace
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """One simulation without any data, looked at by several tests."""
+    folder = tmp_path_factory.mktemp("simulated")
+    config = write_config(folder / "c.yaml", strategy="naive", schedule__queries=[200])
+    plots = folder / "plots"
+    given = ["--pool-size", "2000", "--scores", "beta:0.3,2", "--runs", "3"]
+    shown = call("simulate", str(config), *given, "--plots", str(plots))
+    result = call("simulate", str(config), *given, "--json")
+    return shown, result, plots
+
+
+def test_a_simulation_is_one_json_object(simulated):
+    result = simulated[1]
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["epsilon"], found["delta"]) == (8, 1 / 20_000)
+    assert (found["adjacency"], found["unit"]) == ("zero_out", "record")
+    by_name = {one["mechanism"]: one for one in found["selections"]}
+    assert {"hidden", "visible", "paper", "random", "Laplace, clipped"} <= set(by_name)
+    assert all((one["phase"], one["runs"]) == (1, 3) for one in by_name.values())
+    for mode in ("hidden", "visible", "paper"):
+        assert by_name[mode]["certified"]
+        assert 7.9 < by_name[mode]["epsilon"] <= 8
+        assert by_name[mode]["selected"] <= 200
+    assert not by_name["Laplace, clipped"]["certified"]
+    assert by_name["hidden"]["hits"] > by_name["visible"]["hits"] > by_name["random"]["hits"]
+    assert found["refused"] == {}
+
+
+def test_a_simulation_is_tables_for_people(simulated):
+    shown, _, plots = simulated
+    assert shown.returncode == 0, shown.stderr
+    assert (
+        "pool of 2,000; campaign at epsilon 8, delta 5e-05, zero_out, unit record" in shown.stdout
+    )
+    for title in ("Share of the selected in the true top k", "Intersection over union",
+                  "Mean squared difference", "Mean score", "Records selected"):  # fmt: skip
+        assert title in shown.stdout
+    assert "Gaussian (one selection)" in shown.stdout
+    assert (plots / "hits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_mode_that_cannot_be_is_named_beside_the_others(place):
+    result = call("simulate", "c.yaml", "--set", "schedule.queries=[40]", "--runs", "1", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert "asks for 40 labels" in found["refused"]["hidden"]
+    assert {"visible", "paper"} <= {one["mechanism"] for one in found["selections"]}
+    assert "hidden" not in {one["mechanism"] for one in found["selections"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scores", "beta:0,1"], "--scores is 'beta:0,1'; use beta:ALPHA,BETA such as beta:0.3"),
+        (["--scores", "beta:1"], "use beta:ALPHA,BETA"),
+        (["--scores", "beta:1,nan"], "use beta:ALPHA,BETA"),
+        (["--scores", "beta:inf,1"], "use beta:ALPHA,BETA"),
+        (["--scores", "normal:0,1"], "use beta:ALPHA,BETA"),
+        (["--scores", ""], "use beta:ALPHA,BETA"),
+        (["--pool-size", "0"], "pool_size must be a finite number >= 1, got 0"),
+        (["--pool-size", "200"], "asks for 250 labels and the pool has 200 records"),
+        (["--runs", "0"], "Invalid value for '--runs'"),
+        (["--set", "data.pool=none.parquet"], "none.parquet does not exist"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_sentence(place, arguments, said):
+    assert said in sentence(call("simulate", "c.yaml", *arguments))
+
+
+def test_a_rehearsal_on_public_data(place):
+    """Three ways of selecting in a process of their own, and every figure in a file."""
+    output = Path("results") / "rehearsal.json"
+    result = call("rehearse", "c.yaml", "--public", "--methods", "random,visible,exact",
+                  "--output", str(output), "--plots", "results")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    records = json.loads(output.read_text())
+    assert [one["method"] for one in records] == ["random", "visible", "exact"]
+    for one in records:
+        assert [phase["labels"] for phase in one["phases"]] == [100, 250]
+        assert one["phases"][0]["quality"] is None
+        assert one["phases"][-1]["accuracy"] > 0.7
+        assert 7.9 < one["epsilon"] <= 8
+        assert one["selection_is_private"] == (one["method"] != "exact")
+        assert (one["delta"], one["adjacency"], one["pool"]) == (1 / 6000, "zero_out", 600)
+    assert records[-1]["phases"][1]["quality"]["hits"] == 1
+    assert "exact (NOT PRIVATE selection)" in result.stdout
+    assert "public data, no ledger, nothing of it is a release" in result.stdout
+    assert (output.parent / "rehearsal-small.png").read_bytes().startswith(b"\x89PNG")
+    assert not Path("artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the pool must be public; say so with --public, or run the campaign with: dpal run"),
+        (["--public", "--methods", "magic"], "has 'magic'; choose of random, paper, visible"),
+        (["--public", "--methods", "random,"], "has ''; choose of random, paper, visible"),
+        (["--public", "--long-tail", "0"], "--long-tail is 0; use a number above 0, at most 1"),
+        (["--public", "--long-tail", "nan"], "--long-tail is nan; use a number above 0"),
+        (
+            ["--public", "--methods", "hidden", "--set", "schedule.queries=[40]"],
+            "hidden: query 1 asks for 40 labels",
+        ),
+        (["--public", "--runs", "0"], "Invalid value for '--runs'"),
+        (["--public", "--set", "privacy.epsilon=0"], "privacy.epsilon is 0 but should be greater"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_one_sentence(place, arguments, said):
+    assert said in sentence(call("rehearse", "c.yaml", *arguments))
+    assert not Path("artifacts").exists()
