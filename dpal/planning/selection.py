@@ -166,17 +166,20 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     deviations = -float(ndtri(overflow / comparisons))
     wished = _RESERVE * size / deviations / math.sqrt(comparisons)
     queries = len(spec.schedule.queries)
-    noise = spec.threshold_noise or max(
-        float(np.clip(wished, *_GATE_NOISE)), _affordable_noise(queries, overflow, spec.target)
-    )
+    usual = float(np.clip(wished, *_GATE_NOISE))
+    affordable = _affordable_noise(queries, overflow, spec.target)
+    noise = spec.threshold_noise or max(usual, affordable)
     # One more: in the neighbouring world one more record may lie above.
     reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
     if size - reserve < _LEAST_GAIN * size:
         least = math.ceil(reserve / _LEAST_GAIN)
+        other = "lower privacy.threshold_noise"
+        if spec.threshold_noise is None and affordable > usual:
+            other = "raise privacy.epsilon"
         raise ParameterError(
             f"query {phase} asks for {size:,} labels, and hidden selection has to keep "
             f"{reserve:,} of them in reserve at a threshold noise of {noise:.3g}; ask for "
-            f"{least:,} or more at once, lower privacy.threshold_noise, or select visible"
+            f"{least:,} or more at once, {other}, or select visible"
         )
     return HiddenGate(
         threshold=NoisyThreshold(noise_multiplier=noise, overflow=overflow),

@@ -40,6 +40,11 @@ AFTER_DATA = [
     ),
     (
         [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5"],
+        "keep 186 of them in reserve at a threshold noise of 10.4",
+        "ask for 372 or more at once, raise privacy.epsilon, or select visible",
+    ),
+    (
+        [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5", "privacy.threshold_noise=4"],
         "its selections alone would take 0.828",
         "raise privacy.epsilon above 0.828, or raise privacy.threshold_noise",
     ),
