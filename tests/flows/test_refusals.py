@@ -68,7 +68,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
 
 @pytest.mark.parametrize(
     ("strategy", "acquisition"),
-    [("step_amplification", "random"), ("naive", "least_confidence"), ("naive", "margin")],
+    [("naive", "random"), ("noise_reduction", "margin"), ("continual", "bald")],
 )
 def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisition):
     config = small(
@@ -82,6 +82,10 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
     assert 7.9 < view["campaign_epsilon"] <= 8
     charged = view["cohorts"][-1]["selection_epsilon"]
     assert charged == 0 if acquisition == "random" else 0 < charged < 2
+    steps = next(one for one in folder.read_record()["plan"]["phases"] if one["phase"] == 1)
+    total = steps["steps"] + steps["catch_up_steps"]
+    shown = last_flow_run("combined")[1]["phase-1-training"].description
+    assert shown == f"phase-1: {total:,} private steps"
 
 
 def test_a_campaign_does_not_change_under_its_name(workplace, small):
