@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="Read and verify the epsilon ledger.")
 app.add_typer(ledger_app, name="ledger")
-_SWEEP = "privacy.selection_epsilon=0:4:0.5"
+_SWEEP = "privacy.epsilon=2:8:2"
 
 CampaignDir = Annotated[
     Path, typer.Argument(metavar="DIR", help="Campaign folder, such as artifacts/digits.")
@@ -76,12 +76,12 @@ def init(name: Annotated[str, typer.Argument(help="Name of the campaign.")]) -> 
 
 
 # Defined elsewhere; here for their place in `dpal --help`.
-app.command(epilog=f"Example: dpal plan digits.yaml --sweep {_SWEEP} --plots figures")(plan)
-app.command(epilog="Example: dpal simulate digits.yaml --scores beta:0.3,2")(simulate)
-app.command(epilog="Example: dpal rehearse digits.yaml --public --runs 3")(rehearse)
+app.command(epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots figures")(plan)
+app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
+app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
 
 
-@app.command(epilog="Example: dpal run digits.yaml --set privacy.epsilon=3")
+@app.command(epilog="Example: dpal run clinic.yaml --set privacy.epsilon=3")
 def run(file: ConfigFile, settings: Settings = []) -> None:  # noqa: B006
     """Run a campaign, or continue it from where it stands. Prints its folder last."""
     _run(load_config(file, settings))
@@ -161,7 +161,7 @@ def ledger_verify(folder: CampaignDir) -> None:
     out.print(f"sound: {count} entries, head {head}")
 
 
-@app.command(epilog="Example: dpal doctor --config digits.yaml")
+@app.command(epilog="Example: dpal doctor --config clinic.yaml")
 def doctor(
     config: Annotated[Path | None, typer.Option(help="Check what this campaign needs.")] = None,
 ) -> None:

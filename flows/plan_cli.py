@@ -68,8 +68,7 @@ def plan(
     for table in view.tables:
         show(table)
     for title, text in view.words:
-        if title:
-            out.print(f"[bold]{title}[/]")
-        out.print(textwrap.fill(text, _WIDTH), markup=False)
+        out.print(f"\n[bold]{title}[/]" if title else "")
+        out.print(textwrap.fill(text, min(out.width, _WIDTH)), markup=False)
     for path in record.get("plots", ()):
         out.print(f"wrote {path}", markup=False, soft_wrap=True)

@@ -18,11 +18,12 @@ from dpal.reports.alternatives_plots import comparison_figure, sweep_figure
 from dpal.reports.plan_plots import promise_words
 from dpal.reports.summary import Table
 from flows.plan_view import View
+from flows.yaml_values import read_yaml
 
 _DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
 _MOST_VALUES = 100
 _SAME_NOISE = 0.97
-_COLUMNS = ("noise", "steps", "precision (by chance)", "labels", "epsilon")
+_COLUMNS = ("noise", "steps", "precision", "labels", "epsilon")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -39,7 +40,7 @@ def parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
             "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c, such as privacy.epsilon=3,5,8, "
             f"not {text!r}"
         )
-    values = _stepped(key, given) if given.count(":") == 2 else _named(key, given)
+    values = _stepped(key, given) if ":" in given else _named(key, given)
     _require_deciding(config, key, values[0])
     return key, values
 
@@ -108,7 +109,7 @@ def _stepped(key: str, given: str) -> list[int | float]:
 
 def _named(key: str, given: str) -> list[Any]:
     try:
-        values = yaml.safe_load(f"[{given}]")
+        values = read_yaml(f"[{given}]")
     except yaml.YAMLError as error:
         raise ConfigError(f"--sweep {key}: {given!r} is not a list YAML can read") from error
     if not values:
@@ -171,8 +172,9 @@ def _notes(rows: Rows, varied: Sequence[str]) -> tuple[tuple[str, str], ...]:
         (
             "",
             "Noise is that of phase 0, and the least where later phases have clearly less. "
-            "Precision: share of the selected expected among as many highest-scored of the pool, "
-            "over all queries; ? where it depends on the scores. Labels: about as many are bought.",
+            "Precision: share of the selected expected among as many highest-scored of the pool "
+            "(and by chance), over all queries; ? where it depends on the scores. Labels: about as "
+            "many are bought.",
         )
     ]
     for reason, where in reasons.items():

@@ -86,7 +86,7 @@ def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
     rows = []
     for method, runs in by_method.items():
         final = [100 * run["phases"][-1]["accuracy"] for run in runs]
-        spread = f"{statistics.stdev(final):.1f}" if len(final) > 1 else "-"
+        spread = f" +- {statistics.stdev(final):.1f}" if len(final) > 1 else ""
         hits = [
             f"{statistics.mean(phase['quality']['hits'] for phase in phases):.2f}"
             for phases in zip(*(run["phases"][1:] for run in runs), strict=True)
@@ -94,7 +94,7 @@ def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
         rows.append(
             (
                 f"{method} (NOT PRIVATE selection)" if method == Method.EXACT else method,
-                f"{statistics.mean(final):.1f} +- {spread}",
+                f"{statistics.mean(final):.1f}{spread}",
                 str(len(final)),
                 f"{statistics.mean(run['phases'][-1]['labels'] for run in runs):,.0f}",
                 f"{statistics.mean(run['epsilon'] for run in runs):.2f}",
@@ -104,7 +104,7 @@ def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
             )
         )
     columns = ("selection", "accuracy %", "runs", "labels", "epsilon", "noise", "steps",
-               "hits in the true top k, by phase")  # fmt: skip
+               "hits in the true top k, by query")  # fmt: skip
     return Table("Rehearsal on public data", columns, tuple(rows))
 
 

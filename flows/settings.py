@@ -11,6 +11,7 @@ import yaml
 from dpal.config import CampaignConfig, override, parse_config
 from dpal.errors import ConfigError
 from flows.terminal import parse_setting
+from flows.yaml_values import read_yaml
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign configuration (YAML).")]
 Settings = Annotated[
@@ -27,7 +28,7 @@ def load_config(file: Path, settings: list[str]) -> CampaignConfig:
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
     try:
-        values: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values: Any = read_yaml(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where else ""

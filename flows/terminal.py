@@ -23,6 +23,7 @@ from rich.table import Table as RichTable
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered
 from dpal.reports.summary import Table
+from flows.yaml_values import read_yaml
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -81,7 +82,11 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 def show(table: Table) -> None:
     """Prints a table, numbers aligned to the right."""
     rich = RichTable(
-        title=f"\n{table.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        title=f"\n{table.title}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     for number, column in enumerate(table.columns):
         # Folded rather than cut: on a narrow terminal no digit may go missing.
@@ -131,7 +136,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError(f"--set takes KEY=VALUE, such as privacy.epsilon=3, not {text!r}")
     try:
-        return key.strip(), yaml.safe_load(value)
+        return key.strip(), read_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {key}: {value!r} is not a value YAML can read") from error
 

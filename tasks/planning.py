@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from prefect import task
@@ -13,7 +15,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
-from dpal.artifacts import CampaignFolder
+from dpal.artifacts import RECORD, CampaignFolder
 from dpal.canonical import file_digest
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.data.catalog import Role, Source, open_source
@@ -127,6 +129,7 @@ def hold_budget(campaign: Campaign) -> None:
             commitment,
             plan.releases(),
             accountant=plan.spec.accountant,
+            changes=_changes(folder, campaign.config),
         )
     folder.write_record(
         {
@@ -139,6 +142,29 @@ def hold_budget(campaign: Campaign) -> None:
     )
     if not folder.start.exists():
         write_start(campaign.pool, folder.start)
+
+
+def _changes(folder: CampaignFolder, config: CampaignConfig) -> str:
+    """Settings that decide a plan and are not as the campaign was started with."""
+    if not (folder.root / RECORD).is_file():
+        return ""
+    before = _deciding(folder.read_record()["config"])
+    now = _deciding(config.model_dump(mode="json"))
+    return ", ".join(
+        f"{key} was {json.dumps(before.get(key))}, is {json.dumps(value)}"
+        for key, value in now.items()
+        if before.get(key) != value
+    )
+
+
+def _deciding(values: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and name not in ("data", "runtime", "labeler"):
+            found |= {f"{name}.{key}": one for key, one in value.items()}
+        elif not isinstance(value, dict):
+            found[name] = value
+    return found
 
 
 def _anywhere(config: CampaignConfig) -> CampaignConfig:

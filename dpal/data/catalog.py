@@ -105,7 +105,9 @@ def open_source(path: Path, role: Role, *, label_column: str) -> Source:
 
 def _schema(path: Path) -> pa.Schema:
     if not path.is_file():
-        raise DataError(f"{path} does not exist; check the path, or restore it with `dvc pull`")
+        raise DataError(
+            f"{path} does not exist; check the path (the sample is restored by: make data)"
+        )
     try:
         return pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as error:

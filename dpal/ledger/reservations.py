@@ -45,6 +45,7 @@ class CampaignLedger:
         releases: Iterable[Release],
         *,
         accountant: Accountant = Accountant.PLD,
+        changes: str = "",
     ) -> None:
         """Sets a whole plan aside before the first record is touched.
 
@@ -56,6 +57,8 @@ class CampaignLedger:
           pool_commitment: salted digest of the pool's file; says nothing about its records.
           releases: all releases of the plan.
           accountant: by which the limit is enforced from here on.
+          changes: what to name if the plan is another one, such as "privacy.epsilon was 8,
+            is 3".
 
         Raises:
           LedgerError: the campaign holds another plan, or was started on another pool.
@@ -83,8 +86,9 @@ class CampaignLedger:
             self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=body)
         elif held["plan"] != plan_digest:
             raise LedgerError(
-                f"campaign {self.campaign} was started with another plan (digest "
-                f"{held['plan'][:12]}, now {plan_digest[:12]}); to continue it use the same file "
+                f"campaign {self.campaign} was started with another plan ("
+                + (changes or f"digest {held['plan'][:12]}, now {plan_digest[:12]}")
+                + "); to continue it use the same file "
                 f"and the same --set (see config in {self.folder / 'campaign.json'}), or choose "
                 "another name for a new campaign"
             )

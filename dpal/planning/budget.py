@@ -109,6 +109,13 @@ class Budget:
                 f"privacy.delta {target.delta:.3g} is smaller than can be certified for this "
                 f"campaign; use {choose_delta(None, pool_size=spec.pool_size):.3g} or leave it null"
             )
+        if least < target.epsilon:  # possible alone; over all paths it is not
+            return ParameterError(
+                f"this campaign cannot keep epsilon {target.epsilon:g} at delta "
+                f"{target.delta:.3g}: over all paths that a record can take, its selections leave "
+                f"too little for training; raise privacy.epsilon to {2 * target.epsilon:g} or so"
+                + (", or lower privacy.selection_epsilon" if spec.selection_epsilon else "")
+            )
         others = []
         if spec.selection_epsilon:
             others.append("lower privacy.selection_epsilon")

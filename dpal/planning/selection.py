@@ -173,13 +173,16 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
     if size - reserve < _LEAST_GAIN * size:
         least = math.ceil(reserve / _LEAST_GAIN)
-        other = "lower privacy.threshold_noise"
-        if spec.threshold_noise is None and affordable > usual:
-            other = "raise privacy.epsilon"
+        ways = [f"ask for {least:,} or more at once"] if least <= spec.pool_size else []
+        if spec.threshold_noise is not None and spec.threshold_noise > affordable:
+            ways.append("lower privacy.threshold_noise")
+        elif affordable > usual:
+            ways.append("raise privacy.epsilon")
+        ways.append("select visible")
         raise ParameterError(
-            f"query {phase} asks for {size:,} labels, and hidden selection has to keep "
-            f"{reserve:,} of them in reserve at a threshold noise of {noise:.3g}; ask for "
-            f"{least:,} or more at once, {other}, or select visible"
+            f"query {phase} asks for {size:,} labels, and hidden selection keeps "
+            f"{reserve:,} in reserve at a threshold noise of {noise:.3g}, which must be half of "
+            f"the query or less; {', or '.join(ways)}"
         )
     return HiddenGate(
         threshold=NoisyThreshold(noise_multiplier=noise, overflow=overflow),

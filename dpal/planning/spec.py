@@ -151,9 +151,10 @@ class CampaignSpec:
         self._check_selection_epsilon()
         if self.entries_may_differ and self.strategy is not Strategy.NAIVE:
             raise ParameterError(
-                f"strategy {self.strategy} needs to know in which phase a record entered, and "
-                "hidden selection under adjacency replace_one tells two records' phases apart "
-                "for nobody; use strategy naive, selection visible, or adjacency zero_out"
+                "hidden selection under adjacency replace_one is planned by strategy naive only: "
+                "a record and its replacement may enter in different phases unseen, and "
+                f"strategy {self.strategy} trains phases at different rates; use strategy naive, "
+                "selection visible, or adjacency zero_out"
             )
 
     def _check_selection_epsilon(self) -> None:

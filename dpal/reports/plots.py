@@ -75,7 +75,7 @@ def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
             ha="center",
             fontsize=8,
         )
-    axes.set_xlabel("labels bought")
+    axes.set_xlabel("labels, up to")
     axes.set_ylabel("accuracy (validation set, not protected)")
     axes.set_ylim(max(0.0, min(values) - 0.1), min(1.0, max(values) + 0.05))
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))

@@ -88,7 +88,7 @@ def test_what_a_campaign_cannot_rely_on_is_one_sentence(tmp_path, columns, sente
 
 
 def test_files_that_are_none_are_said(tmp_path):
-    with pytest.raises(DataError, match="does not exist; check the path, or restore it with"):
+    with pytest.raises(DataError, match=r"does not exist; check the path .*: make data"):
         look(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 but not really")
     with pytest.raises(DataError, match="not a readable Parquet file"):

@@ -40,8 +40,8 @@ AFTER_DATA = [
     ),
     (
         [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5"],
-        "keep 186 of them in reserve at a threshold noise of 10.4",
-        "ask for 372 or more at once, raise privacy.epsilon, or select visible",
+        "keeps 186 in reserve at a threshold noise of 10.4",
+        "ask for 372 or more at once, or raise privacy.epsilon, or select visible",
     ),
     (
         [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5", "privacy.threshold_noise=4"],

@@ -90,6 +90,8 @@ def test_the_published_schedule_is_marked():
     [
         (("--explain", "--compare"), "different views of a campaign; ask for one at a time"),
         (("--sweep", "privacy.epsilon"), "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c"),
+        (("--sweep", "privacy.epsilon=2:8"), "is no START:STOP:STEP of numbers"),
+        (("--set", "privacy.epsilon=2:8"), "privacy.epsilon is '2:8' but should be a valid number"),
         (("--sweep", "privacy.epsilon=1:8:0"), "is no START:STOP:STEP of numbers"),
         (("--sweep", "privacy.epsilon=8:1:1"), "steps of 1 never lead from 8 to 1"),
         (("--sweep", "privacy.epsilon=0:8:0.01"), "has 801 values and at most 100"),
