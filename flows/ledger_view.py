@@ -72,7 +72,10 @@ def releases_table(view: dict[str, Any]) -> Table:
                     states[release["state"]],
                     ", ".join(charge["cohorts"]).replace("_", " "),
                     mechanism,
-                    ", ".join(f"{key} {value:.6g}" for key, value in parameters.items()),
+                    # In words that a narrow terminal can put below each other.
+                    ", ".join(
+                        f"{key.replace('_', ' ')} {value:.6g}" for key, value in parameters.items()
+                    ),
                 )
             )
     columns = ("entry", "release", "state", "cohorts", "mechanism", "parameters")

@@ -23,7 +23,7 @@ from flows.yaml_values import read_yaml
 _DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
 _MOST_VALUES = 100
 _SAME_NOISE = 0.97
-_COLUMNS = ("noise", "steps", "precision", "labels", "epsilon")
+_COLUMNS = ("noise", "steps", "found", "labels", "epsilon")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -172,7 +172,7 @@ def _notes(rows: Rows, varied: Sequence[str]) -> tuple[tuple[str, str], ...]:
         (
             "",
             "Noise is that of phase 0, and the least where later phases have clearly less. "
-            "Precision: share of the selected expected among as many highest-scored of the pool "
+            "Found: share of the selected expected among as many highest-scored of the pool "
             "(and by chance), over all queries; ? where it depends on the scores. Labels: about as "
             "many are bought.",
         )
@@ -202,7 +202,7 @@ def _word(value: object) -> str:
 def _span(noise: Sequence[float]) -> str:
     # Of one noise, phases differ by the rounding of steps; noise reduction goes far below.
     first, least = noise[0], min(noise)
-    return f"{first:.3f}-{least:.3f}" if least < _SAME_NOISE * first else f"{first:.3f}"
+    return f"{first:.2f}-{least:.2f}" if least < _SAME_NOISE * first else f"{first:.3f}"
 
 
 def _precision(row: Mapping[str, Any]) -> str:

@@ -88,12 +88,28 @@ def show(table: Table) -> None:
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    for number, column in enumerate(table.columns):
-        # Folded rather than cut: on a narrow terminal no digit may go missing.
-        rich.add_column(column, justify="right", overflow="fold", no_wrap=number == 0)
+    for column, width in zip(table.columns, _widths(table, out.width), strict=True):
+        # Folded rather than cut: on the narrowest terminal no digit may go missing.
+        rich.add_column(column, justify="right", overflow="fold", width=width)
     for row in table.rows:
         rich.add_row(*row)
     out.print(rich)
+
+
+def _widths(table: Table, room: int) -> list[int] | list[None]:
+    """Widths of columns that break no word, if the room allows it; else rich decides."""
+    cells = [table.columns, *table.rows]
+    numbers = range(len(table.columns))
+    whole = [max(len(row[at]) for row in cells) for at in numbers]
+    words = [max(len(word) for row in cells for word in row[at].split() or [""]) for at in numbers]
+    lines = 3 * len(words) - 1
+    spare = room - sum(words) - lines
+    if spare < 0 or sum(whole) + lines <= room:
+        return [None] * len(whole)
+    for at in reversed(numbers):
+        more = min(spare, whole[at] - words[at])
+        words[at], spare = words[at] + more, spare - more
+    return words
 
 
 def how_to_open_mlflow(uri: str) -> str:
