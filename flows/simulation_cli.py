@@ -126,6 +126,8 @@ def rehearse(
         f"{first['unit']}; public data, no ledger, nothing of it is a release"
     )
     show(comparison_table(records))
+    if Method.EXACT.value in chosen:
+        out.print("exact is NOT PRIVATE: a reference, never part of a campaign")
     if output:
         out.print(f"wrote {output}")
     if plots:

@@ -64,14 +64,13 @@ class NoisyRanking:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HiddenGate:
-    """Every record passes or not by its own score; nobody outside learns which.
+class _ByThreshold:
+    """Compares every record's score with one threshold.
 
     Attributes:
-      threshold: what finding the gate's threshold costs.
+      threshold: what finding the threshold costs.
       comparisons: noisy counts that find it.
-      aim: records that may seem to pass; the query's size less a reserve, so that more
-        than the query's size pass with a chance below `threshold.overflow` only.
+      aim: records that should lie above it.
     """
 
     threshold: NoisyThreshold
@@ -82,11 +81,6 @@ class HiddenGate:
     def clips_scores(self) -> bool:
         """Whether scores are cut at a public bound, for noise of a smaller scale."""
         return False
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """What it releases about a record of the pool."""
-        return (self.threshold,)
 
     @property
     def count_noise(self) -> float:
@@ -95,35 +89,33 @@ class HiddenGate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisibleAnswers:
+class HiddenGate(_ByThreshold):
+    """Every record passes or not by its own score; nobody outside learns which.
+
+    `aim` is the query's size less a reserve, so that more than the query's size pass with
+    a chance below `threshold.overflow` only.
+    """
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.threshold,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleAnswers(_ByThreshold):
     """Every record answers yes or no by itself; ids may be seen by anyone.
 
     Attributes:
-      threshold: what finding the threshold costs.
-      comparisons: noisy counts that find it.
-      aim: records that should lie above the threshold.
-      answers: chances of yes.
+      answers: chances of yes, above the threshold, below it, and of a blank record.
     """
 
-    threshold: NoisyThreshold
-    comparisons: int
-    aim: int
     answers: AnchoredAnswers
-
-    @property
-    def clips_scores(self) -> bool:
-        """Whether scores are cut at a public bound, for noise of a smaller scale."""
-        return False
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What it releases about a record of the pool."""
         return (self.threshold, self.answers)
-
-    @property
-    def count_noise(self) -> float:
-        """Standard deviation of the noise on one count."""
-        return self.threshold.noise_multiplier * math.sqrt(self.comparisons)
 
 
 SelectionStep = RandomDraw | NoisyRanking | HiddenGate | VisibleAnswers

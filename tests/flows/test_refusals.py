@@ -68,7 +68,12 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
 
 @pytest.mark.parametrize(
     ("strategy", "acquisition"),
-    [("naive", "random"), ("noise_reduction", "margin"), ("continual", "bald")],
+    [
+        ("step_amplification", "random"),
+        ("naive", "least_confidence"),
+        ("noise_reduction", "margin"),
+        ("continual", "bald"),
+    ],
 )
 def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisition):
     config = small(
@@ -93,7 +98,7 @@ def test_a_campaign_does_not_change_under_its_name(workplace, small):
     folder = CampaignFolder(Path(run_campaign(small(name="fixed", schedule=schedule))))
     with pytest.raises(LabelError, match=r"takes its labels from the pool"):
         deliver_labels(folder, Path("labels.csv"))
-    with pytest.raises(LedgerError, match=r"started with another plan \("):
+    with pytest.raises(LedgerError, match=r"another plan \(privacy\.epsilon was 8.*, is 3"):
         run_campaign(small(name="fixed", schedule=schedule, privacy__epsilon=3))
     write_blobs(workplace / "pool.parquet", 600, seed=99)
     with pytest.raises(LedgerError, match="not the one that campaign fixed was started on"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.rehearse_view import comparison_table
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 
@@ -104,7 +105,9 @@ def test_a_rehearsal_on_public_data(place):
         assert one["selection_is_private"] == (one["method"] != "exact")
         assert (one["delta"], one["adjacency"], one["pool"]) == (1 / 6000, "zero_out", 600)
     assert records[-1]["phases"][1]["quality"]["hits"] == 1
-    assert "(NOT" in result.stdout  # exact (NOT PRIVATE selection), on as many lines as it takes
+    # In the table, whose cells are folded on a narrow terminal, and in a line of its own.
+    assert comparison_table(records).rows[-1][0] == "exact (NOT PRIVATE selection)"
+    assert "exact is NOT PRIVATE: a reference, never part of a campaign" in result.stdout
     assert "public data, no ledger, nothing of it is a release" in result.stdout
     assert (output.parent / "rehearsal-small.png").read_bytes().startswith(b"\x89PNG")
     assert not Path("artifacts").exists()
