@@ -7,7 +7,7 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow screenshots clean
+.PHONY: help install data demo test lint format slow faults screenshots clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -42,7 +42,10 @@ format: $(STAMP) ## bring the code into shape
 	$(BIN)/ruff format .
 
 slow: data ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 0 -m slow
+
+faults: data ## kill campaigns at 240 random moments, and break what they live in
+	$(BIN)/python -m pytest -n 0 -m 'slow or not slow' tests/faults
 
 screenshots: data ## take the pictures of the documentation anew (needs chromium)
 	$(BIN)/python docs/take_screenshots.py

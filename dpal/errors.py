@@ -16,6 +16,17 @@ class ParameterError(DpalError, ValueError):
     """A value lies outside of what its definition allows. Nothing was computed."""
 
 
+class NoiseReused(DpalError):
+    """A stream of noise was carried into a forked process. Nothing was drawn."""
+
+    def __str__(self) -> str:
+        return (
+            "this process was forked from one that holds a stream of noise, and both would draw "
+            "the same; make a fresh stream in each process (dpal.randomness.secure), nothing was "
+            "drawn or released"
+        )
+
+
 class ConfigError(DpalError):
     """A configuration is unknown, incomplete or contradicts itself. Nothing was started."""
 
@@ -57,22 +68,65 @@ class PlanRejected(DpalError):
     """A plan would end above its target for some record. Nothing was touched."""
 
 
+class CertificateError(DpalError):
+    """A certificate cannot be read, written or found. Nothing was released."""
+
+
 class BudgetExceeded(DpalError):
     """A release would take some record past its limit. Nothing was released."""
 
-    def __init__(self, release: str, requested: float, limit: float) -> None:
-        super().__init__(release, requested, limit)
+    def __init__(
+        self,
+        release: str,
+        requested: float,
+        limit: float,
+        advice: str = "nothing was released, plan again within the limit",
+    ) -> None:
+        super().__init__(release, requested, limit, advice)
         self.release, self.requested, self.limit = release, requested, limit
+        self.advice = advice
 
     def __str__(self) -> str:
         return (
             f"{self.release} could take a record to epsilon {self.requested:.4f} of the "
-            f"{self.limit:.4f} promised; nothing was released, plan again within the limit"
+            f"{self.limit:.4f} promised; {self.advice}"
+        )
+
+
+class DataBudgetExceeded(DpalError):
+    """A campaign would take records of a data set past their limit. Nothing was held."""
+
+    def __init__(
+        self,
+        campaign: str,
+        block: str,
+        asked: float,
+        taken: float,
+        allowed: str,
+        holders: str,
+        fits: float,
+    ) -> None:
+        super().__init__(campaign, block, asked, taken, allowed, holders, fits)
+        self.campaign, self.block, self.asked, self.taken = campaign, block, asked, taken
+        self.allowed, self.holders, self.fits = allowed, holders, fits
+
+    def __str__(self) -> str:
+        by = f" by {self.holders}" if self.holders else ""
+        lower = f"set privacy.epsilon to {self.fits:g}" if self.fits else "lower privacy.epsilon"
+        return (
+            f"campaign {self.campaign} would take {self.block} to epsilon {self.asked:.4f} of "
+            f"{self.allowed}, where {self.taken:.4f} is taken{by}; nothing was held or released, "
+            f"{lower}, wait until a campaign ends and gives back what it did not "
+            "use, or add new records (dpal data show lists what is left)"
         )
 
 
 class LedgerError(DpalError):
     """The ledger does not allow this step. Nothing was released."""
+
+
+class LedgerMissing(LedgerError):
+    """No ledger was ever made there. Nothing was spent."""
 
 
 class LedgerTampered(LedgerError):
@@ -89,6 +143,40 @@ class LedgerTampered(LedgerError):
     def __str__(self) -> str:
         where = "the ledger" if self.sequence is None else f"ledger entry {self.sequence}"
         return f"{where} was altered: {self.reason}; nothing more can be spent on it"
+
+
+class AnchorError(LedgerError):
+    """A copy of the ledger is not the newest, as far as this machine knows. Nothing was released.
+
+    Attributes:
+      ledger: where it is.
+      finding: missing, altered, foreign (the anchor itself), behind or forked (the ledger).
+      sequence: number of the entry that was last written from here, 0 if unknown.
+      digest: its digest, empty if unknown.
+    """
+
+    def __init__(self, ledger: str, finding: str, sequence: int = 0, digest: str = "") -> None:
+        super().__init__(ledger, finding, sequence, digest)
+        self.ledger, self.finding, self.sequence, self.digest = ledger, finding, sequence, digest
+
+    def __str__(self) -> str:
+        adopt = "dpal ledger adopt DIR --reason TEXT"
+        lost = (
+            "what its lost entries spent would be forgotten. Nothing was released; put the newest "
+            f"copy back, or if that is gone for good: {adopt} --despite {self.digest}"
+        )
+        newest = f"nothing was released, and if you know that it is the newest copy: {adopt}"
+        said = {
+            "missing": "has no anchor on this machine: it is a copy, a restored ledger, or was "
+            f"written from another machine; {newest}",
+            "altered": f"has an anchor on this machine that was altered or damaged; {newest}",
+            "foreign": "does not know the key that anchors it on this machine; " + newest,
+            "behind": f"lacks entry {self.sequence}, which was written from this machine: it was "
+            f"restored from an older copy or cut short, and {lost}",
+            "forked": f"has another entry {self.sequence} than the one that was written from this "
+            f"machine: two copies went separate ways, and {lost}",
+        }
+        return f"the ledger {self.ledger} {said[self.finding]}"
 
 
 class CampaignBusy(DpalError):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from dpal.errors import StorageError
+
+if TYPE_CHECKING:  # who only reads a ledger needs no Parquet
+    import pyarrow as pa
 
 _STAGED = ".staged-"
 _JOURNAL = ".journal.json"
@@ -85,6 +86,36 @@ def roll_forward(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+def sweep(root: Path) -> None:
+    """Finishes, or sweeps away, what a crash left half-written anywhere below a folder.
+
+    Raises:
+      StorageError: the folder cannot be written.
+    """
+    try:
+        # Listed first, as names vanish on the way.
+        for found in list(root.rglob(f"{_STAGED}*")) + list(root.rglob(_JOURNAL)):
+            roll_forward(found.parent)
+    except OSError as error:
+        raise StorageError(str(root), error.strerror or str(error)) from error
+
+
+def move_aside(files: Sequence[Path], folder: Path) -> None:
+    """Moves files into another folder of the same disk, each in one step.
+
+    Raises:
+      StorageError: the folder cannot be written.
+    """
+    try:
+        for path in files:
+            _make_private(folder)
+            path.replace(folder / path.name)
+            _sync(folder)
+            _sync(path.parent)
+    except OSError as error:
+        raise StorageError(str(folder), error.strerror or str(error)) from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole."""
     with staged(path) as temporary:
@@ -100,6 +131,8 @@ def write_private_parquet(
     published (in the ledger, as an MLflow tag): without the file it says nothing,
     where a bare hash would let somebody confirm a guessed record.
     """
+    import pyarrow.parquet as pq
+
     salted = schema.with_metadata(
         {**(schema.metadata or {}), b"dpal.salt": secrets.token_bytes(32)}
     )

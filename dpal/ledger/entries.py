@@ -12,18 +12,34 @@ GENESIS = "0" * 64
 
 
 class Kind(StrEnum):
-    """The life of a plan and of its releases.
+    """What happened: to the ledger itself, to data sets, to a plan and its releases.
 
+    OPEN: the first entry of a ledger: its random identity, the public key of its anchors.
+    ADOPT: a person vouched for this copy of the ledger, with a reason.
+    REGISTER: a data set, and the limit that its owner set.
+    LIMIT: the data owner changed a limit.
+    BLOCK: records that arrived together, with their full budget.
+    INDEX: known records came under other names or with other contents; both are on file.
     HOLD: a plan's worst case is set aside, before any record is touched.
     RESERVE: one release may now be drawn, once.
+    CHECKPOINT: so many steps of a training release are on disk, under these digests.
     COMMIT: the release is on disk, under this digest.
     FORFEIT: the release cannot be accounted for; it stays spent, with the reason.
+    END: a campaign ended; what it did not use flows back.
     """
 
+    OPEN = "open"
+    ADOPT = "adopt"
+    REGISTER = "register"
+    LIMIT = "limit"
+    BLOCK = "block"
+    INDEX = "index"
     HOLD = "hold"
     RESERVE = "reserve"
+    CHECKPOINT = "checkpoint"
     COMMIT = "commit"
     FORFEIT = "forfeit"
+    END = "end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +48,9 @@ class Entry:
 
     Attributes:
       sequence: 1, 2, ... without gaps.
-      campaign: whose entry it is.
+      campaign: whose entry it is; the empty string where it is nobody's, as for OPEN.
       kind: what happened.
-      release: to which release; the empty string for a hold.
+      release: to which release, or to what else; the empty string for a hold.
       body: details as JSON values; for a reservation, its charges.
       recorded_at: UTC time, ISO 8601.
       previous: digest of the entry before, GENESIS for the first.

@@ -1,173 +1,278 @@
-"""Entries in a database, through SQLAlchemy."""
+"""Entries in a database, one serializable transaction each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 
 from dpal.canonical import canonical_json
-from dpal.errors import LedgerError, LedgerTampered
+from dpal.errors import LedgerError, LedgerMissing, LedgerTampered
+from dpal.ledger.anchor import Anchors, identity_of
+from dpal.ledger.chain import verify_chain
+from dpal.ledger.database import find_database
 from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
 
-_METADATA = sa.MetaData()
-
-_ENTRIES = sa.Table(
-    "entries",
-    _METADATA,
-    sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("campaign", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("release", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("recorded_at", sa.Text, nullable=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False, unique=True),
-    # The last guard against a release that is reserved or committed twice.
-    sa.UniqueConstraint("campaign", "kind", "release"),
-)
-
-_TRIGGERS = [
-    f"""CREATE TRIGGER IF NOT EXISTS entries_refuse_{action.lower()} BEFORE {action} ON entries
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"""
-    for action in ("UPDATE", "DELETE")
-]
-
-_BUSY_SECONDS = 30
+Body = dict[str, Any]
 
 
 class LedgerStore:
-    """An append-only, hash-chained table of entries.
+    """An append-only, hash-chained table of entries, in SQLite or Postgres.
 
-    SQLite in WAL mode with full synchronisation: an entry that `append` returned from
-    survives a crash of the machine.
+    An entry that `append` returned from survives a crash of the machine. With anchors,
+    nothing is appended to a copy of a ledger that was restored, cut short or forked.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        """Opens a ledger file.
+    def __init__(
+        self,
+        place: Path | str,
+        *,
+        create: bool = True,
+        anchors: Path | None = None,
+        busy_seconds: float = 30.0,
+    ) -> None:
+        """Opens a ledger.
 
         Args:
-          path: the SQLite file.
-          create: whether a missing file may be created.
+          place: a SQLite file, or a URL (postgresql://HOST/NAME, sqlite:///FILE).
+          create: whether a missing ledger may be made, and an older one brought up to date.
+          anchors: folder of this machine's anchors, outside of what is backed up with the
+            ledger; None trusts that the ledger is the newest there is.
+          busy_seconds: how long to wait for another process that writes.
 
         Raises:
-          LedgerError: the file is missing or cannot be opened.
+          LedgerError: the ledger is missing, cannot be opened, or is of a newer dpal.
         """
-        if not create and not path.is_file():
-            raise LedgerError(f"there is no ledger at {path}; has this campaign been run?")
-        self.path = path
-        self._engine = sa.create_engine(
-            f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}
-        )
-        sa.event.listen(self._engine, "connect", _configure)
+        self._database = find_database(place, busy_seconds=busy_seconds)
+        self._anchors = None if anchors is None else Anchors(anchors)
+        file = self._database.file
+        if not create and file is not None and not file.is_file():
+            raise self._missing()
+        if create and file is not None:
+            _make_private(file)
+        with self._database.reading() as connection:
+            self._version = version_of(connection, self.name)
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._explained(), self._writing() as connection:
-                _METADATA.create_all(connection)
-                for trigger in _TRIGGERS:
-                    connection.execute(sa.text(trigger))
-            path.chmod(0o600)
+            self._upgrade()
+        elif self._version is None:
+            raise self._missing()
+
+    @property
+    def name(self) -> str:
+        """Where the ledger is, for messages: a path, or a URL without its password."""
+        return self._database.name
 
     def close(self) -> None:
-        """Closes all connections; SQLite then folds its log into the file."""
-        self._engine.dispose()
+        """Closes all connections."""
+        self._database.close()
 
-    def append(self, *, campaign: str, kind: Kind, release: str, body: dict[str, Any]) -> Entry:
+    def append(
+        self,
+        *,
+        campaign: str,
+        kind: Kind,
+        release: str,
+        body: Body | Callable[[list[Entry]], Body],
+    ) -> Entry:
         """Adds one entry in a serializable transaction and returns it.
+
+        Args:
+          campaign: whose entry it is.
+          kind: what happened.
+          release: to what; with campaign and kind it may stand in the ledger once.
+          body: the details, or what decides them from all entries so far; it is called
+            while no other process can append, and what it raises refuses the entry.
 
         Raises:
           LedgerError: the same entry exists already, or the database cannot be written.
+          LedgerTampered: the chain is broken.
+          AnchorError: this is not the newest copy of the ledger, as far as is known here.
         """
+
+        def compose(entries: list[Entry]) -> Body:
+            if self._anchors is not None:
+                remembered = self._anchors.read(identity_of(entries))
+                key = self._anchors.public_key()
+                self._anchors.require(self.name, entries, remembered, key=key)
+            return body(entries) if callable(body) else body
+
+        entry, identity = self._add(campaign, kind, release, compose)
+        if self._anchors is not None:
+            self._anchors.advance(identity, entry)
+        return entry
+
+    def adopt(self, *, reason: str, despite: str | None = None) -> Entry:
+        """Records that a person vouches for this copy of the ledger, and anchors it here.
+
+        Args:
+          reason: why this is the copy to go on with.
+          despite: digest of the last entry that is known here and lost in this copy; only
+            where an anchor proves such a loss.
+
+        Returns:
+          The ADOPT entry.
+
+        Raises:
+          LedgerError: the store has no anchors, the ledger has no entries, or there is
+            nothing to vouch for.
+          LedgerTampered: the chain is broken; no reason mends that.
+          AnchorError: an anchor proves that entries were lost, and `despite` is not theirs.
+        """
+        anchors = self._anchors
+        if anchors is None or not reason.strip():
+            raise LedgerError("a ledger is adopted where its anchors are, and for a reason")
+
+        def vouch(entries: list[Entry]) -> Body:
+            return anchors.vouch(self.name, entries, reason=reason, despite=despite)
+
+        with self._database.reading() as connection:
+            last = connection.execute(sa.select(sa.func.max(ENTRIES.c.sequence))).scalar_one()
+        if last is None:
+            raise LedgerError(f"the ledger {self.name} has no entries; there is nothing to adopt")
+        entry, identity = self._add("", Kind.ADOPT, f"entry-{last}", vouch)
+        anchors.advance(identity, entry, anew=True)
+        return entry
+
+    def entries(self, campaign: str | None = None) -> list[Entry]:
+        """Reads all entries, or those of one campaign, in order."""
+        with self._database.reading() as connection:
+            return _read(connection, campaign)
+
+    def verified(self) -> list[Entry]:
+        """Reads all entries and requires that they are whole and the newest known here.
+
+        Raises:
+          LedgerTampered: names the first entry that is altered, missing or out of place.
+          AnchorError: the anchor is missing, altered, or names an entry that is not there.
+        """
+        if self._anchors is None:
+            entries = self.entries()
+            verify_chain(entries)
+            return entries
+        with self._database.reading() as connection:
+            first = _read(connection, count=1)
+        if not first:
+            return []
+        # The anchor before the entries: those may grow in between, the anchor must not.
+        remembered = self._anchors.read(identity_of(first))
+        entries = self.entries()
+        verify_chain(entries)
+        self._anchors.require(self.name, entries, remembered)
+        return entries
+
+    def require_sound_file(self) -> None:
+        """Requires that the database itself is intact.
+
+        Raises:
+          LedgerTampered: it finds its own structure damaged.
+        """
+        self._database.require_sound_file()
+
+    def _add(
+        self, campaign: str, kind: Kind, release: str, compose: Callable[[list[Entry]], Body]
+    ) -> tuple[Entry, str]:
+        """Adds an entry, before it the ledger's first one; returns it and the identity."""
+        self._upgrade()
         try:
-            with self._explained(), self._writing() as connection:
-                last = connection.execute(
-                    sa.select(_ENTRIES.c.sequence, _ENTRIES.c.digest)
-                    .order_by(_ENTRIES.c.sequence.desc())
-                    .limit(1)
-                ).first()
-                entry = sealed(
-                    sequence=last.sequence + 1 if last else 1,
-                    campaign=campaign,
-                    kind=kind,
-                    release=release,
-                    body=json.loads(canonical_json(body)),
-                    recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    previous=last.digest if last else GENESIS,
+            with self._database.writing() as connection:
+                entries = _read(connection)
+                verify_chain(entries)
+                if not entries:
+                    entries = [self._open(connection)]
+                body = compose(list(entries))
+                last = entries[-1]
+                entry = _insert(
+                    connection, last.sequence + 1, campaign, kind, release, body, last.digest
                 )
-                row = {**vars(entry), "kind": kind.value, "body": canonical_json(entry.body)}
-                connection.execute(_ENTRIES.insert().values(row))
-                return entry
         except IntegrityError as error:
             raise LedgerError(
                 f"the ledger already has a {kind} of {release or 'a plan'} in campaign "
                 f"{campaign}; nothing was released a second time"
             ) from error
+        return entry, identity_of(entries)
 
-    def entries(self, campaign: str | None = None) -> list[Entry]:
-        """Reads all entries, or those of one campaign, in order."""
-        query = sa.select(_ENTRIES).order_by(_ENTRIES.c.sequence)
-        if campaign is not None:
-            query = query.where(_ENTRIES.c.campaign == campaign)
-        with self._explained(), self._engine.connect() as connection:
-            return [_entry(row) for row in connection.execute(query)]
+    def _open(self, connection: sa.Connection) -> Entry:
+        key = None if self._anchors is None else self._anchors.public_key()
+        identity = secrets.token_hex(16)
+        body = {"identity": identity, "anchor_key": key}
+        entry = _insert(connection, 1, "", Kind.OPEN, "", body, GENESIS)
+        if self._anchors is not None:
+            # Before the commit: a ledger without an anchor is one that came from elsewhere.
+            self._anchors.begin(identity)
+        return entry
 
-    def require_sound_file(self) -> None:
-        """Requires that the database file itself is intact.
+    def _upgrade(self) -> None:
+        if self._version == VERSIONS[-1]:
+            return
+        with self._database.writing() as connection:
+            # Again, now that nobody else can be doing the same.
+            upgrade(connection, version_of(connection, self.name))
+        self._version = VERSIONS[-1]
 
-        Raises:
-          LedgerTampered: SQLite finds its own structure damaged.
-        """
-        with self._explained(), self._engine.connect() as connection:
-            verdict = connection.execute(sa.text("PRAGMA integrity_check")).scalar_one()
-        if verdict != "ok":
-            raise LedgerTampered(None, f"the database file is damaged ({verdict.splitlines()[0]})")
-
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        """A transaction that holds the only write lock from its start."""
-        with self._engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.exec_driver_sql("COMMIT")
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except IntegrityError:
-            raise
-        except OperationalError as error:
-            raise LedgerError(
-                f"the ledger {self.path} cannot be used now ({error.orig}); nothing was "
-                "released, run the same command again once it can be written"
-            ) from error
-        except DatabaseError as error:
-            raise LedgerTampered(
-                None, f"{self.path} is no sound database ({error.orig})"
-            ) from error
+    def _missing(self) -> LedgerError:
+        return LedgerMissing(f"there is no ledger at {self.name}; has this campaign been run?")
 
 
-def _configure(connection: Any, _record: Any) -> None:
-    # An altered byte may be no text at all: let the digest speak, not the decoder.
-    connection.text_factory = lambda raw: raw.decode(errors="replace")
-    connection.isolation_level = None  # transactions are begun explicitly, see `_writing`
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+def _insert(
+    connection: sa.Connection,
+    sequence: int,
+    campaign: str,
+    kind: Kind,
+    release: str,
+    body: Body,
+    previous: str,
+) -> Entry:
+    entry = sealed(
+        sequence=sequence,
+        campaign=campaign,
+        kind=kind,
+        release=release,
+        body=json.loads(canonical_json(body)),
+        recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        previous=previous,
+    )
+    row = {**vars(entry), "kind": kind.value, "body": canonical_json(entry.body)}
+    connection.execute(ENTRIES.insert().values(row))
+    return entry
+
+
+def _read(
+    connection: sa.Connection, campaign: str | None = None, count: int | None = None
+) -> list[Entry]:
+    query = sa.select(ENTRIES).order_by(ENTRIES.c.sequence).limit(count)
+    if campaign is not None:
+        query = query.where(ENTRIES.c.campaign == campaign)
+    # All rows first: a refusal in the middle would leave SQLite reading this old state.
+    return [_entry(row) for row in connection.execute(query).all()]
 
 
 def _entry(row: Any) -> Entry:
     try:
-        fields = {**row._mapping, "kind": Kind(row.kind), "body": json.loads(row.body)}
-    except ValueError as error:
+        body = json.loads(row.body)
+        # One content, one text: a digest over the meaning alone would let a space pass.
+        if canonical_json(body) != row.body:
+            raise ValueError("not canonical")
+        fields = {**row._mapping, "kind": Kind(row.kind), "body": body}
+    except (ValueError, RecursionError) as error:
         raise LedgerTampered(row.sequence, "its content cannot be read") from error
     return Entry(**fields)
+
+
+def _make_private(file: Path) -> None:
+    """Makes an empty database file that only its owner can read; SQLite's own follow it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        file.chmod(0o600)
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {file} cannot be opened ({error.strerror}); nothing was released"
+        ) from error

@@ -1,0 +1,265 @@
+"""What this machine remembers of a ledger, so that an older copy does not pass for it.
+
+The chain shows that a ledger was not altered; it cannot show that it is the newest one.
+An anchor can: a small signed file, away from the ledger and its backups, that names
+the last entry written from here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from dpal.canonical import canonical_json
+from dpal.errors import AnchorError, LedgerError, LedgerTampered, StorageError
+from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.persist import write_text
+
+_KEY, _LOCK = "anchor.key", ".lock"
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor:
+    """A remembered entry of a ledger.
+
+    Attributes:
+      identity: which ledger.
+      sequence: number of the last entry that was written from here; 0 before the first.
+      digest: its digest.
+      recorded_at: its time.
+      key: public half of the key that signed this, hexadecimal.
+      signature: Ed25519, over the canonical JSON of all of the above.
+    """
+
+    identity: str
+    sequence: int
+    digest: str
+    recorded_at: str
+    key: str
+    signature: str
+
+    def content(self) -> bytes:
+        """What is signed."""
+        fields = asdict(self)
+        fields.pop("signature")
+        return canonical_json(fields).encode()
+
+    def is_authentic(self) -> bool:
+        """Whether it is as it was signed."""
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
+            key.verify(bytes.fromhex(self.signature), self.content())
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def identity_of(entries: Sequence[Entry]) -> str:
+    """Returns what tells a ledger from all others, and is the same in all of its copies."""
+    first = entries[0]
+    named = first.body.get("identity") if first.kind is Kind.OPEN else None
+    # A ledger that was made before ledgers had identities is known by its first entry.
+    identity = first.digest[:32] if named is None else str(named)
+    if not _IDENTITY.fullmatch(identity):  # it becomes a file's name
+        raise LedgerTampered(first.sequence, "its identity is not 32 hexadecimal digits")
+    return identity
+
+
+def known_keys(entries: Sequence[Entry]) -> set[str]:
+    """Returns the public keys whose anchors a ledger accepts."""
+    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is Kind.OPEN}
+    adopted = {one.body.get("key") for one in entries if one.kind is Kind.ADOPT}
+    return {str(key) for key in opened | adopted if key is not None}
+
+
+class Anchors:
+    """A folder of anchors, one file for each ledger, and the key that signs them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def public_key(self) -> str:
+        """The public half of this machine's key, made on first use; hexadecimal."""
+        return self._key().public_key().public_bytes_raw().hex()
+
+    def read(self, identity: str) -> Any:
+        """What a ledger's anchor says: None without one, an empty object if it is damaged."""
+        try:
+            return json.loads(self._path(identity).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            return {}
+
+    def begin(self, identity: str) -> None:
+        """Anchors a ledger before its first entry."""
+        self._write(self._key(), identity, 0, GENESIS, "")
+
+    def advance(self, identity: str, entry: Entry, *, anew: bool = False) -> None:
+        """Remembers an entry, unless a later one is remembered already.
+
+        Args:
+          identity: of the ledger.
+          entry: just written.
+          anew: whether what was remembered so far is given up.
+
+        Raises:
+          StorageError: it cannot be written; the entry stays in the ledger, which is then
+            ahead of its anchor, and that is allowed.
+        """
+        key = self._key()
+        with self._locked():
+            known = _parse(self.read(identity))
+            if anew or known is None or known.sequence < entry.sequence:
+                self._write(key, identity, entry.sequence, entry.digest, entry.recorded_at)
+
+    def require(
+        self,
+        name: str,
+        entries: Sequence[Entry],
+        remembered: Any,
+        *,
+        key: str | None = None,
+    ) -> None:
+        """Requires that a ledger is the newest copy of itself that is known here.
+
+        Args:
+          name: of the ledger, for the refusal.
+          entries: all of it, its chain verified.
+          remembered: its anchor, read before the entries, or while nobody could append.
+          key: public key that will sign the next anchor; None where nothing is written.
+
+        Raises:
+          AnchorError: what is wrong, and what to do.
+        """
+        finding, anchor = _examine(entries, remembered, key)
+        if finding is not None:
+            raise AnchorError(name, finding, *_named(anchor))
+
+    def vouch(
+        self, name: str, entries: Sequence[Entry], *, reason: str, despite: str | None
+    ) -> dict[str, Any]:
+        """Returns what an ADOPT entry says, while nobody else can append.
+
+        Raises:
+          LedgerError: there is nothing to vouch for.
+          AnchorError: an anchor proves a loss that `despite` does not name.
+        """
+        key = self.public_key()
+        finding, anchor = _examine(entries, self.read(identity_of(entries)), key)
+        if finding is None:
+            raise LedgerError(
+                f"the ledger {name} is the newest copy known here; there is nothing to adopt"
+            )
+        lost = anchor.digest if anchor and finding in ("behind", "forked") else None
+        if despite != lost:
+            if lost is None:
+                raise LedgerError(
+                    f"no anchor here proves that the ledger {name} lost an entry; adopt it "
+                    "without naming one"
+                )
+            raise AnchorError(name, finding, *_named(anchor))
+        return {
+            "key": key,
+            "reason": reason,
+            "found": finding,
+            "despite": despite,
+            "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
+        }
+
+    def _write(
+        self,
+        key: Ed25519PrivateKey,
+        identity: str,
+        sequence: int,
+        digest: str,
+        recorded_at: str,
+    ) -> None:
+        fields = {
+            "identity": identity,
+            "sequence": sequence,
+            "digest": digest,
+            "recorded_at": recorded_at,
+            "key": key.public_key().public_bytes_raw().hex(),
+        }
+        fields["signature"] = key.sign(canonical_json(fields).encode()).hex()
+        write_text(self._path(identity), json.dumps(fields, indent=2) + "\n")
+
+    def _key(self) -> Ed25519PrivateKey:
+        path = self.folder / _KEY
+        if not path.exists():
+            with self._locked():
+                if not path.exists():  # else another process was quicker
+                    write_text(path, Ed25519PrivateKey.generate().private_bytes_raw().hex())
+        try:
+            return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text("ascii")))
+        except (OSError, ValueError) as error:
+            raise LedgerError(
+                f"{path} is no signing key; nothing was released, restore it, or remove it and "
+                "vouch for the ledger: dpal ledger adopt DIR --reason TEXT"
+            ) from error
+
+    def _path(self, identity: str) -> Path:
+        return self.folder / f"{identity}.json"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time, so that an anchor never runs backwards."""
+        path = self.folder / _LOCK
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise StorageError(str(path), error.strerror or str(error)) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _parse(content: Any) -> Anchor | None:
+    fields = get_type_hints(Anchor)
+    if not isinstance(content, dict) or content.keys() != fields.keys():
+        return None
+    if any(type(content[name]) is not kind for name, kind in fields.items()):
+        return None
+    return Anchor(**content)
+
+
+def _examine(
+    entries: Sequence[Entry], remembered: Any, key: str | None
+) -> tuple[str | None, Anchor | None]:
+    """What is wrong with a ledger as seen from here (None: nothing), and its anchor."""
+    if remembered is None:
+        return "missing", None
+    anchor = _parse(remembered)
+    if anchor is None or anchor.identity != identity_of(entries) or not anchor.is_authentic():
+        return "altered", None
+    if anchor.sequence > len(entries):
+        return "behind", anchor
+    there = entries[anchor.sequence - 1].digest if anchor.sequence > 0 else GENESIS
+    if there != anchor.digest:
+        return "forked", anchor
+    # Last, because a lost ADOPT entry makes this machine's own anchor a foreign one.
+    if not {anchor.key, key or anchor.key} <= known_keys(entries):
+        return "foreign", anchor
+    return None, anchor
+
+
+def _named(anchor: Anchor | None) -> tuple[int, str]:
+    return (0, "") if anchor is None else (anchor.sequence, anchor.digest)

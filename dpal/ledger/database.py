@@ -1,0 +1,221 @@
+"""The two databases that a ledger can be in, and what their complaints mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, OperationalError
+
+from dpal.errors import LedgerError, LedgerTampered, ParameterError
+
+# Any number will do, as long as every dpal that shares a database uses the same.
+_LOCK = 0x6470616C
+
+
+class Database(ABC):
+    """Where entries are: reads as they come, writes one at a time.
+
+    Attributes:
+      name: for messages; a URL without its password, or a path.
+      file: the database file, None for a server.
+    """
+
+    def __init__(self, name: str, file: Path | None, engine: sa.Engine) -> None:
+        self.name, self.file, self._engine = name, file, engine
+
+    def close(self) -> None:
+        """Closes all connections; SQLite then folds its log into the file."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection for one query.
+
+        Raises:
+          LedgerError: the database cannot be reached.
+          LedgerTampered: the file is no database.
+        """
+        with self._explained(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A serializable transaction that holds the only write lock from its start.
+
+        Raises:
+          LedgerError: another process kept the lock for too long, or the database cannot
+            be written.
+          LedgerTampered: the file is no database.
+        """
+        with self._explained(), self._engine.connect() as connection, self._locked(connection):
+            try:
+                yield connection
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                try:
+                    connection.exec_driver_sql("ROLLBACK")
+                except DatabaseError:
+                    connection.invalidate()  # the connection is gone, and the transaction with it
+                raise
+
+    @abstractmethod
+    def _locked(self, connection: sa.Connection) -> Any:
+        """Waits for the lock and begins the transaction; lets go of the lock at the end."""
+
+    @abstractmethod
+    def require_sound_file(self) -> None:
+        """Requires that the database's own structure is intact.
+
+        Raises:
+          LedgerTampered: it is damaged.
+        """
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except DatabaseError as error:
+            raise self._explain(error, _first_line(error.orig)) from error
+
+    def _explain(self, error: DatabaseError, reason: str) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.name} cannot be used now ({reason}); nothing was released, run "
+            "the same command again once it can be written"
+        )
+
+
+class SqliteDatabase(Database):
+    """A file in WAL mode with full synchronisation: what was committed survives a power cut."""
+
+    def __init__(self, path: Path, *, busy_seconds: float) -> None:
+        engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(path)),
+            connect_args={"timeout": busy_seconds},
+            isolation_level="AUTOCOMMIT",  # transactions are begun explicitly, see `writing`
+        )
+        self._busy_seconds = busy_seconds
+        sa.event.listen(engine, "connect", self._configure)
+        super().__init__(str(path), path, engine)
+
+    def require_sound_file(self) -> None:
+        """See `Database`."""
+        with self.reading() as connection:
+            verdict = connection.execute(sa.text("PRAGMA integrity_check")).scalar_one()
+        if verdict != "ok":
+            raise LedgerTampered(None, f"the database file is damaged ({verdict.splitlines()[0]})")
+
+    @contextmanager
+    def _locked(self, connection: sa.Connection) -> Iterator[None]:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
+
+    def _configure(self, connection: Any, _record: Any) -> None:
+        # An altered byte may be no text at all: let the digest speak, not the decoder.
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # The switch to WAL does not wait for others who make it at the same time.
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+        connection.execute("PRAGMA synchronous=FULL")
+
+    def _explain(self, error: DatabaseError, reason: str) -> LedgerError:
+        if isinstance(error, OperationalError):
+            return super()._explain(error, reason)
+        return LedgerTampered(None, f"{self.name} is no sound database ({reason})")
+
+
+class PostgresDatabase(Database):
+    """A server that several machines may share."""
+
+    def __init__(self, url: sa.URL, *, busy_seconds: float) -> None:
+        name = _without_password(url.set(drivername="postgresql"))
+        try:
+            engine = sa.create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                connect_args={"connect_timeout": 10},
+                isolation_level="AUTOCOMMIT",
+                pool_pre_ping=True,
+            )
+        except ModuleNotFoundError as error:
+            raise LedgerError(
+                f"the ledger {name} needs the Postgres driver; nothing was released, install "
+                "it with: pip install 'dpal[postgres]'"
+            ) from error
+        self._milliseconds = max(1, round(1000 * busy_seconds))
+        sa.event.listen(engine, "connect", self._configure)
+        super().__init__(name, None, engine)
+
+    def require_sound_file(self) -> None:
+        """See `Database`; the server checks its own pages when it reads them."""
+
+    @contextmanager
+    def _locked(self, connection: sa.Connection) -> Iterator[None]:
+        # Before the transaction: a serializable one sees the table as it was at its first
+        # statement, and that must not be before the wait for the lock.
+        connection.execute(sa.text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
+        try:
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL SERIALIZABLE")
+            yield
+        finally:
+            try:
+                connection.execute(sa.text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
+            except sa.exc.SQLAlchemyError:
+                connection.invalidate()  # the server lets go of the lock with the connection
+
+    def _configure(self, connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {self._milliseconds}")
+            cursor.execute(f"SET statement_timeout = {2 * self._milliseconds}")
+            cursor.execute("SET synchronous_commit = on")
+
+
+def find_database(place: Path | str, *, busy_seconds: float) -> Database:
+    """Turns a path or a URL into a database, without touching it.
+
+    Args:
+      place: a SQLite file, or a URL (sqlite:///FILE, postgresql://HOST/NAME).
+      busy_seconds: how long to wait for another process that writes.
+
+    Raises:
+      ParameterError: the URL names no database that a ledger can be in.
+      LedgerError: its driver is not installed.
+    """
+    if isinstance(place, Path) or "://" not in place:
+        return SqliteDatabase(Path(place), busy_seconds=busy_seconds)
+    try:
+        url = sa.make_url(place)
+    except (ArgumentError, ValueError):
+        url = None
+    if url is not None and url.get_backend_name() in ("postgresql", "postgres"):
+        return PostgresDatabase(url, busy_seconds=busy_seconds)
+    if url is not None and url.get_backend_name() == "sqlite" and url.database:
+        return SqliteDatabase(Path(url.database), busy_seconds=busy_seconds)
+    raise ParameterError(
+        "a ledger is a SQLite file or a database postgresql://HOST/NAME, and "
+        f"{'its URL' if url is None else _without_password(url)} is neither"
+    )
+
+
+def _without_password(url: sa.URL) -> str:
+    bare = url._replace(password=None).difference_update_query(["password"])
+    return bare.render_as_string(hide_password=True)
+
+
+def _first_line(error: BaseException | None) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,1 @@
+"""One module per schema version; none of them touches an entry."""

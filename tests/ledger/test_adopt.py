@@ -1,0 +1,80 @@
+"""A person vouches for a copy: with a reason, and by name where something is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpal.errors import AnchorError, LedgerError, LedgerTampered
+from dpal.ledger.entries import GENESIS, Kind
+from tests.ledger import raw
+from tests.ledger.anchoring import refused
+from tests.ledger.raw import fill
+
+
+def test_two_machines_share_a_ledger_once_both_are_known(opened, filled):
+    other = opened(anchors="elsewhere")
+    other.adopt(reason="shared with the second machine")
+    for name in ("one", "two"):
+        fill(filled, f"{name} here")
+        fill(other, f"{name} there")
+    assert filled.verified() == other.verified()
+    assert len(filled.verified()) == 8
+
+
+def test_adopting_records_who_why_and_what_was_wrong(opened, filled):
+    entry = opened(anchors="elsewhere").adopt(reason="moved to a new disk")
+    head = filled.entries()[2]
+    assert entry == filled.entries()[-1]
+    assert (entry.kind, entry.sequence) == (Kind.ADOPT, 4)
+    assert entry.body == {
+        "key": entry.body["key"],
+        "reason": "moved to a new disk",
+        "found": "missing",
+        "despite": None,
+        "head": {"sequence": 3, "digest": head.digest},
+    }
+
+
+def test_there_must_be_something_to_adopt_and_a_reason(opened, filled, tmp_path):
+    with pytest.raises(LedgerError, match="there is nothing to adopt"):
+        filled.adopt(reason="to be sure")
+    with pytest.raises(LedgerError, match="for a reason"):
+        opened(anchors="elsewhere").adopt(reason=" ")
+    with pytest.raises(LedgerError, match="no anchor here proves"):
+        opened(anchors="elsewhere").adopt(reason="moved", despite="ab" * 32)
+    with pytest.raises(LedgerError, match="has no entries"):
+        opened(where=tmp_path / "empty.sqlite").adopt(reason="new")
+    assert len(filled.entries()) == 3
+
+
+@pytest.mark.parametrize("finding", ["behind", "forked"])
+def test_a_proven_loss_must_be_named_to_be_adopted(opened, filled, place, finding):
+    backup = raw.rows(place)
+    fill(filled, "lost")
+    lost = filled.entries()[-1].digest
+    raw.put_back(place, backup)
+    if finding == "forked":
+        fill(opened(anchors=None), "another")
+    for wrong in (None, "ab" * 32, GENESIS, lost[:12]):
+        with pytest.raises(AnchorError, match=f"--despite {lost}"):
+            filled.adopt(reason="the disk died", despite=wrong)
+    entry = filled.adopt(reason="the disk died", despite=lost)
+    assert (entry.body["found"], entry.body["despite"]) == (finding, lost)
+    fill(filled, "on")
+    filled.verified()
+
+
+def test_a_lost_adoption_does_not_hide_a_loss(opened, filled, place):
+    """Restored to a time before this machine was known: its own anchor is believed."""
+    backup = raw.rows(place)
+    other = opened(anchors="elsewhere")
+    other.adopt(reason="shared")
+    fill(other, "spent there")
+    raw.put_back(place, backup)
+    refused(other, "behind")
+
+
+def test_an_altered_chain_cannot_be_adopted(opened, filled, place):
+    raw.run(place, "UPDATE entries SET body = '{}' WHERE sequence = 2")
+    with pytest.raises(LedgerTampered):
+        opened(anchors="elsewhere").adopt(reason="moved")
