@@ -12,7 +12,10 @@ from dpal.errors import DataError
 from dpal.persist import write_text
 
 RECORD = "campaign.json"
+CERTIFICATE = "certificate.json"
+LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
+DATASETS = "datasets"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ class PhaseFolder:
     def optimizer(self) -> Path:
         """Optimizer state after this phase."""
         return self.root / "optimizer.safetensors"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What training persisted on its way; gone once the model is committed."""
+        return self.root / "checkpoints"
 
     @property
     def metrics(self) -> Path:
@@ -130,6 +138,11 @@ class CampaignFolder:
         return self.root / "start.parquet"
 
     @property
+    def start_model(self) -> Path:
+        """Weights of an earlier campaign that this one starts from; absent for fresh ones."""
+        return self.root / "start.safetensors"
+
+    @property
     def salt(self) -> Path:
         """Random bytes under which the pool's digest is committed to; never leaves."""
         return self.root / "pool.salt"
@@ -140,6 +153,16 @@ class CampaignFolder:
         return self.root / "report.md"
 
     @property
+    def ledger_page(self) -> Path:
+        """The campaign's ledger as a page, for people."""
+        return self.root / "ledger.html"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate of the finished campaign, for `dpal verify`."""
+        return self.root / CERTIFICATE
+
+    @property
     def figures(self) -> Path:
         """Its figures."""
         return self.root / "figures"
@@ -147,7 +170,7 @@ class CampaignFolder:
     @property
     def ledger(self) -> Path:
         """The ledger shared by all campaigns of this artifacts folder."""
-        return self.root.parent / "ledger.sqlite"
+        return self.root.parent / LEDGER
 
     def phase(self, index: int) -> PhaseFolder:
         """The folder of one phase."""

@@ -11,10 +11,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from dpal.accounting.cohorts import Accountant
 from dpal.config_help import explain
+from dpal.config_runtime import RuntimeConfig as RuntimeConfig
+from dpal.config_runtime import Section as _Section
 from dpal.errors import ConfigError
 from dpal.models.spec import ModelSpec
 from dpal.planning.spec import (
@@ -25,9 +31,9 @@ from dpal.planning.spec import (
     SelectionMode,
     Strategy,
 )
-from dpal.privacy import Adjacency, PrivacyTarget, choose_delta
+from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 
-_TAKEN_NAMES = ("mlflow", "remote")
+_TAKEN_NAMES = ("datasets", "mlflow", "remote")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
 
 
@@ -38,21 +44,23 @@ class LabelerKind(StrEnum):
     FILE = "file"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
 class DataConfig(_Section):
     """Parquet files with `id`, and `image` or `features`."""
 
-    pool: Path = Field(
-        Path("data/digits-pool.parquet"), description="Private records; labels may be absent."
+    pool: Path | list[Path] = Field(
+        Path("data/digits-pool.parquet"),
+        description="Private records, a file, a folder of files or a list; labels may be absent.",
     )
     validation: Path = Field(
         Path("data/digits-validation.parquet"),
         description="Labeled records for metrics; not protected.",
     )
     label_column: str = Field("label", description="Name of the label column.")
+    dataset: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        description="Registered data set (dpal data) whose limit counts all campaigns together.",
+    )
 
 
 class LabelerConfig(_Section):
@@ -133,20 +141,6 @@ class TrainingConfig(_Section):
     max_grad_norm: float = Field(0.3, gt=0, description="Clipping norm of one record's gradient.")
 
 
-class RuntimeConfig(_Section):
-    """Where and how fast; no number here moves the guarantee."""
-
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
-    physical_batch: int = Field(256, ge=1, le=4096, description="Records per backward pass.")
-    artifacts: Path = Field(Path("artifacts"), description="Folder of all campaigns.")
-    mlflow_uri: str | None = Field(
-        None, description="MLflow tracking server; null is a SQLite file under artifacts."
-    )
-    dvc_remote: str | None = Field(
-        None, description="Where phases are pushed (a folder, s3://...); null keeps them local."
-    )
-
-
 class CampaignConfig(_Section):
     """A differentially private active-learning campaign."""
 
@@ -155,6 +149,10 @@ class CampaignConfig(_Section):
         description="Names the campaign's folder and its ledger entries.",
     )
     data: DataConfig = Field(default_factory=DataConfig)
+    start_from: str | None = Field(
+        None,
+        description="Finished campaign to go on from: its model, and labels where budget is left.",
+    )
     labeler: LabelerConfig = Field(default_factory=LabelerConfig)
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
@@ -177,13 +175,24 @@ class CampaignConfig(_Section):
             raise ValueError(f"name cannot be {self.name}: that folder of artifacts is taken")
         return self
 
-    def to_spec(self, *, pool_size: int, input_shape: Sequence[int], classes: int) -> CampaignSpec:
+    def to_spec(
+        self,
+        *,
+        pool_size: int,
+        input_shape: Sequence[int],
+        classes: int,
+        unit: Unit = Unit.RECORD,
+        carried: int = 0,
+    ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
         Args:
           pool_size: records in the pool.
           input_shape: shape of one record.
           classes: number of classes.
+          unit: whose contribution is protected.
+          carried: labels that an earlier campaign planned to buy and this one starts with;
+            0 labels `schedule.initial` records at random.
 
         Raises:
           ParameterError: the wishes contradict each other or the pool's size.
@@ -200,6 +209,7 @@ class CampaignConfig(_Section):
                 epsilon=privacy.epsilon,
                 delta=choose_delta(privacy.delta, pool_size=pool_size),
                 adjacency=privacy.adjacency,
+                unit=unit,
             ),
             accountant=privacy.accountant,
             strategy=self.strategy,
@@ -207,8 +217,11 @@ class CampaignConfig(_Section):
             selection=privacy.selection,
             selection_epsilon=share if chosen is None else chosen,
             threshold_noise=privacy.threshold_noise,
+            dataset=self.data.dataset,
+            start_from=self.start_from,
+            carries_labels=carried > 0,
             schedule=Schedule(
-                initial=self.schedule.initial,
+                initial=carried or self.schedule.initial,
                 queries=tuple(self.schedule.queries),
                 batch_size=self.schedule.batch_size,
                 epochs_per_phase=self.schedule.epochs_per_phase,

@@ -25,9 +25,15 @@ class Adjacency(StrEnum):
 
 
 class Unit(StrEnum):
-    """Whose contribution is protected. A person with several records needs a group unit."""
+    """Whose contribution is protected.
+
+    RECORD: one record.
+    GROUP: everything of one person, household or site, as a column says; one record of
+      each takes part in a campaign.
+    """
 
     RECORD = "record"
+    GROUP = "group"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,10 +93,12 @@ def _artifacts(config: CampaignConfig) -> Finding:
 
 
 def _data(config: CampaignConfig) -> Finding:
-    missing = [str(p) for p in (config.data.pool, config.data.validation) if not p.is_file()]
+    pools = config.data.pool if isinstance(config.data.pool, list) else [config.data.pool]
+    wanted = [*pools, config.data.validation]
+    missing = [str(path) for path in wanted if not path.exists()]
     if missing:
         return Finding("data", f"{', '.join(missing)} missing", "restore the samples: dvc pull")
-    return Finding("data", f"{config.data.pool}, {config.data.validation}")
+    return Finding("data", ", ".join(str(path) for path in wanted))
 
 
 def _remote(_: CampaignConfig) -> Finding:

@@ -46,9 +46,11 @@ def plan(
     from dpal.reports.summary import promise
     from flows import plan_view, plans_view
     from tasks.planning import open_data
+    from tasks.standing import plan_start
 
     key, values = plans_view.parse_sweep(config, sweep) if sweep is not None else ("", [])
-    spec = open_data(config).spec
+    opened = open_data(config)
+    spec = opened.spec
     if key:
         view = plans_view.swept(config, spec, key, values)
     elif compare:
@@ -56,7 +58,8 @@ def plan(
     elif published:
         view = plan_view.published(spec)
     else:
-        view = plan_view.planned(spec, explained=explain)
+        start = plan_start(config, opened.pool, opened.rows, opened.spec_for)
+        view = plan_view.planned(start.certified, explained=explain)
     record = dict(view.record)
     if plots is not None:
         record["plots"] = plan_view.draw(view.figures, plots)

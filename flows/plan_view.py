@@ -11,13 +11,12 @@ from matplotlib.figure import Figure
 
 from dpal.persist import staged
 from dpal.planning.explain import explain
-from dpal.planning.plan import Plan
+from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.published import PublishedSchedule, published_schedule
 from dpal.planning.spec import CampaignSpec
 from dpal.planning.timeline import timeline
-from dpal.planning.verify import certified_plan
 from dpal.reports.plan_plots import cohorts_figure, schedule_figure, spending_figure
-from dpal.reports.summary import Table, cohort_table, plan_table
+from dpal.reports.summary import Table, cohort_table, plan_table, shares_table
 from tasks.reporting import as_png
 
 Figures = Mapping[str, Callable[[], Figure]]
@@ -40,14 +39,9 @@ class View:
     figures: Figures
 
 
-def planned(spec: CampaignSpec, *, explained: bool) -> View:
-    """The certified plan of a campaign.
-
-    Raises:
-      PlanRejected: there is none.
-    """
-    certified = certified_plan(spec)
-    summary = certified.summary()
+def planned(certified: CertifiedPlan, *, explained: bool) -> View:
+    """The certified plan of a campaign."""
+    spec, summary = certified.plan.spec, certified.summary()
     closing = (
         f"certified: {certified.worst_epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
         f"whatever path (accountant {spec.accountant})"
@@ -59,7 +53,11 @@ def planned(spec: CampaignSpec, *, explained: bool) -> View:
         words += [(remark.topic, remark.text) for remark in remarks]
     return View(
         record=summary,
-        tables=(plan_table(summary), cohort_table(summary)),
+        tables=(
+            plan_table(summary),
+            cohort_table(summary),
+            *([shares_table(summary)] if spec.blocks else []),
+        ),
         words=tuple(words),
         figures=_plan_figures(certified.plan),
     )

@@ -25,6 +25,7 @@ from dpal.reports.rehearsal_plots import rehearsal_figure
 from dpal.reports.summary import Table
 from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
 from tasks.reporting import as_png
+from tasks.standing import require_unregistered
 
 Records = list[dict[str, Any]]
 
@@ -168,6 +169,8 @@ def _load(config: CampaignConfig) -> tuple[PublicData, int]:
     column = config.data.label_column
     pool = open_source(config.data.pool, Role.POOL, label_column=column)
     validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
+    for source in (pool, validation):
+        require_unregistered(config, source)  # said to be public, and is not
     holds = inspect(validation)
     require_match(inspect(pool), holds)
     return PublicData(*load_all(pool), *load_all(validation)), holds.classes

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from dpal.config import CampaignConfig, override, parse_config
+from dpal.config import CampaignConfig, RuntimeConfig, override, parse_config
 from dpal.errors import ConfigError
 from flows.terminal import parse_setting
 from flows.yaml_values import read_yaml
@@ -17,6 +17,29 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Campaign confi
 Settings = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
 ]
+
+
+RuntimeSettings = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Where things are, such as runtime.artifacts=work."
+    ),
+]
+
+
+def runtime_from(settings: list[str]) -> RuntimeConfig:
+    """The runtime section for commands that are about no campaign.
+
+    Raises:
+      ConfigError: a setting is unknown or none of runtime.
+    """
+    values: dict[str, Any] = {"name": "none"}
+    for text in settings:
+        key, value = parse_setting(text)
+        if not key.startswith("runtime."):
+            raise ConfigError(f"--set {key} has no effect here; only runtime settings have")
+        override(values, key, value)
+    return parse_config(values).runtime
 
 
 def load_config(file: Path, settings: list[str]) -> CampaignConfig:

@@ -14,8 +14,9 @@ from dpal.artifacts import CampaignFolder, PhaseFolder
 from dpal.config import CampaignConfig
 from dpal.data.catalog import Source
 from dpal.ledger.reservations import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
+from tasks.opening import open_ledger
+from tasks.standing import Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +27,20 @@ class Campaign:
       config: what the person wrote.
       pool: private records.
       validation: public records.
-      certified: the plan and its proof.
       class_names: names in class order; empty when the data has none.
+      start: its plan, what it holds of a data set, and what it starts from.
     """
 
     config: CampaignConfig
     pool: Source
     validation: Source
-    certified: CertifiedPlan
     class_names: tuple[str, ...]
+    start: Start
+
+    @property
+    def certified(self) -> CertifiedPlan:
+        """The plan and its proof."""
+        return self.start.certified
 
     @property
     def plan(self) -> Plan:
@@ -53,7 +59,7 @@ class Campaign:
     @contextmanager
     def ledger(self) -> Iterator[CampaignLedger]:
         """Opens the campaign's ledger for the length of a block."""
-        store = LedgerStore(self.folder.ledger)
+        store = open_ledger(self.config.runtime)
         try:
             yield CampaignLedger(store, self.config.name, self.folder.root)
         finally:

@@ -18,6 +18,7 @@ from dpal.config import CampaignConfig, LabelerKind, parse_config
 from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers import Labeler
+from dpal.labelers.earlier import EarlierLabels
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.claim import claim
@@ -114,6 +115,9 @@ def recorded_config(folder: CampaignFolder) -> CampaignConfig:
 
 
 def _labeler(campaign: Campaign, phase: Phase) -> Labeler:
+    earlier = campaign.start.earlier
+    if phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels:
+        return EarlierLabels(earlier.state)
     if campaign.config.labeler.kind is LabelerKind.ORACLE:
         return OracleLabeler(campaign.pool, campaign.plan.spec.model.classes)
     files = campaign.files(phase)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from prefect import task
 from prefect.artifacts import create_table_artifact
@@ -16,18 +17,19 @@ from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
 from dpal.artifacts import RECORD, CampaignFolder
-from dpal.canonical import file_digest
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.data.catalog import Role, Source, open_source
+from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
 from dpal.errors import DataError, LedgerError, ParameterError
 from dpal.models.registry import build_model
-from dpal.persist import staged
+from dpal.persist import staged, sweep
 from dpal.planning.spec import CampaignSpec
-from dpal.planning.verify import certified_plan
+from dpal.privacy import Unit
 from dpal.reports.summary import plan_table, promise
 from tasks.context import Campaign, say
+from tasks.standing import SpecFor, locate, plan_start, require_unregistered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +40,21 @@ class OpenedData:
       pool: private records.
       validation: public records.
       class_names: names in class order; empty when the data has none.
-      spec: the wishes, joined with what is public about the data.
+      rows: records in the pool.
+      spec_for: the wishes, joined with what is public about the data, for a number of
+        owners that take part, a unit, and a number of labels carried over.
     """
 
     pool: Source
     validation: Source
     class_names: tuple[str, ...]
-    spec: CampaignSpec
+    rows: int
+    spec_for: SpecFor
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """The wishes where every record takes part."""
+        return self.spec_for(self.rows, Unit.RECORD, 0)
 
 
 def open_data(config: CampaignConfig) -> OpenedData:
@@ -61,30 +71,47 @@ def open_data(config: CampaignConfig) -> OpenedData:
     if config.labeler.kind is LabelerKind.ORACLE:
         if not pool_holds.fully_labeled:
             raise DataError(
-                f"labeler.kind oracle needs a label in every row of {pool.path}; set "
+                f"labeler.kind oracle needs a label in every row of {pool.name}; set "
                 "labeler.kind: file to have people label"
             )
         if pool_holds.classes > classes:
             raise DataError(
-                f"{pool.path} has labels above {classes - 1}, the highest class of "
-                f"{validation.path}; use a validation set that covers all classes"
+                f"{pool.name} has labels above {classes - 1}, the highest class of "
+                f"{validation.name}; use a validation set that covers all classes"
             )
-    spec = config.to_spec(
-        pool_size=pool_holds.rows, input_shape=pool_holds.input_shape, classes=classes
+
+    def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
+        return config.to_spec(
+            pool_size=owners,
+            input_shape=pool_holds.input_shape,
+            classes=classes,
+            unit=unit,
+            carried=carried,
+        )
+
+    opened = OpenedData(
+        pool=pool,
+        validation=validation,
+        class_names=class_names,
+        rows=pool_holds.rows,
+        spec_for=spec_for,
     )
-    build_model(spec.model)  # an architecture that does not fit is refused before it costs
-    return OpenedData(pool=pool, validation=validation, class_names=class_names, spec=spec)
+    build_model(opened.spec.model)  # one that does not fit is refused before it costs
+    return opened
 
 
 def prepare(config: CampaignConfig) -> Campaign:
     """Opens the data, plans, and certifies the plan. Releases nothing, writes nothing."""
     opened = open_data(config)
+    # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
+    # file that is mostly known contents is taken for the records themselves.
+    require_unregistered(config, opened.validation, coincidence=0.5)
     return Campaign(
         config=config,
         pool=opened.pool,
         validation=opened.validation,
-        certified=certified_plan(opened.spec),
         class_names=opened.class_names,
+        start=plan_start(config, opened.pool, opened.rows, opened.spec_for),
     )
 
 
@@ -116,19 +143,21 @@ def publish_plan(campaign: Campaign) -> None:
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder = campaign.plan, campaign.folder
+    sweep(folder.root)
     with campaign.ledger() as ledger:
         if ledger.identity and not folder.salt.exists():
             raise LedgerError(
                 f"the ledger knows campaign {folder.name}, and its files in {folder.root} are "
                 "gone; restore them to continue it, or choose another name for a new campaign"
             )
-        commitment = _pool_commitment(folder, campaign.pool.path)
+        commitment = _pool_commitment(folder, campaign.pool)
         ledger.hold(
             plan.spec.target,
             plan.digest,
             commitment,
             plan.releases(),
             accountant=plan.spec.accountant,
+            data=campaign.start.data,
             changes=_changes(folder, campaign.config),
         )
     folder.write_record(
@@ -141,7 +170,23 @@ def hold_budget(campaign: Campaign) -> None:
         }
     )
     if not folder.start.exists():
+        _write_start(campaign)
+
+
+def _write_start(campaign: Campaign) -> None:
+    """Writes who takes part, and, before it, the weights to start from."""
+    folder, spec, earlier = campaign.folder, campaign.plan.spec, campaign.start.earlier
+    if earlier is not None:
+        with staged(folder.start_model) as temporary:
+            temporary.write_bytes(earlier.model.read_bytes())
+    if campaign.start.data is None:
         write_start(campaign.pool, folder.start)
+        return
+    with campaign.ledger() as ledger:
+        located = locate(campaign.config, campaign.pool, ledger.store)
+    taking = [share.block for share in spec.blocks]
+    takes_part = located.eligible & np.isin(located.blocks, taking)
+    write_start(campaign.pool, folder.start, blocks=located.blocks, takes_part=takes_part)
 
 
 def _changes(folder: CampaignFolder, config: CampaignConfig) -> str:
@@ -169,7 +214,11 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
 
 def _anywhere(config: CampaignConfig) -> CampaignConfig:
     """The configuration with absolute paths, so that it means the same from any folder."""
-    data = {name: getattr(config.data, name).resolve() for name in ("pool", "validation")}
+    pool = config.data.pool
+    data = {
+        "pool": [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve(),
+        "validation": config.data.validation.resolve(),
+    }
     remote = config.runtime.dvc_remote
     if remote and "://" not in remote:
         remote = str(Path(remote).resolve())
@@ -181,10 +230,10 @@ def _anywhere(config: CampaignConfig) -> CampaignConfig:
     )
 
 
-def _pool_commitment(folder: CampaignFolder, pool: Path) -> str:
+def _pool_commitment(folder: CampaignFolder, pool: Source) -> str:
     """Commits to the pool's bytes without letting anyone confirm a guess of them."""
     if not folder.salt.exists():
         with staged(folder.salt) as temporary:
             temporary.write_bytes(secrets.token_bytes(32))
-    salted = folder.salt.read_bytes() + file_digest(pool).encode()
+    salted = folder.salt.read_bytes() + digest_of(pool.paths).encode()
     return hashlib.sha256(salted).hexdigest()

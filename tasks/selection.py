@@ -14,7 +14,7 @@ from tqdm import tqdm
 from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.selection import Selection, select, select_at_random
 from dpal.acquisition.thresholds import Rows
-from dpal.data.pool import UNLABELED, cohort_column, write_selection
+from dpal.data.pool import UNLABELED, cohort_column, write_carried, write_selection
 from dpal.data.readers import decode, raw_batches
 from dpal.planning.plan import Phase
 from dpal.planning.selection import RandomDraw
@@ -31,7 +31,12 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
     target = campaign.files(phase).selection
 
     def draw() -> None:
-        chosen = _draw(campaign, phase, rng=secure())
+        earlier = campaign.start.earlier
+        if phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels:
+            say(f"{phase.name}: starting with the labels of {earlier.folder.name}")
+            write_carried(earlier.state, campaign.folder.start, target)
+            return
+        chosen = draw_records(campaign, phase, rng=secure())
         write_selection(campaign.pool, chosen.rows, chosen.retired, target)
 
     release = campaign.plan.release(phase.selection_release)
@@ -44,7 +49,8 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
         draw()
 
 
-def _draw(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
+def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
+    """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
     spec, size = campaign.plan.spec, phase.cohort_size
     if isinstance(phase.selection, RandomDraw):
         say(f"{phase.name}: selecting {size:,} records at random")

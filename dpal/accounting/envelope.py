@@ -87,8 +87,8 @@ def path_epsilon(
     chance, loss = 1.0, 0.0
     for answer, selected in path.answers:
         # The worst side of the threshold has the largest p and the smallest q.
-        outcomes = _outcomes(answer, adjacency, direction, yes=selected)
-        p, q = max(one for one, _ in outcomes), min(one for _, one in outcomes)
+        pairs = outcomes(answer, adjacency, direction, yes=selected)
+        p, q = max(one for one, _ in pairs), min(one for _, one in pairs)
         chance, loss = chance * p, loss + _loss(p, q)
     if delta >= chance:
         return 0.0
@@ -141,7 +141,7 @@ def answer_loss(answer: AnchoredAnswers, adjacency: Adjacency, *, selected: bool
     return max(
         abs(_loss(p, q))
         for direction in Direction
-        for p, q in _outcomes(answer, adjacency, direction, yes=selected)
+        for p, q in outcomes(answer, adjacency, direction, yes=selected)
     )
 
 
@@ -173,8 +173,8 @@ def _before_answer(
     direction: Direction,
 ) -> Profile:
     """Yes leads into the cohort (or, beyond the label budget, out of the pool for good)."""
-    yes = _outcomes(answer, adjacency, direction, yes=True)
-    no = _outcomes(answer, adjacency, direction, yes=False)
+    yes = outcomes(answer, adjacency, direction, yes=True)
+    no = outcomes(answer, adjacency, direction, yes=False)
     return worst(
         [
             entered.scaled(p, _loss(p, q)).plus(other.scaled(p_no, _loss(p_no, q_no)))
@@ -183,7 +183,7 @@ def _before_answer(
     )
 
 
-def _outcomes(
+def outcomes(
     answer: AnchoredAnswers, adjacency: Adjacency, direction: Direction, *, yes: bool
 ) -> list[Outcome]:
     """Chances of an answer in both worlds, for every side of the threshold."""

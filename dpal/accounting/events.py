@@ -7,7 +7,7 @@ in which they were labeled, and `NEVER_SELECTED` for the rest of the pool.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -134,6 +134,24 @@ class Release:
     def selects(self) -> bool:
         """Whether it picks records for labeling, before the phase's cohort enters."""
         return self.kind == SELECTION
+
+
+def thin(release: Release, participation: float) -> Release:
+    """The release as records meet it whose every sample rate is multiplied by a factor.
+
+    Selections ask such records as they ask all others.
+    """
+    check.within(0, 1, participation=participation)
+    charges = tuple(
+        replace(
+            charge,
+            event=replace(charge.event, sample_rate=participation * charge.event.sample_rate),
+        )
+        if isinstance(charge.event, PhaseExposure)
+        else charge
+        for charge in release.charges
+    )
+    return replace(release, charges=charges)
 
 
 @singledispatch

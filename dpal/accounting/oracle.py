@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
+from typing import Any
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -66,6 +67,14 @@ def epsilon_by_pld(
     """
     composed = _composed(tuple(events), adjacency, discretization)
     return float(composed.get_epsilon_for_delta(delta))
+
+
+def one_way_epsilon(
+    events: Iterable[Event], *, delta: float, adjacency: Adjacency, removing: bool
+) -> float:
+    """Like `epsilon_by_pld`, in one direction: for what comes after an answer was given."""
+    composed = _composed(tuple(events), adjacency, _DISCRETIZATION)
+    return float(_one_way(composed, removing).get_epsilon_for_delta(delta))
 
 
 def campaign_epsilon(
@@ -129,9 +138,12 @@ def _after_entry(
         if str(cohort) in charge.cohorts
     ]
     composed = _composed(tuple(later), adjacency, _DISCRETIZATION)
-    # dp-accounting's public question takes the worse direction; paths need each by itself.
-    one_way = composed._pmf_remove if removing else composed._pmf_add
-    return np.asarray(one_way.get_delta_for_epsilon(epsilons))
+    return np.asarray(_one_way(composed, removing).get_delta_for_epsilon(epsilons))
+
+
+def _one_way(composed: pld.PrivacyLossDistribution, removing: bool) -> Any:
+    """One direction: dp-accounting's public questions take the worse, paths need each."""
+    return composed._pmf_remove if removing else composed._pmf_add
 
 
 def _composed(

@@ -8,7 +8,8 @@ is one, is obeyed: its "train" rows are the pool, its "test" rows the validation
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from dpal.data.files import files_of
 from dpal.errors import DataError
 
 
@@ -35,10 +37,10 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A data file in one role.
+    """A data file, or several as if they were one, in one role.
 
     Attributes:
-      path: the Parquet file.
+      paths: the Parquet files, in order; all of one kind.
       role: pool or validation.
       content: what a record consists of.
       label_column: name of the label column, or None when the file has none.
@@ -46,12 +48,18 @@ class Source:
       class_names: names in class order as the file's metadata gives them; may be empty.
     """
 
-    path: Path
+    paths: tuple[Path, ...]
     role: Role
     content: Content
     label_column: str | None
     has_split: bool
     class_names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        more = len(self.paths) - 1
+        return f"{self.paths[0]} and {more} more" if more else str(self.paths[0])
 
     @property
     def columns(self) -> list[str]:
@@ -62,17 +70,30 @@ class Source:
         return [*columns, "split"] if self.has_split else columns
 
 
-def open_source(path: Path, role: Role, *, label_column: str) -> Source:
-    """Reads a file's schema and says what it holds.
+def open_source(place: Path | Sequence[Path], role: Role, *, label_column: str) -> Source:
+    """Reads the schema of a file or of several and says what they hold.
 
     Args:
-      path: a Parquet file.
-      role: what it will be used for.
+      place: a Parquet file, a folder of them (taken in the order of their names), or
+        several files.
+      role: what they will be used for.
       label_column: name of the label column; a pool may lack it.
 
     Raises:
-      DataError: the file is missing, is not Parquet, or lacks or mistypes a column.
+      DataError: a file is missing, is not Parquet, lacks or mistypes a column, or differs in
+        kind from the first.
     """
+    first, *others = (_open_file(path, role, label_column=label_column) for path in files_of(place))
+    for other in others:
+        if replace(other, paths=first.paths) != first:
+            raise DataError(
+                f"{other.name} and {first.name} differ in columns or class names; files of one "
+                "pool need the same id, content, label and split columns"
+            )
+    return replace(first, paths=(*first.paths, *(one.paths[0] for one in others)))
+
+
+def _open_file(path: Path, role: Role, *, label_column: str) -> Source:
     schema = _schema(path)
     named = f"{role.name.lower()} file {path}"
     if "id" not in schema.names or not _is_string(schema.field("id").type):
@@ -94,7 +115,7 @@ def open_source(path: Path, role: Role, *, label_column: str) -> Source:
     if "split" in schema.names and not _is_string(schema.field("split").type):
         raise DataError(f"column 'split' of {named} is no string; use 'train' and 'test'")
     return Source(
-        path=path,
+        paths=(path,),
         role=role,
         content=_content(schema, named),
         label_column=label,

@@ -56,7 +56,7 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         shape = shape or tuple(records.shape[1:])
         if tuple(records.shape[1:]) != shape:
             raise DataError(
-                f"row {batch.first_row} of {source.path} has a record of shape "
+                f"row {batch.first_row} of {source.name} has a record of shape "
                 f"{tuple(records.shape[1:])}, earlier ones have {shape}; bring all to one shape"
             )
         if source.label_column:
@@ -67,7 +67,7 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         on_rows(batch.table.num_rows)
     if shape is None:
         wanted = f" with split {source.role.value!r}" if source.has_split else ""
-        raise DataError(f"{source.path} has no rows{wanted}; a campaign needs some")
+        raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     _require_unique(np.concatenate(hashes), source)
     return Inventory(rows=rows, input_shape=shape, classes=classes, fully_labeled=fully_labeled)
 
@@ -118,7 +118,7 @@ def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
                 continue
             if name in seen:
                 raise DataError(
-                    f"rows {seen[name]} and {row} of {source.path} have the same id; "
+                    f"rows {seen[name]} and {row} of {source.name} have the same id; "
                     "one record, one id"
                 )
             seen[name] = row

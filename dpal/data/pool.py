@@ -1,31 +1,35 @@
 """Who is labeled: one row per record of the pool, in the order of the pool's file.
 
-The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`), written anew
-after each phase; the data file is never changed.
+The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`, and `block` of
+the data set), written anew after each phase; the data file is never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.catalog import Source
-from dpal.data.readers import decode, raw_batches
+from dpal.data.readers import BATCH_ROWS, decode, raw_batches
 from dpal.errors import DataError
 from dpal.persist import write_private_parquet
 
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
+EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
 
-_STATE = pa.schema([("id", pa.string()), ("cohort", pa.int16()), ("label", pa.int64())])
+_STATE = pa.schema(
+    [("id", pa.string()), ("cohort", pa.int16()), ("label", pa.int64()), ("block", pa.int16())]
+)
 _LABELS = pa.schema([("id", pa.string()), ("label", pa.int64())])
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
 
@@ -38,21 +42,41 @@ class LabeledSet:
       inputs: (n, *input_shape) decoded records, uint8 pixels or float32 features.
       labels: (n,) int64 class numbers.
       cohorts: (n,) int16 phase in which each record was labeled.
+      participation: (n,) factor on each record's sample rates; None is 1 for all.
     """
 
     inputs: Tensor
     labels: Tensor
     cohorts: NDArray[np.int16]
+    participation: NDArray[np.float64] | None = None
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
-    """Reads which cohort each row is in, UNLABELED or RETIRED for none; two bytes a row."""
+    """Reads which cohort each row is in, or UNLABELED, RETIRED, EXCLUDED; two bytes a row."""
     column = pq.read_table(state, columns=["cohort"]).column("cohort")
     return np.asarray(column.to_numpy(), dtype=np.int16)
 
 
-def write_start(source: Source, state: Path) -> None:
-    """Writes the state of a pool of which nothing is labeled."""
+def write_start(
+    source: Source,
+    state: Path,
+    *,
+    blocks: NDArray[np.int16] | None = None,
+    takes_part: NDArray[np.bool_] | None = None,
+) -> None:
+    """Writes the state of a pool of which nothing is labeled.
+
+    Args:
+      source: the pool, n rows.
+      state: where to write.
+      blocks: (n,) of a registered data set; None puts all into block 0.
+      takes_part: (n,); None is everyone.
+    """
+    cohorts = None
+    if takes_part is not None:
+        cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
+    unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
+    zeros = np.zeros(BATCH_ROWS, dtype=np.int16)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in raw_batches(source, ["id"]):
@@ -60,8 +84,9 @@ def write_start(source: Source, state: Path) -> None:
             yield pa.record_batch(
                 [
                     batch.table.column("id").cast(pa.string()),
-                    pa.array(np.full(count, UNLABELED, dtype=np.int16)),
+                    pa.array(cohorts[batch.rows] if cohorts is not None else unlabeled[:count]),
                     pa.nulls(count, pa.int64()),
+                    pa.array(blocks[batch.rows] if blocks is not None else zeros[:count]),
                 ],
                 schema=_STATE,
             )
@@ -105,9 +130,9 @@ def write_merged(
                 cohorts[[name in leaving for name in ids]] = RETIRED
                 known = batch.column("label").to_pylist()
                 merged = [labels.get(name, old) for name, old in zip(ids, known, strict=True)]
+                columns = [pa.array(cohorts), pa.array(merged, pa.int64())]
                 yield pa.record_batch(
-                    [batch.column("id"), pa.array(cohorts), pa.array(merged, pa.int64())],
-                    schema=_STATE,
+                    [batch.column("id"), *columns, batch.column("block")], schema=_STATE
                 )
         if found != len(labels):
             # How many there are may be confidential, and errors reach the orchestrator.
@@ -163,9 +188,64 @@ def read_labels(path: Path) -> dict[str, int]:
     return dict(zip(table.column("id").to_pylist(), table.column("label").to_pylist(), strict=True))
 
 
-def load_labeled(source: Source, state: Path) -> LabeledSet:
-    """Loads the labeled records of a pool; the others are never decoded."""
-    table = pq.read_table(state, columns=["cohort", "label"])
+def labels_of(state: Path) -> dict[str, int]:
+    """Ids and labels of all labeled records of a pool."""
+    table = pq.read_table(state, columns=["id", "cohort", "label"])
+    bought = table.filter(pc.greater_equal(table.column("cohort"), 0))
+    ids, labels = (bought.column(name).to_pylist() for name in ("id", "label"))
+    return dict(zip(ids, labels, strict=True))
+
+
+def holds_all(source: Source, state: Path) -> bool:
+    """Whether every record of an earlier campaign's state is in a pool, by id."""
+
+    def hashed(names: pa.Array) -> NDArray[np.int64]:
+        return np.array([hash(name) for name in names.cast(pa.string()).to_pylist()], np.int64)
+
+    here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"])]
+    known = np.sort(np.concatenate(here))
+    with pq.ParquetFile(state) as file:
+        for batch in file.iter_batches(columns=["id"]):
+            wanted = hashed(batch.column("id"))
+            at = np.minimum(np.searchsorted(known, wanted), known.size - 1)
+            if (known[at] != wanted).any():
+                return False
+    return True
+
+
+def write_carried(before: Path, state: Path, path: Path) -> None:
+    """Writes as a selection the records that an earlier campaign labeled and this one has.
+
+    Args:
+      before: the earlier campaign's last state.
+      state: this campaign's start.
+      path: where to write.
+    """
+    labeled = pa.array(list(labels_of(before)), pa.string())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(state) as file:
+            for batch in file.iter_batches(columns=["id", "cohort"]):
+                known = pc.is_in(batch.column("id"), value_set=labeled)
+                here = batch.filter(pc.and_(known, pc.equal(batch.column("cohort"), UNLABELED)))
+                if here.num_rows:
+                    retired = pa.array(np.zeros(here.num_rows, dtype=bool))
+                    yield pa.record_batch([here.column("id"), retired], schema=_SELECTION)
+
+    write_private_parquet(path, _SELECTION, batches)
+
+
+def load_labeled(
+    source: Source, state: Path, *, participation: Callable[[int], float] = lambda block: 1.0
+) -> LabeledSet:
+    """Loads the labeled records of a pool; the others are never decoded.
+
+    Args:
+      source: the pool.
+      state: who is labeled.
+      participation: factor on the sample rates of a block's records.
+    """
+    table = pq.read_table(state, columns=["cohort", "label", "block"])
     cohorts = table.column("cohort").to_numpy().astype(np.int16)
     labeled = cohorts >= 0
     parts = []
@@ -175,11 +255,20 @@ def load_labeled(source: Source, state: Path) -> LabeledSet:
             column = batch.table.column(0).filter(pa.array(mask))
             parts.append(decode(source.content, column, first_row=batch.first_row))
     labels = table.column("label").filter(pa.array(labeled)).to_numpy()
+    if not parts:  # all of them sit out: every batch is empty, and is released as noise
+        first = next(iter(raw_batches(source, [source.content.value])))
+        parts = [decode(source.content, first.table.column(0), first_row=0)[:0]]
     return LabeledSet(
         inputs=torch.cat(parts),
         labels=torch.from_numpy(np.array(labels, dtype=np.int64)),
         cohorts=cohorts[labeled],
+        participation=_by_block(table.column("block").to_numpy()[labeled], participation),
     )
+
+
+def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:
+    numbers, at = np.unique(blocks, return_inverse=True)
+    return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[at]
 
 
 def load_all(source: Source) -> tuple[Tensor, Tensor]:
@@ -188,12 +277,12 @@ def load_all(source: Source) -> tuple[Tensor, Tensor]:
     For validation sets, which are public and small.
     """
     if source.label_column is None:
-        raise DataError(f"{source.path} has no labels to evaluate on")
+        raise DataError(f"{source.name} has no labels to evaluate on")
     inputs, labels = [], []
     for batch in raw_batches(source, [source.content.value, source.label_column]):
         column = batch.table.column(1)
         if column.null_count:
-            raise DataError(f"{source.path} has rows without a label; remove them")
+            raise DataError(f"{source.name} has rows without a label; remove them")
         inputs.append(decode(source.content, batch.table.column(0), first_row=batch.first_row))
         labels.append(torch.from_numpy(np.array(column.to_numpy(), dtype=np.int64)))
     return torch.cat(inputs), torch.cat(labels)

@@ -45,19 +45,20 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     Raises:
       DataError: the file cannot be read to its end.
     """
-    first_row = 0
+    first_row, path = 0, source.paths[0]
     wanted = [*columns, "split"] if source.has_split else columns
     try:
-        with pq.ParquetFile(source.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                if source.has_split:
-                    batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
-                if batch.num_rows:
-                    yield RawBatch(first_row, batch.select(columns))
-                    first_row += batch.num_rows
+        for path in source.paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                    if source.has_split:
+                        batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
+                    if batch.num_rows:
+                        yield RawBatch(first_row, batch.select(columns))
+                        first_row += batch.num_rows
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"{source.path} cannot be read from row {first_row} on ({type(error).__name__}); the "
+            f"{path} cannot be read from row {first_row} on ({type(error).__name__}); the "
             "file is damaged, restore it"
         ) from error
 

@@ -29,7 +29,7 @@ class OracleLabeler:
         """Looks the records up, in one pass over the file."""
         if self.source.label_column is None:
             raise LabelError(
-                f"{self.source.path} has no label column, so labeler.kind oracle cannot answer; "
+                f"{self.source.name} has no label column, so labeler.kind oracle cannot answer; "
                 "set labeler.kind: file"
             )
         wanted = pa.array(ids, pa.string())

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
-from dpal.accounting.events import Charge, Release, from_record, to_record
-from dpal.canonical import file_digest
+from dpal.accounting.events import Release
 from dpal.errors import BudgetExceeded, LedgerError
-from dpal.ledger.chain import verify_chain
+from dpal.ledger.attempts import planned_name
+from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.claim import require_claim
 from dpal.ledger.entries import Entry, Kind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.files import digests, first_changed, forfeit, name_below
+from dpal.ledger.limits import DataHold, admit
+from dpal.ledger.releases import release_record
 from dpal.persist import roll_forward
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.privacy import PrivacyTarget
 
 
-@dataclass(frozen=True)
-class CampaignLedger:
-    """One campaign's view of a ledger.
-
-    Attributes:
-      store: where the entries are.
-      campaign: the campaign's name.
-      folder: its folder, claimed by whoever writes.
-    """
-
-    store: LedgerStore
-    campaign: str
-    folder: Path
-
-    def entries(self) -> list[Entry]:
-        """All entries of the campaign."""
-        return self.store.entries(self.campaign)
+class CampaignLedger(CampaignView):
+    """One campaign's part of a ledger, for whoever has claimed its folder."""
 
     def hold(
         self,
@@ -45,6 +31,7 @@ class CampaignLedger:
         releases: Iterable[Release],
         *,
         accountant: Accountant = Accountant.PLD,
+        data: DataHold | None = None,
         changes: str = "",
     ) -> None:
         """Sets a whole plan aside before the first record is touched.
@@ -57,14 +44,16 @@ class CampaignLedger:
           pool_commitment: salted digest of the pool's file; says nothing about its records.
           releases: all releases of the plan.
           accountant: by which the limit is enforced from here on.
+          data: what it takes of a registered data set.
           changes: what to name if the plan is another one, such as "privacy.epsilon was 8,
             is 3".
 
         Raises:
           LedgerError: the campaign holds another plan, or was started on another pool.
+          DataBudgetExceeded: the data set has not that much left. Nothing was held.
         """
         require_claim(self.folder)
-        verify_chain(self.store.entries())
+        self.store.verified()
         held = self._held()
         if held is None:
             stray = next(self.folder.rglob("phase-*"), None)  # confidential ones lie deeper
@@ -73,6 +62,9 @@ class CampaignLedger:
                     f"{stray} exists and the ledger does not know campaign {self.campaign}; "
                     "nothing was released, move the folder away or choose another name"
                 )
+            planned = list(releases)
+            if data is not None:
+                data.require_covers(planned, target)
             body = {
                 "plan": plan_digest,
                 "pool": pool_commitment,
@@ -81,9 +73,22 @@ class CampaignLedger:
                 "adjacency": target.adjacency.value,
                 "unit": target.unit.value,
                 "accountant": accountant.value,
-                "releases": [_release_record(release) for release in releases],
+                "releases": [release_record(release) for release in planned],
+                "data": None if data is None else data.record(),
             }
-            self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=body)
+
+            def admitted(entries: list[Entry]) -> dict[str, Any]:
+                if data is not None:
+                    admit(entries, data.dataset, self.campaign, data.shares)
+                return body
+
+            # Checked and written in one transaction: nobody takes the rest in between.
+            self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=admitted)
+        elif self._find(Kind.END, "") is not None and not self._has_all(held):
+            raise LedgerError(
+                f"campaign {self.campaign} was ended and gave back what it had not used; nothing "
+                "was released, start a new campaign"
+            )
         elif held["plan"] != plan_digest:
             raise LedgerError(
                 f"campaign {self.campaign} was started with another plan ("
@@ -126,7 +131,7 @@ class CampaignLedger:
           LedgerTampered: the ledger is not what once was written.
         """
         require_claim(self.folder)
-        verify_chain(self.store.entries())
+        self.store.verified()
         reserved = self._find(Kind.RESERVE, release.name)
         committed = self._find(Kind.COMMIT, release.name)
         roll_forward(artifacts[0].parent)
@@ -149,129 +154,80 @@ class CampaignLedger:
             campaign=self.campaign,
             kind=Kind.COMMIT,
             release=release.name,
-            body={"artifacts": self._digests(artifacts)},
+            body={"artifacts": digests(self.folder, artifacts)},
         )
 
-    @property
-    def identity(self) -> str | None:
-        """Digest of the campaign's hold: no other run has it, whatever its name. None before."""
-        entry = self._find(Kind.HOLD, "")
-        return None if entry is None else entry.digest
+    def reserve(self, release: Release, *, inputs: Sequence[Path]) -> None:
+        """Charges a release, or another attempt at one; again, it changes nothing.
 
-    def committed(self, release: str) -> dict[str, str] | None:
-        """Digests of a committed release's artifacts by path in the folder, or None."""
-        entry = self._find(Kind.COMMIT, release)
-        return None if entry is None else dict(entry.body["artifacts"])
+        Raises:
+          BudgetExceeded: a record could pass the promise. Nothing may be drawn.
+          LedgerError: the held plan has no such release.
+          LedgerTampered: the ledger is not what once was written.
+        """
+        require_claim(self.folder)
+        self.store.verified()
+        if self._find(Kind.RESERVE, release.name) is None:
+            self._reserve(release, inputs)
 
-    def spent(self) -> list[Release]:
-        """Everything reserved, in order: what may have left the process counts as spent."""
-        return [release_of(entry) for entry in self.entries() if entry.kind is Kind.RESERVE]
+    def end(self) -> None:
+        """Ends the campaign: what it held of a data set and did not use flows back.
 
-    def target(self) -> PrivacyTarget:
-        """The promise that the campaign was started with.
+        Doing it again changes nothing.
 
         Raises:
           LedgerError: the campaign never held a plan.
         """
-        held = self._held()
-        if held is None:
-            raise LedgerError(f"campaign {self.campaign} has no entries in {self.store.path}")
-        return PrivacyTarget(
-            epsilon=held["epsilon"],
-            delta=held["delta"],
-            adjacency=Adjacency(held["adjacency"]),
-            unit=Unit(held["unit"]),
-        )
+        require_claim(self.folder)
+        target, data = self.target(), self.data()
+        if self._find(Kind.END, "") is None:
+            spent = self.spent()
+            body = {
+                "releases": [one.name for one in spent],
+                "data": data.used_by(spent, target).record() if data else None,
+            }
+            self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=body)
 
-    def accountant(self) -> Accountant:
-        """The accountant by which the campaign's limit is enforced.
-
-        Raises:
-          LedgerError: the campaign never held a plan.
-        """
-        self.target()
-        return Accountant((self._held() or {})["accountant"])
+    def _has_all(self, held: dict[str, Any]) -> bool:
+        """Whether every planned release is committed."""
+        return all(self.committed(one["release"]) is not None for one in held["releases"])
 
     def _reserve(self, release: Release, inputs: Sequence[Path]) -> Entry:
-        target, record = self.target(), _release_record(release)
+        target, record = self.target(), release_record(release)
+        planned = {**record, "release": planned_name(release.name)}
         held = self._held() or {}
-        if record not in held["releases"]:
+        if planned not in held["releases"]:
             raise LedgerError(
                 f"{release.name} is not part of the plan that campaign {self.campaign} holds; "
                 "nothing was released"
             )
-        epsilon = campaign_epsilon([*self.spent(), release], target, accountant=self.accountant())
+        if self._find(Kind.END, "") is not None:
+            raise LedgerError(
+                f"campaign {self.campaign} was ended and gave back what it had not used; nothing "
+                "was released, start a new campaign"
+            )
+        spent = [*self.spent(), release]
+        epsilon = campaign_epsilon(spent, target, accountant=self.accountant())
         if not epsilon <= target.epsilon:
             raise BudgetExceeded(release.name, epsilon, target.epsilon)
+        if data := self.data():
+            data.require_covers(spent, target)
         return self.store.append(
             campaign=self.campaign,
             kind=Kind.RESERVE,
             release=release.name,
-            body={**record, "inputs": self._digests(inputs)},
+            body={**record, "inputs": digests(self.folder, inputs)},
         )
-
-    def _digests(self, files: Sequence[Path]) -> dict[str, str]:
-        """Digests by path below the campaign's folder."""
-        for path in files:
-            if not path.exists():
-                raise LedgerError(
-                    f"{path} is missing; nothing was released, what was reserved stays spent, "
-                    f"restore the file (`dvc checkout` or `dvc pull` in {self.folder.parent})"
-                )
-        return {str(path.relative_to(self.folder)): file_digest(path) for path in files}
 
     def _require_unaltered(
         self, release: Release, files: Sequence[Path], known: Mapping[str, str], since: str
     ) -> None:
-        for path in files:
-            name = str(path.relative_to(self.folder))
-            if path.exists() and file_digest(path) == known.get(name):
-                continue
-            reason = "altered" if path.exists() else "missing"
-            if self._find(Kind.FORFEIT, release.name) is None:
-                self.store.append(
-                    campaign=self.campaign,
-                    kind=Kind.FORFEIT,
-                    release=release.name,
-                    body={"file": name, "reason": reason},
-                )
+        if changed := first_changed(self.folder, files, known):
+            path, reason = changed
+            name = name_below(self.folder, path)
+            forfeit(self.store, self.campaign, release.name, name, reason)
             raise LedgerError(
                 f"{path} is {reason} since {release.name} was {since}; the release stays spent, "
                 f"restore the file (`dvc checkout` or `dvc pull` in {self.folder.parent}) to "
                 "continue, or choose another campaign name"
             )
-
-    def _held(self) -> dict[str, Any] | None:
-        entry = self._find(Kind.HOLD, "")
-        return None if entry is None else entry.body
-
-    def _find(self, kind: Kind, release: str) -> Entry | None:
-        for entry in self.entries():
-            if entry.kind is kind and entry.release == release:
-                return entry
-        return None
-
-
-def release_of(entry: Entry) -> Release:
-    """Reads the release of a reservation."""
-    return Release(
-        name=entry.body["release"],
-        kind=entry.body["kind"],
-        phase=entry.body["phase"],
-        charges=tuple(
-            Charge(cohorts=tuple(charge["cohorts"]), event=from_record(charge["event"]))
-            for charge in entry.body["charges"]
-        ),
-    )
-
-
-def _release_record(release: Release) -> dict[str, Any]:
-    return {
-        "release": release.name,
-        "kind": release.kind,
-        "phase": release.phase,
-        "charges": [
-            {"cohorts": list(charge.cohorts), "event": to_record(charge.event)}
-            for charge in release.charges
-        ],
-    }

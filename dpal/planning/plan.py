@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.canonical import digest
+from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.selection import SelectionStep
 from dpal.planning.spec import CampaignSpec, SelectionMode
 
@@ -148,8 +149,11 @@ class Plan:
     def _selection_release(self, phase: Phase) -> Release:
         # Where the selection is hidden, a labeled record may be in the pool of the world in
         # which it is blank, so that later thresholds count it still. The initial cohort was
-        # drawn without looking and is in no pool of either world.
-        still_counted = 1 if self.spec.selection is SelectionMode.HIDDEN else phase.index
+        # drawn without looking and is in no pool of either world, unless an earlier campaign
+        # chose it.
+        still_counted = phase.index
+        if self.spec.selection is SelectionMode.HIDDEN:
+            still_counted = 0 if self.spec.carries_labels else 1
         return Release(
             name=phase.selection_release,
             kind=SELECTION,
@@ -218,6 +222,11 @@ class CertifiedPlan:
         rdp = self.plan.spec.accountant is Accountant.RDP
         return self.epsilon_rdp if rdp else self.epsilon_pld
 
+    def with_blocks(self, shares: tuple[BlockShare, ...]) -> CertifiedPlan:
+        """The same for the blocks of a data set that take part; fully or at lower rates."""
+        plan = Plan(replace(self.plan.spec, blocks=shares), self.plan.phases)
+        return replace(self, plan=plan)
+
     def summary(self) -> dict[str, Any]:
         """The plan as one JSON object; the contract of `dpal plan --json`."""
         spec, target = self.plan.spec, self.plan.spec.target
@@ -232,6 +241,8 @@ class CertifiedPlan:
             "acquisition": spec.acquisition.value,
             "selection": spec.selection.value,
             "accountant": spec.accountant.value,
+            "blocks": [share_record(share) for share in spec.blocks],
+            "carries_labels": spec.carries_labels,
             "phases": [_phase_record(phase) for phase in self.plan.phases],
             "cohorts": [
                 {

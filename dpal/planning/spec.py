@@ -9,6 +9,7 @@ from dpal import check
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
+from dpal.ledger.datasets import BlockShare
 from dpal.models.spec import ModelSpec
 from dpal.privacy import Adjacency, PrivacyTarget
 
@@ -123,6 +124,11 @@ class CampaignSpec:
         (visible); 0 where neither is released.
       threshold_noise: noise multiplier of each threshold (hidden, visible); None lets the
         sizes of the queries decide.
+      dataset: the registered data set that the pool belongs to, if any.
+      blocks: shares of its blocks that take part; empty where none is registered.
+      start_from: the earlier campaign whose model is the start, if any.
+      carries_labels: whether the initial cohort was labeled by an earlier campaign, which
+        may have looked at records to choose them.
     """
 
     pool_size: int
@@ -137,6 +143,10 @@ class CampaignSpec:
     model: ModelSpec
     optimizer: OptimizerSpec
     name: str
+    dataset: str | None = None
+    blocks: tuple[BlockShare, ...] = ()
+    start_from: str | None = None
+    carries_labels: bool = False
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -149,6 +159,20 @@ class CampaignSpec:
                 "records; lower schedule.initial or schedule.queries"
             )
         self._check_selection_epsilon()
+        if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
+            raise ParameterError(
+                "labels of an earlier campaign are carried over under adjacency zero_out only: "
+                "a record and its replacement may have been labeled in different phases; start "
+                "without start_from, or use adjacency zero_out"
+            )
+        if self.carries_labels and self.selection is SelectionMode.HIDDEN and not self.selects:
+            # A draw of so many records, whoever is labeled already: who was labeled in
+            # secret pushes others out of it, and a blank record would not.
+            raise ParameterError(
+                "acquisition random after labels of an earlier campaign would not be private "
+                "where selection is hidden: who is left to draw from depends on who was chosen; "
+                "use another acquisition, or start without start_from"
+            )
         if self.entries_may_differ and self.strategy is not Strategy.NAIVE:
             raise ParameterError(
                 "hidden selection under adjacency replace_one is planned by strategy naive only: "
@@ -189,6 +213,12 @@ class CampaignSpec:
                 f"privacy.selection_epsilon {share:g} is {least:.3g} for one selection, and "
                 f"{SELECTION_RANGE[0]:.1g} to {SELECTION_RANGE[1]:g} can be drawn"
             )
+
+    def participation(self, block: int) -> float:
+        """The factor on the sample rates of a block's records; 0 for one that sits out."""
+        if not self.blocks:
+            return 1.0
+        return next((one.participation for one in self.blocks if one.block == block), 0.0)
 
     @property
     def selects(self) -> bool:

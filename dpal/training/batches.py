@@ -26,18 +26,27 @@ class PoissonBatches:
     steps: int
 
     @classmethod
-    def of_part(cls, part: TrainingPhase, phase: int, cohorts: NDArray[np.int16]) -> PoissonBatches:
+    def of_part(
+        cls,
+        part: TrainingPhase,
+        phase: int,
+        cohorts: NDArray[np.int16],
+        participation: NDArray[np.float64] | None = None,
+    ) -> PoissonBatches:
         """Batches of one part of a phase over the labeled records.
 
         Args:
           part: rates and steps.
           phase: number of the phase; its cohort is the new one.
           cohorts: (n,) cohort of each labeled record.
+          participation: (n,) factor on each record's rate; None is 1 for all.
         """
+        factors = np.ones(cohorts.size) if participation is None else participation
         new = cohorts == phase
-        groups = (
-            (np.flatnonzero(~new), part.sample_rate_old),
-            (np.flatnonzero(new), part.sample_rate_new),
+        groups = tuple(
+            (np.flatnonzero(cohort & (factors == factor)), rate * float(factor))
+            for cohort, rate in ((~new, part.sample_rate_old), (new, part.sample_rate_new))
+            for factor in np.unique(factors)
         )
         return cls(groups=groups, steps=part.steps)
 

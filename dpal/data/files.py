@@ -1,0 +1,33 @@
+"""Which files a pool is made of, and what commits to all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dpal.canonical import file_digest
+from dpal.errors import DataError
+
+
+def files_of(place: Path | Sequence[Path]) -> list[Path]:
+    """The files that a place stands for.
+
+    Raises:
+      DataError: there are none.
+    """
+    if not isinstance(place, Path):
+        found = [path for one in place for path in files_of(one)]
+    elif place.is_dir():
+        found = sorted(place.glob("*.parquet"))
+    else:
+        return [place]
+    if not found:
+        raise DataError(f"{place or 'an empty list'} holds no Parquet file; a campaign needs some")
+    if len({path.resolve() for path in found}) < len(found):
+        raise DataError(f"{place} names a file twice; each record may be in the pool once")
+    return found
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """SHA-256 of each file's bytes, in order, in hexadecimal."""
+    return "".join(file_digest(path) for path in files)

@@ -1,0 +1,245 @@
+"""Data sets, their blocks, and what campaigns have taken of each.
+
+A data owner registers a data set with a limit. Records that arrive together are a block
+and have that limit to themselves. Every campaign on the data set holds its worst case of
+every block first; what it did not use flows back when it ends. All of it is read off the
+ledger's entries; nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
+from dpal.errors import LedgerError
+from dpal.ledger.entries import Entry, Kind
+from dpal.privacy import Adjacency, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What a data owner promised to everyone in a data set, over all campaigns together.
+
+    Attributes:
+      filter: epsilon, delta and the order at which campaigns are added up.
+      adjacency: which change of the data the limit speaks of.
+      unit: whose contribution is protected.
+      group_column: names the group where the unit is one.
+    """
+
+    filter: RenyiFilter
+    adjacency: Adjacency
+    unit: Unit
+    group_column: str | None = None
+
+    @property
+    def owner_column(self) -> str:
+        """The column that says who is protected."""
+        return self.group_column or "id"
+
+
+class Basis(StrEnum):
+    """How a campaign's part of a block is bounded.
+
+    RENYI: by its divergence at the data set's order; others may follow.
+    SOLE: by its own tight certificate; it is the first and only campaign of the block. The
+      choice falls before anything is released about the block, so nothing adapts to it.
+    """
+
+    RENYI = "renyi"
+    SOLE = "sole"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockShare:
+    """A campaign's part in one block.
+
+    Attributes:
+      block: its number.
+      size: owners of the block in the campaign's pool that take part.
+      participation: factor on every sample rate of training for its records.
+      basis: how it is bounded.
+      amount: what it takes at the data set's order.
+      epsilon: what this campaign alone costs a record of the block, at the data set's delta.
+    """
+
+    block: int
+    size: int
+    participation: float
+    basis: Basis
+    amount: Amount
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockAccount:
+    """One block and what is left of it.
+
+    Attributes:
+      block: its number.
+      size: owners in it.
+      taken: held by running campaigns and spent by ended ones.
+      sole: the campaign that took it whole, if one did.
+      alone: what the only campaign on it costs at most; None where there are others, or none.
+      campaigns: all that took something, in order.
+    """
+
+    block: int
+    size: int
+    taken: Amount = NOTHING
+    sole: str | None = None
+    alone: float | None = None
+    campaigns: tuple[str, ...] = ()
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever taken of it."""
+        return not self.campaigns
+
+    def left(self, limit: Limit) -> Amount:
+        """What further campaigns may take."""
+        return NOTHING if self.sole else limit.filter.limit - self.taken
+
+    def epsilon_taken(self, limit: Limit) -> float:
+        """The epsilon, at the limit's delta, that all campaigns on it add up to."""
+        return limit.filter.epsilon_of(self.taken) if self.alone is None else self.alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A registered data set as the ledger knows it.
+
+    Attributes:
+      name: of the data set.
+      limit: what its owner promised.
+      salt: digest of the bytes under which its records are hashed.
+      index: digests of its index files, in order.
+      blocks: all of them, in order of arrival.
+    """
+
+    name: str
+    limit: Limit
+    salt: str
+    index: tuple[str, ...]
+    blocks: tuple[BlockAccount, ...]
+
+
+def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
+    """Reads all data sets off a ledger's entries, in order of registration."""
+    entries = list(entries)
+    limits: dict[str, Limit] = {}
+    salts: dict[str, str] = {}
+    index: dict[str, list[str]] = {}
+    sizes: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.kind in (Kind.REGISTER, Kind.LIMIT):
+            limits[entry.body["dataset"]] = limit_of(entry.body)
+        if entry.kind is Kind.REGISTER:
+            salts[entry.body["dataset"]] = str(entry.body["salt"])
+        if entry.kind in (Kind.BLOCK, Kind.INDEX):
+            index.setdefault(entry.body["dataset"], []).append(str(entry.body["index"]))
+        if entry.kind is Kind.BLOCK:
+            sizes.setdefault(entry.body["dataset"], []).append(int(entry.body["size"]))
+    return {
+        name: DataSet(
+            name=name,
+            limit=limit,
+            salt=salts[name],
+            index=tuple(index.get(name, [])),
+            blocks=tuple(
+                _account(entries, name, number, size)
+                for number, size in enumerate(sizes.get(name, []))
+            ),
+        )
+        for name, limit in limits.items()
+    }
+
+
+def data_set(entries: Iterable[Entry], name: str) -> DataSet:
+    """One data set.
+
+    Raises:
+      LedgerError: none of this name is registered.
+    """
+    known = data_sets(entries)
+    if name not in known:
+        there = ", ".join(known) or "none is"
+        raise LedgerError(
+            f"data set {name} is not registered in this ledger ({there} known); register it: "
+            f"dpal data register {name} POOL.parquet --epsilon 8 (nothing was released)"
+        )
+    return known[name]
+
+
+def register_body(name: str, limit: Limit) -> dict[str, Any]:
+    """What a registration, or a changed limit, records."""
+    return {
+        "dataset": name,
+        **asdict(limit.filter),
+        "adjacency": limit.adjacency.value,
+        "unit": limit.unit.value,
+        "group_column": limit.group_column,
+    }
+
+
+def share_record(share: BlockShare) -> dict[str, Any]:
+    """A share as JSON values."""
+    record = asdict(share)
+    return {**record, **record.pop("amount"), "basis": share.basis.value}
+
+
+def share_of(record: dict[str, Any]) -> BlockShare:
+    """Reads a share."""
+    return BlockShare(
+        block=record["block"],
+        size=record["size"],
+        participation=record["participation"],
+        basis=Basis(record["basis"]),
+        amount=Amount(record["divergence"], record["overflow"]),
+        epsilon=record["epsilon"],
+    )
+
+
+def shares_in(body: dict[str, Any]) -> tuple[BlockShare, ...]:
+    """The shares that stand in a hold or an end; none where no data set is registered."""
+    data = body.get("data")
+    return tuple(share_of(one) for one in data["blocks"]) if data else ()
+
+
+def limit_of(body: dict[str, Any]) -> Limit:
+    """Reads the limit of a registration."""
+    return Limit(
+        filter=RenyiFilter(epsilon=body["epsilon"], delta=body["delta"], order=body["order"]),
+        adjacency=Adjacency(body["adjacency"]),
+        unit=Unit(body["unit"]),
+        group_column=body["group_column"],
+    )
+
+
+def _account(entries: Sequence[Entry], name: str, number: int, size: int) -> BlockAccount:
+    """Adds up holds, or, for ended campaigns, what they used."""
+    taken, sole, alone, campaigns = NOTHING, None, 0.0, []
+    ended = {entry.campaign: entry for entry in entries if entry.kind is Kind.END}
+    for entry in entries:
+        data = entry.body.get("data") if entry.kind is Kind.HOLD else None
+        if not data or data["name"] != name:
+            continue
+        final = ended.get(entry.campaign)
+        for share in shares_in((final or entry).body):
+            if share.block != number or (final and share.amount == NOTHING):
+                continue
+            campaigns.append(entry.campaign)
+            taken, alone = taken + share.amount, share.epsilon
+            if share.basis is Basis.SOLE:
+                sole = entry.campaign
+    return BlockAccount(
+        block=number,
+        size=size,
+        taken=taken,
+        sole=sole,
+        alone=alone if len(campaigns) == 1 else None,
+        campaigns=tuple(campaigns),
+    )

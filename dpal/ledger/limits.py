@@ -1,0 +1,147 @@
+"""Holding a data set's budget, and giving back what was not used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.events import Release, thin
+from dpal.accounting.renyi_filter import NOTHING
+from dpal.errors import DataBudgetExceeded, LedgerError
+from dpal.ledger.datasets import (
+    Basis,
+    BlockAccount,
+    BlockShare,
+    DataSet,
+    Limit,
+    data_set,
+    limit_of,
+    register_body,
+    share_record,
+    shares_in,
+)
+from dpal.ledger.entries import Entry
+from dpal.privacy import PrivacyTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataHold:
+    """What a campaign holds of a data set.
+
+    Attributes:
+      dataset: its name.
+      limit: as it stood when the campaign held it.
+      shares: of all blocks that take part.
+    """
+
+    dataset: str
+    limit: Limit
+    shares: tuple[BlockShare, ...]
+
+    @classmethod
+    def of_entry(cls, entry: Entry | None) -> DataHold | None:
+        """What a hold says; None where no data set is registered."""
+        data = entry.body.get("data") if entry else None
+        if not data or not entry:
+            return None
+        limit = limit_of(data["limit"])
+        return cls(dataset=data["name"], limit=limit, shares=shares_in(entry.body))
+
+    def record(self) -> dict[str, Any]:
+        """As JSON values, for the body of a hold or an end."""
+        return {
+            "name": self.dataset,
+            "limit": register_body(self.dataset, self.limit),
+            "blocks": [share_record(share) for share in self.shares],
+        }
+
+    def require_covers(self, releases: Sequence[Release], target: PrivacyTarget) -> None:
+        """Requires that the shares are as large as what the releases cost; trusts no planner.
+
+        Raises:
+          LedgerError: a share is too small, or the promise is another one. Nothing was held
+            or released.
+        """
+        limit = self.limit
+        same = target.adjacency is limit.adjacency and target.unit is limit.unit
+        if not same or not self.shares:
+            raise LedgerError(
+                f"data set {self.dataset} promises adjacency {limit.adjacency} and unit "
+                f"{limit.unit}, and the campaign does not; nothing was held"
+            )
+        for share in self.shares:
+            if not self._covers(share, releases, target):
+                raise LedgerError(
+                    f"these releases take more of block {share.block} of data set "
+                    f"{self.dataset} than is held for them; nothing was released"
+                )
+
+    def covers(self, releases: Sequence[Release], target: PrivacyTarget) -> bool:
+        """Whether the shares are as large as what the releases cost."""
+        return all(self._covers(share, releases, target) for share in self.shares)
+
+    def _covers(
+        self, share: BlockShare, releases: Sequence[Release], target: PrivacyTarget
+    ) -> bool:
+        limit = self.limit.filter
+        if share.basis is Basis.SOLE:
+            promised = target.epsilon <= share.epsilon and target.delta <= limit.delta
+            return promised and share.participation == 1.0
+        needed = limit.charge(releases, target.adjacency, participation=share.participation)
+        return needed.within(share.amount)
+
+    def used_by(self, releases: Sequence[Release], target: PrivacyTarget) -> DataHold:
+        """The same hold, with no more than what was really released about each block."""
+        if not releases:
+            nothing = (replace(share, amount=NOTHING, epsilon=0.0) for share in self.shares)
+            return replace(self, shares=tuple(nothing))
+        limit = self.limit.filter
+        used = []
+        for share in self.shares:
+            met = [thin(one, share.participation) for one in releases]
+            epsilon = share.epsilon
+            if share.basis is Basis.RENYI:
+                epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))
+            amount = limit.charge(met, target.adjacency)
+            used.append(replace(share, amount=amount, epsilon=epsilon))
+        return replace(self, shares=tuple(used))
+
+
+def admit(entries: Iterable[Entry], name: str, campaign: str, shares: Sequence[BlockShare]) -> None:
+    """Requires that a campaign's shares fit into what the data set has left.
+
+    To be called under the ledger's write lock, so that two campaigns cannot both take the
+    rest.
+
+    Raises:
+      DataBudgetExceeded: a block would pass the limit. Nothing was held.
+    """
+    known = data_set(entries, name)
+    for share in shares:
+        account = known.blocks[share.block]
+        fits = share.amount.within(account.left(known.limit))
+        if share.basis is Basis.SOLE:
+            # Stated as what must hold: NaN is refused.
+            fits = account.is_untouched and share.epsilon <= known.limit.filter.epsilon
+        if not fits:
+            raise refusal(known, account, campaign, share)
+
+
+def refusal(
+    known: DataSet, account: BlockAccount, campaign: str, share: BlockShare, *, fits: float = 0.0
+) -> DataBudgetExceeded:
+    """The refusal of a share, with the numbers and, if known, the epsilon that would fit."""
+    limit = known.limit
+    total = limit.filter.epsilon_of(account.taken + share.amount)
+    return DataBudgetExceeded(
+        campaign,
+        f"block {account.block} of data set {known.name}",
+        share.epsilon if account.is_untouched else total,
+        account.epsilon_taken(limit),
+        f"{limit.filter.epsilon:g} allowed (delta {limit.filter.delta:g}, {limit.adjacency}, "
+        f"{limit.unit})",
+        ", ".join(account.campaigns),
+        fits,
+    )

@@ -1,0 +1,293 @@
+"""Registering data sets and their blocks, and finding a pool's records among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.canonical import file_digest
+from dpal.data.catalog import Source
+from dpal.data.known import (
+    UNKNOWN,
+    Blocks,
+    KnownRecords,
+    first_of_owner,
+    read_index,
+    scan,
+    write_index,
+)
+from dpal.errors import DataError, LedgerError
+from dpal.ledger.claim import claim
+from dpal.ledger.datasets import DataSet, Limit, data_set, data_sets, register_body
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.store import LedgerStore
+from dpal.persist import staged
+
+OnRows = Callable[[int], object]
+
+COINCIDENCE = 0.01
+_SALT, _PART = "salt", "part-"
+
+
+def _quietly(count: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What came of adding files to a data set.
+
+    Attributes:
+      block: the new block's number; None when nothing was new.
+      new: owners in it.
+      known: rows of the files whose owner or content was known already.
+    """
+
+    block: int | None
+    new: int
+    known: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Located:
+    """A pool's records among a data set's blocks.
+
+    Attributes:
+      blocks: (n,) block of each row.
+      eligible: (n,) rows that may take part: the first of each owner whose content belongs
+        to the owner's block, too.
+    """
+
+    blocks: Blocks
+    eligible: NDArray[np.bool_]
+
+    def sizes(self) -> dict[int, int]:
+        """Owners by block."""
+        numbers, counts = np.unique(self.blocks[self.eligible], return_counts=True)
+        return {int(number): int(count) for number, count in zip(numbers, counts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Data sets of a ledger.
+
+    Attributes:
+      store: the ledger.
+      folder: one folder a data set, with its salt and its index files; trusted.
+    """
+
+    store: LedgerStore
+    folder: Path
+
+    def register(self, name: str, limit: Limit) -> None:
+        """Registers a data set; doing it again with the same limit changes nothing.
+
+        Raises:
+          LedgerError: it is registered with another limit, or in another ledger.
+        """
+        with claim(self.folder / name):
+            known = data_sets(self.store.entries()).get(name)
+            if known is None:
+                if any((self.folder / name).glob(f"{_PART}*")):
+                    raise self._lost(name)
+                salt = self._make_salt(name)
+                self.store.append(
+                    campaign="",
+                    kind=Kind.REGISTER,
+                    release=name,
+                    body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
+                )
+            elif known.limit != limit:
+                filter_ = known.limit.filter
+                raise LedgerError(
+                    f"data set {name} is registered with epsilon {filter_.epsilon:g}, delta "
+                    f"{filter_.delta:g}, {known.limit.adjacency}, {known.limit.unit}; to change "
+                    f"its limit: dpal data limit {name} --epsilon E --reason TEXT (nothing was "
+                    "changed)"
+                )
+
+    def change_limit(self, name: str, epsilon: float, *, reason: str) -> Limit:
+        """Records the data owner's new epsilon; the order stays as it was chosen at first.
+
+        Raises:
+          LedgerError: campaigns have taken more than that already. Nothing was changed.
+        """
+        limits: list[Limit] = []
+
+        def decided(entries: list[Entry]) -> dict[str, Any]:
+            known = data_set(entries, name)
+            limit = replace(known.limit, filter=replace(known.limit.filter, epsilon=epsilon))
+            for account in known.blocks:
+                taken = account.epsilon_taken(known.limit)
+                fits = (
+                    taken <= epsilon if account.sole else account.taken.within(limit.filter.limit)
+                )
+                if not fits:
+                    raise LedgerError(
+                        f"campaigns have taken epsilon {taken:.4f} of block {account.block} of "
+                        f"data set {name} already; its limit cannot be {epsilon:g}, nothing was "
+                        "changed"
+                    )
+            limits.append(limit)
+            return {**register_body(name, limit), "reason": reason}
+
+        changes = sum(
+            entry.kind is Kind.LIMIT and entry.body["dataset"] == name
+            for entry in self.store.entries()
+        )
+        self.store.append(
+            campaign="", kind=Kind.LIMIT, release=f"{name}/{changes + 1}", body=decided
+        )
+        return limits[0]
+
+    def add(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Added:
+        """Makes the records of files that are not known yet a new block, with full budget.
+
+        Doing it again with the same files changes nothing.
+
+        Args:
+          name: of the data set.
+          source: the files.
+          on_rows: told how many more rows were read.
+
+        Raises:
+          LedgerError: no data set of this name is registered.
+          DataError: a file or an index cannot be read.
+        """
+        with claim(self.folder / name):
+            known = self._require(name)
+            self.require_unregistered(source, besides=name)
+            marks = scan(
+                source,
+                self._salt(known),
+                owner_column=known.limit.owner_column,
+                on_rows=on_rows,
+            )
+            found = self._known(known).assign(marks)
+            fresh = found.blocks == UNKNOWN
+            added = Added(
+                block=len(known.blocks) if fresh.any() else None,
+                new=int(np.unique(marks.owners[fresh]).size),
+                known=int((~fresh).sum()),
+            )
+            if not found.unindexed.any():
+                return added
+            part, blocks = len(known.index), np.where(fresh, len(known.blocks), found.blocks)
+            path = self._part(name, part)
+            rows = found.unindexed
+            write_index(marks[rows], blocks[rows].astype(np.int16), path)
+            facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
+            if fresh.any():
+                facts |= {"block": added.block, "size": added.new}
+            self.store.append(
+                campaign="",
+                kind=Kind.BLOCK if fresh.any() else Kind.INDEX,
+                release=f"{name}/{_PART}{part}",
+                body=facts,
+            )
+            return added
+
+    def locate(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Located:
+        """Finds the block of every row of a pool.
+
+        Raises:
+          LedgerError: no data set of this name is registered.
+          DataError: a record is in none of its blocks.
+        """
+        known = self._require(name)
+        marks = scan(
+            source, self._salt(known), owner_column=known.limit.owner_column, on_rows=on_rows
+        )
+        found = self._known(known).assign(marks)
+        strangers = int(found.unindexed.sum())
+        if strangers:
+            raise DataError(
+                f"{strangers:,} of {strangers + int((~found.unindexed).sum()):,} rows of "
+                f"{source.name} are not in data set {name}, or have changed; its owner can add "
+                f"them (new ones as a new block): dpal data add {name} "
+                f"{' '.join(str(path) for path in source.paths)} (nothing was released)"
+            )
+        eligible = first_of_owner(marks, ~found.disputed)
+        return Located(blocks=found.blocks, eligible=eligible)
+
+    def require_unregistered(
+        self, source: Source, *, besides: str | None = None, coincidence: float = COINCIDENCE
+    ) -> None:
+        """Requires that no record belongs to a data set, whose limit would hold.
+
+        Args:
+          source: a pool, or records whose metrics are published.
+          besides: a data set that is not asked about.
+          coincidence: share of the contents that may be known under other names: few values
+            of a table make different people look alike.
+
+        Raises:
+          DataError: one does.
+          LedgerError: there are data sets here that this ledger does not know.
+        """
+        known = data_sets(self.store.entries())
+        for place in sorted(self.folder.glob(f"*/{_PART}*")):
+            if place.parent.name not in known:
+                raise self._lost(place.parent.name)
+        for name, one in known.items():
+            if name == besides or not one.index:
+                continue
+            names = {*pq.read_schema(source.paths[0]).names}
+            column = one.limit.owner_column if one.limit.owner_column in names else None
+            marks = scan(source, self._salt(one), owner_column=column)
+            if self._known(one).overlap(marks) > coincidence:
+                raise DataError(
+                    f"{source.name} holds records of data set {name}, whose limit counts "
+                    f"everything together that is made of them; a campaign on them sets "
+                    f"data.dataset: {name}, and nothing else may use them (nothing was released)"
+                )
+
+    def _require(self, name: str) -> DataSet:
+        return data_set(self.store.entries(), name)
+
+    def _known(self, known: DataSet) -> KnownRecords:
+        files = []
+        for part, digest in enumerate(known.index):
+            path = self._part(known.name, part)
+            if path.is_file() and file_digest(path) != digest:
+                raise LedgerError(
+                    f"{path} is not the index that the ledger knows; restore it, nothing was "
+                    "released"
+                )
+            files.append(read_index(path))
+        return KnownRecords.of_index(files)
+
+    def _part(self, name: str, part: int) -> Path:
+        return self.folder / name / f"{_PART}{part}.parquet"
+
+    def _make_salt(self, name: str) -> bytes:
+        path = self.folder / name / _SALT
+        if not path.exists():
+            with staged(path) as temporary:
+                temporary.write_bytes(os.urandom(32))
+        return path.read_bytes()
+
+    def _salt(self, known: DataSet) -> bytes:
+        path = self.folder / known.name / _SALT
+        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != known.salt:
+            raise LedgerError(
+                f"{path} is missing or not the one that the ledger knows; without it records of "
+                f"data set {known.name} cannot be recognised, restore the folder (nothing was "
+                "released)"
+            )
+        return path.read_bytes()
+
+    def _lost(self, name: str) -> LedgerError:
+        return LedgerError(
+            f"{self.folder / name} holds records and the ledger {self.store.name} does not know "
+            f"data set {name}: it is not the ledger that its budget was spent in; restore that "
+            "one, nothing was registered or released"
+        )

@@ -1,0 +1,157 @@
+"""How far the records of each block of a data set can take part in a campaign.
+
+A campaign is planned for records with enough budget. A block with less takes part at lower
+sample rates: the same steps and the same noise, met less often. A block that could hardly
+take part sits out: its records are neither scored nor trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.events import thin
+from dpal.accounting.renyi_filter import Amount
+from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
+from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
+from dpal.ledger.limits import refusal
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import CampaignSpec
+from dpal.planning.verify import certified_plan
+
+LEAST = 0.1  # below this factor a label would be bought for next to nothing
+_FINENESS = 1000  # participation is a whole number of thousandths
+_SEARCHES = 6  # halvings when looking for an epsilon that would fit
+
+
+def plan_within(
+    spec_for: Callable[[list[int]], CampaignSpec], known: DataSet, sizes: Mapping[int, int]
+) -> CertifiedPlan:
+    """Plans a campaign within what a data set has left, block by block.
+
+    Args:
+      spec_for: the wishes, for a pool of these blocks.
+      known: the data set as it stands.
+      sizes: owners of each block that are in the campaign's pool.
+
+    Returns:
+      A certified plan whose spec lists the shares of all blocks that take part.
+
+    Raises:
+      ParameterError: adjacency or unit are not the data set's.
+      DataBudgetExceeded: no block has enough left for this plan; the message has the
+        numbers and the largest epsilon that would fit.
+    """
+    taking = sorted(number for number, size in sizes.items() if size)
+    while True:
+        spec = spec_for(taking)
+        _require_same_promise(spec, known)
+        certified = certified_plan(spec)
+        shares = [
+            share
+            for number in taking
+            if (share := _share(certified, known, known.blocks[number], sizes[number]))
+        ]
+        if not any(share.participation == 1.0 for share in shares):
+            raise _nothing_fits(certified, known, taking)
+        if len(shares) == len(taking):
+            return certified.with_blocks(tuple(shares))
+        taking = [share.block for share in shares]
+
+
+def _require_same_promise(spec: CampaignSpec, known: DataSet) -> None:
+    limit, target = known.limit, spec.target
+    if target.adjacency is not limit.adjacency or target.unit is not limit.unit:
+        raise ParameterError(
+            f"data set {known.name} is limited under adjacency {limit.adjacency} and unit "
+            f"{limit.unit}, and the campaign promises {target.adjacency} and {target.unit}; "
+            f"set privacy.adjacency: {limit.adjacency} (the unit follows the data set)"
+        )
+
+
+def _share(
+    certified: CertifiedPlan, known: DataSet, account: BlockAccount, size: int
+) -> BlockShare | None:
+    """The largest share that fits, or None where next to nothing does."""
+    target, limit = certified.plan.spec.target, known.limit
+    releases = list(certified.plan.releases())
+    left = account.left(limit)
+
+    def charge(participation: float) -> Amount:
+        return limit.filter.charge(releases, target.adjacency, participation=participation)
+
+    def share(participation: float, basis: Basis, epsilon: float) -> BlockShare:
+        return BlockShare(
+            block=account.block,
+            size=size,
+            participation=participation,
+            basis=basis,
+            amount=charge(participation),
+            epsilon=epsilon,
+        )
+
+    def epsilon(participation: float) -> float:
+        thinned = [thin(one, participation) for one in releases]
+        return campaign_epsilon(thinned, replace(target, delta=limit.filter.delta))
+
+    if charge(1.0).within(left):
+        return share(1.0, Basis.RENYI, epsilon(1.0))
+    alone = target.epsilon <= limit.filter.epsilon and target.delta <= limit.filter.delta
+    if account.is_untouched and alone:
+        return share(1.0, Basis.SOLE, target.epsilon)
+    low, high = 0, _FINENESS  # charge(low) fits, charge(high) does not
+    if not charge(LEAST).within(left):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if charge(middle / _FINENESS).within(left) else (low, middle)
+    return share(low / _FINENESS, Basis.RENYI, epsilon(low / _FINENESS))
+
+
+def _nothing_fits(
+    certified: CertifiedPlan, known: DataSet, taking: list[int]
+) -> DataBudgetExceeded:
+    """The refusal, for the block that has most left."""
+    spec = certified.plan.spec
+    if not taking:
+        raise ParameterError(
+            f"no record of the pool belongs to data set {known.name}; add it first: "
+            f"dpal data add {known.name} POOL.parquet"
+        )
+    best = max(
+        (known.blocks[number] for number in taking),
+        key=lambda one: one.left(known.limit).divergence,
+    )
+    releases = list(certified.plan.releases())
+    asked = BlockShare(
+        block=best.block,
+        size=best.size,
+        participation=1.0,
+        basis=Basis.RENYI,
+        amount=known.limit.filter.charge(releases, spec.target.adjacency),
+        epsilon=certified.worst_epsilon,
+    )
+    return refusal(known, best, spec.name, asked, fits=_largest_epsilon(spec, known, best))
+
+
+def _largest_epsilon(spec: CampaignSpec, known: DataSet, account: BlockAccount) -> float:
+    """The largest privacy.epsilon whose plan fits, to two digits; 0.0 when none is found."""
+    fits, above = 0.0, spec.target.epsilon
+    for _ in range(_SEARCHES):
+        middle = (fits + above) / 2
+        factor = middle / spec.target.epsilon
+        wished = replace(
+            spec,
+            target=replace(spec.target, epsilon=middle),
+            selection_epsilon=spec.selection_epsilon * factor,
+        )
+        try:
+            found = _share(certified_plan(wished), known, account, account.size)
+        except (ParameterError, PlanRejected):
+            found = None  # too small for these queries
+        if found is not None and found.participation == 1.0:
+            fits = middle
+        else:
+            above = middle
+    return float(f"{fits * 0.995:.2g}") if fits else 0.0

@@ -1,0 +1,143 @@
+"""`dpal data`: data sets, their limits over all campaigns, and what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpal.config import parse_config
+from dpal.errors import ConfigError
+from dpal.privacy import Adjacency, Unit
+from dpal.reports.summary import Table
+from flows.settings import RuntimeSettings, runtime_from
+from flows.terminal import out, show
+
+data_app = typer.Typer(
+    help="Register data sets with a limit that all campaigns on them share.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the data set.")]
+Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
+
+
+@data_app.command(epilog="Example: dpal data register clinic pool.parquet --epsilon 8")
+def register(
+    name: Name,
+    files: Files,
+    epsilon: Annotated[float, typer.Option(min=0, help="Over all campaigns, of any record.")],
+    delta: Annotated[
+        float | None, typer.Option(help="Left out: 1 / (10 x number of records).")
+    ] = None,
+    adjacency: Annotated[Adjacency, typer.Option(help="As in campaigns.")] = Adjacency.ZERO_OUT,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Protect everything of one person, by this column."),
+    ] = None,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Set a limit for everyone in these records, over all campaigns together."""
+    from dpal.accounting.renyi_filter import RenyiFilter
+    from dpal.ledger.datasets import Limit
+    from dpal.privacy import choose_delta
+    from tasks import datasets
+
+    parse_config({"name": "check", "data": {"dataset": name}})
+    runtime = runtime_from(settings)
+    owners = datasets.count_owners(files, group)
+    limit = Limit(
+        filter=RenyiFilter.fitted(epsilon, choose_delta(delta, pool_size=owners)),
+        adjacency=adjacency,
+        unit=Unit.GROUP if group else Unit.RECORD,
+        group_column=group,
+    )
+    added = datasets.register(name, limit, files, runtime)
+    out.print(f"data set {name}: {promise_of(limit)}, over all campaigns", soft_wrap=True)
+    _say_added(name, added)
+    out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
+
+
+@data_app.command(epilog="Example: dpal data add clinic march.parquet")
+def add(name: Name, files: Files, settings: RuntimeSettings = []) -> None:  # noqa: B006
+    """Make new records a block with the whole limit; known ones stay where they are."""
+    from tasks import datasets
+
+    _say_added(name, datasets.add(name, files, runtime_from(settings)))
+
+
+@data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
+def limit(
+    name: Name,
+    epsilon: Annotated[float, typer.Option(min=0, help="The new limit.")],
+    reason: Annotated[str, typer.Option(help="Who decided so, and why; stands in the ledger.")],
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Change a data set's limit, as its owner. Never below what is taken."""
+    from tasks import datasets
+
+    if not reason.strip():
+        raise ConfigError("a changed limit needs a --reason; nothing was changed")
+    changed = datasets.change_limit(name, epsilon, reason, runtime_from(settings))
+    out.print(f"data set {name}: {promise_of(changed)}, over all campaigns", soft_wrap=True)
+
+
+@data_app.command("show", epilog="Example: dpal data show clinic --json")
+def show_data(
+    name: Annotated[str | None, typer.Argument(help="One data set; all if left out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Show what is taken and left of every block."""
+    from tasks import datasets
+
+    known = datasets.registered(runtime_from(settings))
+    if name is not None:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ConfigError(f"data set {name} is not registered (registered: {there})")
+        known = {name: known[name]}
+    views = {one: datasets.view_of(each) for one, each in known.items()}
+    if as_json:
+        typer.echo(json.dumps(views, indent=2))
+        return
+    if not views:
+        out.print("no data set is registered; start with: dpal data register --help")
+    for one, each in known.items():
+        out.print(f"data set {one}: {promise_of(each.limit)}, over all campaigns", soft_wrap=True)
+        show(blocks_table(views[one]))
+
+
+def promise_of(limit: Any) -> str:
+    """A limit in words; epsilon never stands alone."""
+    group = f" ({limit.group_column})" if limit.group_column else ""
+    return (
+        f"epsilon {limit.filter.epsilon:g}, delta {limit.filter.delta:.3g}, {limit.adjacency}, "
+        f"unit {limit.unit}{group}"
+    )
+
+
+def blocks_table(view: dict[str, Any]) -> Table:
+    """What is taken and left, a row a block."""
+    columns = ("block", "records", "epsilon taken", "left for others", "by")
+    rows = tuple(
+        (
+            str(one["block"]),
+            f"{one['size']:,}",
+            f"{one['epsilon_taken']:.3f}",
+            f"{100 * one['share_left']:.0f} %",
+            ", ".join(one["campaigns"]) or "-",
+        )
+        for one in view["blocks"]
+    )
+    return Table("Blocks", columns, rows)
+
+
+def _say_added(name: str, added: Any) -> None:
+    if added.block is None:
+        out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
+        return
+    known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+    out.print(f"block {added.block}: {added.new:,} new records with the whole limit{known}")

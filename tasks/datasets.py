@@ -1,0 +1,88 @@
+"""A data owner's part: registering data sets, adding records, changing limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dpal.artifacts import CampaignFolder
+from dpal.config import RuntimeConfig
+from dpal.data.catalog import Role, open_source
+from dpal.data.known import scan
+from dpal.ledger.claim import claim
+from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
+from dpal.ledger.registry import Added
+from dpal.ledger.reservations import CampaignLedger
+from tasks.opening import open_ledger, recorded_ledger
+from tasks.standing import registry_of
+
+
+def register(name: str, limit: Limit, files: Sequence[Path], runtime: RuntimeConfig) -> Added:
+    """Registers a data set and its first block."""
+    with closing(open_ledger(runtime)) as store:
+        registry_of(runtime.artifacts, store).register(name, limit)
+    return add(name, files, runtime)
+
+
+def add(name: str, files: Sequence[Path], runtime: RuntimeConfig) -> Added:
+    """Makes what is new in files a block of a data set."""
+    source = open_source(list(files), Role.POOL, label_column="label")
+    with (
+        closing(open_ledger(runtime)) as store,
+        tqdm(desc="reading records", unit="rec", disable=None, leave=False) as bar,
+    ):
+        return registry_of(runtime.artifacts, store).add(name, source, on_rows=bar.update)
+
+
+def change_limit(name: str, epsilon: float, reason: str, runtime: RuntimeConfig) -> Limit:
+    """Records a data owner's new limit."""
+    with closing(open_ledger(runtime)) as store:
+        return registry_of(runtime.artifacts, store).change_limit(name, epsilon, reason=reason)
+
+
+def registered(runtime: RuntimeConfig) -> dict[str, DataSet]:
+    """All data sets of a ledger, with what is left of them."""
+    with closing(open_ledger(runtime, create=False)) as store:
+        return data_sets(store.entries())
+
+
+def count_owners(files: Sequence[Path], group: str | None) -> int:
+    """How many owners files hold; decides the default delta.
+
+    Raises:
+      DataError: a file cannot be read or has not the column.
+    """
+    source = open_source(list(files), Role.POOL, label_column="label")
+    marks = scan(source, bytes(32), owner_column=group or "id")
+    return int(np.unique(marks.owners).size)
+
+
+def view_of(known: DataSet) -> dict[str, Any]:
+    """A data set as one JSON object."""
+    limit = known.limit
+    whole = limit.filter.limit.divergence
+    return {
+        **register_body(known.name, limit),
+        "blocks": [
+            {
+                "block": one.block,
+                "size": one.size,
+                "epsilon_taken": one.epsilon_taken(limit),
+                "share_left": one.left(limit).divergence / whole if whole else 0.0,
+                "sole": one.sole,
+                "campaigns": list(one.campaigns),
+            }
+            for one in known.blocks
+        ],
+    }
+
+
+def end(folder: CampaignFolder) -> None:
+    """Ends a campaign before its plan is done; what it did not use flows back."""
+    with claim(folder.root), closing(recorded_ledger(folder)) as store:
+        CampaignLedger(store, folder.name, folder.root).end()

@@ -1,0 +1,211 @@
+"""Where a campaign's records stand: their data set, its budget, an earlier campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from dpal.artifacts import DATASETS, CampaignFolder, PhaseFolder
+from dpal.config import CampaignConfig
+from dpal.data.catalog import Source
+from dpal.data.pool import holds_all
+from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
+from dpal.ledger.datasets import data_set
+from dpal.ledger.limits import DataHold
+from dpal.ledger.registry import COINCIDENCE, Located, Registry
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.participation import plan_within
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.planning.verify import certified_plan
+from dpal.privacy import Unit
+from tasks.opening import open_ledger
+
+SpecFor = Callable[[int, Unit, int], CampaignSpec]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A finished campaign that another one starts from.
+
+    Attributes:
+      folder: its files.
+      labels: how many it had planned to buy; public.
+      blocks: of the data set that took part in it.
+    """
+
+    folder: CampaignFolder
+    labels: int
+    blocks: frozenset[int]
+
+    @property
+    def model(self) -> Path:
+        """Its last weights."""
+        return self._last.model
+
+    @property
+    def state(self) -> Path:
+        """Who is labeled in it, and how."""
+        return self._last.pool
+
+    @property
+    def _last(self) -> PhaseFolder:
+        return self.folder.phase(len(self.folder.finished_phases()) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a campaign begins with.
+
+    Attributes:
+      certified: its plan.
+      data: what it takes of a registered data set; None where none is registered.
+      earlier: the campaign it starts from, if any.
+    """
+
+    certified: CertifiedPlan
+    data: DataHold | None
+    earlier: Earlier | None
+
+
+def registry_of(artifacts: Path, store: LedgerStore) -> Registry:
+    """The data sets of an artifacts folder and its ledger."""
+    return Registry(store, artifacts / DATASETS)
+
+
+def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> Start:
+    """Plans a campaign within what its data set has left. Writes nothing.
+
+    Args:
+      config: what the person wrote.
+      pool: private records.
+      rows: how many.
+      spec_for: the wishes, for a number of owners, a unit and a number of carried labels.
+
+    Raises:
+      DataBudgetExceeded: the data set has not enough left.
+      DataError: the pool's records are not all in the data set, or they are in one and the
+        configuration does not say so.
+    """
+    earlier = find_earlier(config)
+    if earlier is not None and not holds_all(pool, earlier.folder.start):
+        raise DataError(
+            f"{pool.name} does not hold all records of campaign {earlier.folder.name}, whose "
+            "labels would be lost; add the files that it was about to data.pool"
+        )
+    if config.data.dataset is None:
+        if config.start_from is not None:
+            raise ConfigError("start_from needs data.dataset (dpal data register)")
+        require_unregistered(config, pool)
+        certified = certified_plan(spec_for(rows, Unit.RECORD, 0))
+        return Start(certified=certified, data=None, earlier=None)
+    with closing(open_ledger(config.runtime, create=False)) as store:
+        name = config.data.dataset
+        known = data_set(store.entries(), name)
+
+        def wishes(sizes: Mapping[int, int]) -> CampaignSpec:
+            carried = earlier.labels if earlier and earlier.blocks <= sizes.keys() else 0
+            return spec_for(sum(sizes.values()), known.limit.unit, carried)
+
+        folder = config.runtime.artifacts / config.name
+        ledger = CampaignLedger(store, config.name, folder)
+        held = ledger.data()
+        if ledger.identity and (held is None or held.dataset != name):
+            of = f"data set {held.dataset}" if held else "no data set"
+            raise LedgerError(
+                f"campaign {config.name} was started on {of}, and data.dataset is {name}; set it "
+                "as it was to continue, or choose another name for a new campaign"
+            )
+        if held is not None:
+            spec = wishes({share.block: share.size for share in held.shares})
+            certified = certified_plan(spec).with_blocks(held.shares)
+        else:
+            sizes = locate(config, pool, store).sizes()
+            certified = plan_within(
+                lambda taking: wishes({one: sizes[one] for one in taking}), known, sizes
+            )
+            held = DataHold(dataset=name, limit=known.limit, shares=certified.plan.spec.blocks)
+        return Start(certified=certified, data=held, earlier=earlier)
+
+
+def locate(config: CampaignConfig, pool: Source, store: LedgerStore) -> Located:
+    """Finds the pool's records among the data set's blocks."""
+    registry = registry_of(config.runtime.artifacts, store)
+    with tqdm(desc="finding blocks", unit="rec", disable=None, leave=False) as bar:
+        return registry.locate(str(config.data.dataset), pool, on_rows=bar.update)
+
+
+def find_earlier(config: CampaignConfig) -> Earlier | None:
+    """The campaign that a configuration starts from, if it can be continued by this one.
+
+    Raises:
+      ConfigError: it was about other data, another model, or hid what this one shows.
+      DataError: it is not finished, or its files are not as they were.
+    """
+    if config.start_from is None:
+        return None
+    folder = CampaignFolder(config.runtime.artifacts / config.start_from)
+    record = folder.read_record()
+    plan, before = record["plan"], record["config"]
+    finished = len(folder.finished_phases())
+    if finished < len(plan["phases"]) or folder.phase(finished - 1).read_manifest() is None:
+        raise DataError(
+            f"start_from names campaign {config.start_from}, which is not finished or lost "
+            f"files; finish it first (dpal status {folder.root})"
+        )
+    here = config.model_dump(mode="json")
+    models = [{**one["model"], "seed": 0} for one in (before, here)]
+    if config.data.dataset is None or before["data"].get("dataset") != config.data.dataset:
+        raise ConfigError(
+            f"start_from {config.start_from} needs data.dataset, the same in both campaigns, so "
+            "that what both cost a record is counted together"
+        )
+    if models[0] != models[1]:
+        raise ConfigError(
+            f"start_from {config.start_from} has another model ({models[0]['name']}); use the "
+            "same model section"
+        )
+    hidden = SelectionMode.HIDDEN
+    if before["privacy"]["selection"] == hidden and config.privacy.selection is not hidden:
+        raise ConfigError(
+            f"campaign {config.start_from} hid who was selected, and selection "
+            f"{config.privacy.selection} would show who is left; set privacy.selection: hidden"
+        )
+    return Earlier(
+        folder=folder,
+        labels=sum(phase["cohort_size"] for phase in plan["phases"]),
+        blocks=frozenset(one["block"] for one in plan["blocks"]),
+    )
+
+
+def require_unregistered(
+    config: CampaignConfig, source: Source, *, coincidence: float = COINCIDENCE
+) -> None:
+    """Requires that no registered data set's limit is passed by in silence.
+
+    Args:
+      config: says where ledger and data sets are.
+      source: the records.
+      coincidence: as in `Registry.require_unregistered`.
+
+    Raises:
+      DataError: the records belong to a data set.
+      LedgerError: there are data sets whose ledger is gone.
+    """
+    artifacts = config.runtime.artifacts
+    try:
+        opened = open_ledger(config.runtime, create=False)
+    except LedgerMissing as missing:  # or a crash came before its first entry
+        if any((artifacts / DATASETS).glob("*/part-*")):
+            raise LedgerError(
+                f"{artifacts / DATASETS} holds registered records and their ledger is gone "
+                f"({missing}); restore it, nothing was released"
+            ) from missing
+        return  # nothing was ever registered or spent
+    with closing(opened) as store:
+        registry_of(artifacts, store).require_unregistered(source, coincidence=coincidence)

@@ -1,0 +1,221 @@
+"""New records arrive, and a second campaign goes on where the first one ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dpal.artifacts import CampaignFolder
+from dpal.data.pool import EXCLUDED, labels_of
+from tests.conftest import write_blobs, write_config
+from tests.flows.calling import call, sentence
+
+SCHEDULE = {"initial": 100, "queries": [40], "batch_size": 50, "epochs_per_phase": 2}
+SETTINGS = {
+    "data": {"pool": "pool", "validation": "validation.parquet", "dataset": "clinic"},
+    "schedule": SCHEDULE,
+}
+FIRST, SECOND = Path("artifacts/first"), Path("artifacts/second")
+
+
+def privacy(epsilon: float) -> dict[str, object]:
+    return {"selection": "visible", "epsilon": epsilon, "delta": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def place(prefect_api, tmp_path_factory):
+    """Register, run, add a second file, run again; once for all tests of this module."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    folder = tmp_path_factory.mktemp("rerun")
+    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+        patch.chdir(folder)
+        write_blobs(folder / "pool" / "january.parquet", 600, seed=1)
+        write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
+        write_config(folder / "first.yaml", name="first", privacy=privacy(5.0), **SETTINGS)
+        again = {"name": "second", "start_from": "first", "privacy": privacy(5.0)}
+        write_config(folder / "second.yaml", **again, **SETTINGS)
+        done = [call("data", "register", "clinic", "pool", "--epsilon", "8", "--delta", "1e-4")]
+        done += [call("run", "first.yaml")]
+        write_blobs(folder / "pool" / "march.parquet", 400, seed=5, prefix="n")
+        early = call("run", "second.yaml")
+        done += [call("data", "add", "clinic", "pool"), call("run", "second.yaml")]
+        assert [one.returncode for one in done] == [0] * 4, done
+        yield folder, done, early
+
+
+@pytest.fixture(autouse=True)
+def _there(place, monkeypatch, orchestrated):
+    monkeypatch.chdir(place[0])
+
+
+def shown() -> dict:
+    return json.loads(call("data", "show", "clinic", "--json").stdout)["clinic"]
+
+
+def test_new_records_are_added_by_their_owner_first(place):
+    _, done, early = place
+    assert "400 of 1,000 rows" in sentence(early)
+    assert "dpal data add clinic" in sentence(early)
+    said = "block 1: 400 new records with the whole limit; 600 were known and stay in their blocks"
+    assert said in done[2].stdout
+
+
+def test_new_records_get_the_full_budget_and_old_ones_what_is_left():
+    summary = CampaignFolder(SECOND).read_record()["plan"]
+    old, new = summary["blocks"]
+    assert (old["block"], old["size"], new["block"], new["size"]) == (0, 600, 1, 400)
+    assert new["participation"] == 1.0
+    assert 0.1 <= old["participation"] < 1.0
+    assert new["epsilon"] <= 5.0
+    first, second = shown()["blocks"]
+    assert first["campaigns"] == ["first", "second"]
+    assert second["campaigns"] == ["second"]
+    assert 5.0 < first["epsilon_taken"] <= 8.0
+    assert first["share_left"] < 0.01 < second["share_left"]
+
+
+def test_the_labels_and_the_model_of_the_first_campaign_are_the_start():
+    before, after = CampaignFolder(FIRST), CampaignFolder(SECOND)
+    bought = labels_of(before.phase(1).pool)
+    assert labels_of(after.phase(0).pool) == bought
+    weights = load_file(after.start_model)
+    for name, value in load_file(before.phase(1).model).items():
+        assert torch.equal(weights[name], value)
+    sizes = [phase["cohort_size"] for phase in after.read_record()["plan"]["phases"]]
+    assert sizes == [140, 40]
+    blocks = pq.read_table(after.phase(1).pool).column("block").to_pylist()
+    assert blocks == [0] * 600 + [1] * 400
+
+
+def test_both_runs_are_sound_and_certified():
+    for folder in (FIRST, SECOND):
+        verdict = call("ledger", "verify", str(folder))
+        assert verdict.returncode == 0, verdict
+        certificate = call(
+            "verify", str(folder / "certificate.json"), "--ledger", str(folder), "--data", "pool"
+        )
+        if folder == FIRST:  # its pool has grown since
+            certificate = call("verify", str(folder / "certificate.json"), "--ledger", str(folder))
+        assert certificate.returncode == 0, certificate
+
+
+def test_both_runs_are_one_history_in_mlflow(place):
+    """One filter finds them; the rerun's table, figure and page hold what both did."""
+    mlflow.set_tracking_uri(f"sqlite:///{place[0] / 'artifacts' / 'mlflow.sqlite'}")
+    mlflow.set_experiment("dpal")
+    earlier, later = mlflow.search_runs(
+        filter_string="tags.dpal.dataset = 'clinic'",
+        order_by=["metrics.`dataset_epsilon/block_0` ASC"],
+        output_format="list",
+    )
+    assert [one.info.run_name for one in (earlier, later)] == ["first", "second"]
+    assert "dpal.start_from" not in earlier.data.tags
+    assert later.data.tags["dpal.start_from"] == "first"
+    taken = [one["epsilon_taken"] for one in shown()["blocks"]]
+    names = ["dataset_epsilon/block_0", "dataset_epsilon/block_1"]
+    assert [later.data.metrics[name] for name in names] == pytest.approx(taken)
+    assert names[1] not in earlier.data.metrics
+    held = mlflow.MlflowClient().get_metric_history(later.info.run_id, names[0])
+    assert len(held) == 2  # as it started, as it ended
+    table = mlflow.load_table("ledger.json", run_ids=[later.info.run_id])
+    assert set(table["campaign"]) == {"", "first", "second"}
+    assert set(table["kind"]) >= {"register", "block", "hold", "end"}
+    figure = f"runs:/{later.info.run_id}/figures/dataset.png"
+    assert Path(mlflow.artifacts.download_artifacts(figure)).stat().st_size > 1000
+
+
+def test_running_a_finished_rerun_again_changes_nothing():
+    before = shown()
+    again = call("run", "second.yaml")
+    assert again.returncode == 0, again
+    assert shown() == before
+
+
+def test_nothing_useful_left_is_refused_with_the_numbers():
+    write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
+    said = sentence(call("plan", "third.yaml"))
+    assert "block 1 of data set clinic" in said
+    assert "of 8 allowed (delta 0.0001, zero_out, record)" in said
+    assert "taken by second; nothing was held or released, set privacy.epsilon to" in said
+
+
+def test_the_epsilon_that_the_refusal_names_is_accepted():
+    write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
+    said = sentence(call("plan", "third.yaml"))
+    named = said.partition("set privacy.epsilon to ")[2].partition(",")[0]
+    planned = call("plan", "third.yaml", "--set", f"privacy.epsilon={named}")
+    assert planned.returncode == 0, planned
+    assert "Blocks of the data set that take part" in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"data__dataset": "hospital"}, "data set hospital is not registered"),
+        ({"data__dataset": None}, "sets data.dataset: clinic"),
+        ({"data__dataset": None, "start_from": "first"}, "needs data.dataset"),
+        ({"start_from": "nowhere"}, "is not a campaign folder"),
+        (
+            {"start_from": "first", "model__name": "mlp", "model__hidden": [8]},
+            "has another model (logistic)",
+        ),
+        ({"privacy__adjacency": "replace_one"}, "limited under adjacency zero_out"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(changes, match):
+    values = {"name": "fourth", "privacy": privacy(1.0), **SETTINGS}
+    values = json.loads(json.dumps(values))
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = values
+        for part in path:
+            section = section.setdefault(part, {})
+        section[last] = value
+    write_config(Path("fourth.yaml"), **values)
+    assert match in sentence(call("run", "fourth.yaml"))
+    assert not Path("artifacts/fourth/phase-0").exists()
+
+
+def test_what_was_hidden_stays_hidden():
+    """Visible answers of all who are left would show who was labeled in secret."""
+    record = FIRST / "campaign.json"
+    text = record.read_text()
+    record.write_text(text.replace('"selection": "visible"', '"selection": "hidden"'))
+    values = {"name": "fifth", "start_from": "first", "privacy": privacy(1.0)}
+    write_config(Path("fifth.yaml"), **values, **SETTINGS)
+    try:
+        assert "set privacy.selection: hidden" in sentence(call("run", "fifth.yaml"))
+    finally:
+        record.write_text(text)
+
+
+def test_where_people_are_protected_one_record_of_each_takes_part(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_blobs(tmp_path / "records.parquet", 600, seed=1)
+    table = pq.read_table(tmp_path / "records.parquet")
+    people = np.arange(600) // 3
+    pq.write_table(table.append_column("person", pa.array(people)), tmp_path / "pool.parquet")
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    register = ("data", "register", "wards", "pool.parquet", "--epsilon", "8", "--group", "person")
+    assert "200 new records" in call(*register).stdout
+    data = {"pool": "pool.parquet", "validation": "validation.parquet", "dataset": "wards"}
+    schedule = {**SCHEDULE, "initial": 60, "queries": []}
+    write_config(tmp_path / "c.yaml", name="c", acquisition="random", schedule=schedule, data=data)
+    assert call("run", "c.yaml").returncode == 0
+    state = pq.read_table("artifacts/c/phase-0/../confidential/phase-0/pool.parquet")
+    cohorts = np.array(state.column("cohort"))
+    takes_part = cohorts != EXCLUDED
+    assert takes_part.tolist() == ([True, False, False] * 200)
+    assert (cohorts == 0).sum() == 60
+    summary = json.loads(Path("artifacts/c/campaign.json").read_text())["plan"]
+    assert (summary["unit"], summary["pool_size"]) == ("group", 200)
+    assert "unit group" in call("data", "show").stdout
