@@ -15,6 +15,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from dpal.errors import NoiseReused
+
 Words = NDArray[np.uint64]
 
 _ZEROS = memoryview(bytes(1 << 17))
@@ -37,9 +39,18 @@ class SecureBits:
     def __init__(self) -> None:
         cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16)))
         self._stream = cipher.encryptor()
+        self._process = os.getpid()
 
     def words(self, count: int) -> Words:
-        """Returns the next `count` words, shape (count,)."""
+        """Returns the next `count` words, shape (count,).
+
+        Raises:
+          NoiseReused: this process is a fork of the one that made the stream. Parent and
+            child would put the same noise on different sums, and their difference would
+            have none.
+        """
+        if os.getpid() != self._process:
+            raise NoiseReused
         drawn = np.empty(count + _SPARE, dtype=np.uint64)
         # Encrypted where it stays: no copy, and a block of zeros that fits a core's cache.
         target = drawn.data.cast("B")

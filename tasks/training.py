@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -14,16 +14,21 @@ from safetensors.torch import load_file, save
 from torch import nn
 from tqdm import tqdm
 
+from dpal.accounting.cohorts import campaign_epsilon
 from dpal.data.pool import load_all, load_labeled
-from dpal.errors import ParameterError
+from dpal.errors import LedgerError, ParameterError
+from dpal.ledger.attempts import planned_name
+from dpal.ledger.checkpoints import TrainingRelease
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.resume import ReservedSteps
 from dpal.models.registry import build_model
-from dpal.persist import write_together
 from dpal.planning.plan import Phase
 from dpal.randomness import secure
+from dpal.training.checkpoints import Cadence, pack_state, restore_training
 from dpal.training.evaluation import accuracy
 from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer, restore_state, state_tensors
-from dpal.training.phase import train_phase
+from dpal.training.phase import position, train_phase
 from tasks.context import Campaign, say
 
 _SECONDS_BETWEEN_UPDATES = 2.0
@@ -32,22 +37,62 @@ _SECONDS_BETWEEN_UPDATES = 2.0
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def train_model(campaign: Campaign, phase: Phase) -> None:
     """Charges the phase to the ledger, then trains and persists it."""
-    files = campaign.files(phase)
-    release = campaign.plan.release(phase.training_release)
-    if release is None:
-        raise ParameterError(f"{phase.training_release} is not part of the plan")
 
-    def draw() -> None:
-        _train(campaign, phase)
+    def train(steps: ReservedSteps) -> Mapping[str, bytes]:
+        if steps.done:
+            say(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
+        return _train(campaign, phase, steps)
 
     with campaign.ledger() as ledger:
-        ledger.settle(
-            release,
-            draw,
-            inputs=[files.selection, files.labels, files.pool],
-            artifacts=[files.optimizer, files.model],
-        )
+        _release(campaign, phase, ledger).settle(train)
     say(f"{phase.name}: trained {phase.steps:,} steps")
+
+
+@task(retries=0, cache_policy=NO_CACHE)  # each is a charge
+def start_over(campaign: Campaign, redraw: Sequence[str]) -> None:
+    """Throws away what trainings persisted, and charges them a second time.
+
+    Raises:
+      BudgetExceeded: the promise has no room for that. Nothing was thrown away.
+      LedgerError: a name is none of an unfinished training that has persisted something.
+    """
+    phases = {phase.training_release: phase for phase in campaign.plan.phases}
+    for name in redraw:
+        phase = phases.get(planned_name(name))
+        if phase is None:
+            raise LedgerError(
+                f"--redraw {name}: only trainings can be drawn again ({', '.join(phases)}); "
+                "nothing was charged"
+            )
+        with campaign.ledger() as ledger:
+            _release(campaign, phase, ledger).start_over(name)
+            fits = _rest_fits(campaign, ledger)
+        say(f"{name}: thrown away and charged; {phase.name} trains anew")
+        if not fits:
+            say("what is left of the plan no longer fits into the promise and will be refused")
+
+
+def _release(campaign: Campaign, phase: Phase, ledger: CampaignLedger) -> TrainingRelease:
+    files, release = campaign.files(phase), campaign.plan.release(phase.training_release)
+    if release is None:
+        raise ParameterError(f"{phase.training_release} is not part of the plan")
+    return TrainingRelease(
+        ledger=ledger,
+        release=release,
+        inputs=[files.selection, files.labels, files.pool],
+        artifacts=[files.optimizer, files.model],
+        checkpoints=files.checkpoints,
+    )
+
+
+def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
+    """Whether the releases still to come can all be paid."""
+    spent, target = ledger.spent(), ledger.target()
+    begun = {planned_name(one.name) for one in spent}
+    rest = [one for one in campaign.plan.releases() if one.name not in begun]
+    epsilon = campaign_epsilon([*spent, *rest], target, accountant=ledger.accountant())
+    data = ledger.data()
+    return epsilon <= target.epsilon and (data is None or data.covers([*spent, *rest], target))
 
 
 @task(cache_policy=NO_CACHE)
@@ -62,38 +107,49 @@ def measure(campaign: Campaign, phase: Phase) -> float:
 
 
 def load_model(campaign: Campaign, phase: int) -> nn.Module:
-    """Loads the model of a finished phase; before phase 0, a fresh one."""
+    """Loads the model of a finished phase; before phase 0, an earlier campaign's or a fresh one."""
     model = build_model(campaign.plan.spec.model)
     if phase >= 0:
         model.load_state_dict(load_file(campaign.folder.phase(phase).model))
+    elif campaign.start.earlier is not None:
+        model.load_state_dict(load_file(campaign.folder.start_model))
     device = campaign.config.runtime.device
     if device != "cpu":
         exact_arithmetic()
     return model.to(device)
 
 
-def _train(campaign: Campaign, phase: Phase) -> None:
-    files, spec = campaign.files(phase), campaign.plan.spec.optimizer
+def _train(campaign: Campaign, phase: Phase, steps: ReservedSteps) -> Mapping[str, bytes]:
+    files, runtime = campaign.files(phase), campaign.config.runtime
+    spec = campaign.plan.spec.optimizer
     model = load_model(campaign, phase.index - 1)
     optimizer = build_optimizer(spec, model.parameters())
-    if phase.index > 0:
+    if steps.state is not None:
+        restore_training(steps.state, model, optimizer)
+    elif phase.index > 0:
         restore_state(optimizer, load_file(campaign.folder.phase(phase.index - 1).optimizer))
-    with _progress(phase) as on_step:
+    cadence = Cadence(minutes=runtime.checkpoint_minutes, steps=runtime.checkpoint_steps)
+    with _progress(phase, steps.done) as show:
+
+        def on_step(done: int) -> None:
+            show(done)
+            if done < phase.steps and cadence.due(done):  # the last one is the model itself
+                steps.persist(pack_state(model, optimizer), position(phase, done=done))
+
         train_phase(
             model,
             optimizer,
-            load_labeled(campaign.pool, files.pool),
+            load_labeled(campaign.pool, files.pool, participation=campaign.plan.spec.participation),
             phase,
             spec,
-            physical_batch=campaign.config.runtime.physical_batch,
-            rng=secure(),
+            physical_batch=runtime.physical_batch,
+            rng=secure(),  # never that of an attempt before
+            done=steps.done,
+            before_step=steps.require,
             on_step=on_step,
         )
     weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-    write_together(
-        files.root,
-        {files.optimizer.name: save(state_tensors(optimizer)), files.model.name: save(weights)},
-    )
+    return {files.optimizer.name: save(state_tensors(optimizer)), files.model.name: save(weights)}
 
 
 class _Steps:
@@ -113,10 +169,10 @@ class _Steps:
 
 
 @contextmanager
-def _progress(phase: Phase) -> Iterator[_Steps]:
+def _progress(phase: Phase, done: int) -> Iterator[_Steps]:
     text = f"{phase.name}: {phase.steps:,} private steps"
     key = f"{phase.name}-training"
     artifact = create_progress_artifact(progress=0.0, key=key, description=text)
-    with tqdm(total=phase.steps, desc=f"{phase.name} training", unit="step",
+    with tqdm(total=phase.steps, initial=done, desc=f"{phase.name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
         yield _Steps(phase, artifact if isinstance(artifact, UUID) else None, bar)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dpal.data.pool import LabeledSet
+from dpal.errors import ParameterError
+from dpal.models.registry import build_model
+from dpal.planning.plan import Phase
+from dpal.planning.spec import OptimizerSpec
+from dpal.randomness import secure
+from dpal.training.checkpoints import Cadence, pack_state, restore_training
+from dpal.training.optimizers import OPTIMIZERS, build_optimizer, state_tensors
+from dpal.training.phase import position, remaining, train_phase
+from tests.conftest import WIDTH
+from tests.ledger.releasing import PLAN
+
+PHASE = replace(PLAN.phases[0], training=replace(PLAN.phases[0].training, steps=8))
+MODEL = PLAN.spec.model
+ADAM = OptimizerSpec(name="adam", learning_rate=0.01, momentum=0.0, max_grad_norm=1.0)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_state_survives_a_file(name, tmp_path):
+    spec = replace(ADAM, name=name, momentum=0.9)
+    model = build_model(MODEL)
+    optimizer = build_optimizer(spec, model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 0.3)
+    optimizer.step()
+    (tmp_path / "state").write_bytes(pack_state(model, optimizer))
+    again = build_model(replace(MODEL, seed=1))
+    fresh = build_optimizer(spec, again.parameters())
+    restore_training(tmp_path / "state", again, fresh)
+    for mine, theirs in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    stored, known = state_tensors(fresh), state_tensors(optimizer)
+    assert stored.keys() == known.keys() != set()
+    assert all(torch.equal(stored[key], known[key]) for key in known)
+
+
+def test_a_state_with_more_in_it_is_not_taken_up_in_part(tmp_path):
+    save_file({"model/x": torch.zeros(1), "ema/x": torch.zeros(1)}, tmp_path / "state")
+    model = build_model(MODEL)
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(ParameterError, match="'ema', which this version of dpal cannot take up"):
+        restore_training(tmp_path / "state", model, build_optimizer(ADAM, model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_the_parts_of_a_phase_go_on_where_they_stood():
+    training = replace(PHASE.training, steps=3)
+    alone = replace(training, steps=2, sample_rate_old=0.0)
+    phase = replace(PHASE, training=training, catch_up=alone)
+    left = [[(part.steps, here) for part, here in remaining(phase, done=n)] for n in range(6)]
+    assert left == [
+        [(2, 0), (3, 0)],
+        [(2, 1), (3, 0)],
+        [(3, 0)],
+        [(3, 1)],
+        [(3, 2)],
+        [],
+    ]
+    places = [position(phase, done=n) for n in range(6)]
+    assert [tuple(place.values()) for place in places] == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0)
+    ]  # fmt: skip
+    with pytest.raises(ParameterError, match="done must be between 0 and 5"):
+        list(remaining(phase, done=6))
+
+
+def test_every_part_makes_its_own_steps_whenever_it_goes_on():
+    """Catching up uses the new cohort alone, also after an interruption."""
+    training = replace(PHASE.training, steps=3, sample_rate_old=1.0, sample_rate_new=1.0)
+    alone = replace(training, steps=2, sample_rate_old=0.0)
+    data = LabeledSet(
+        inputs=torch.zeros(60, WIDTH),
+        labels=torch.zeros(60, dtype=torch.int64),
+        cohorts=(np.arange(60) % 2).astype(np.int16),
+    )
+    phase = Phase(
+        index=1, cohort_size=30, selection=PHASE.selection, training=training, catch_up=alone
+    )
+    for done in range(6):
+        model, seen = build_model(MODEL), []
+        train_phase(
+            model,
+            build_optimizer(ADAM, model.parameters()),
+            data,
+            phase,
+            ADAM,
+            physical_batch=64,
+            rng=secure(),
+            done=done,
+            before_step=seen.append,
+        )
+        assert seen == list(range(done + 1, 6))
+
+
+def test_a_checkpoint_is_due_by_the_clock_or_by_steps():
+    now = [0.0]
+    clock = Cadence(minutes=1, clock=lambda: now[0])
+    due = []
+    for step in range(1, 8):
+        now[0] += 25
+        due.append(clock.due(step))
+    assert due == [False, False, True, False, False, True, False]
+    both = Cadence(minutes=1, steps=2, clock=lambda: now[0])
+    assert [both.due(step) for step in range(1, 5)] == [False, True, False, True]
+    for wrong in ({"minutes": 0.0}, {"minutes": float("nan")}, {"minutes": 1.0, "steps": 0}):
+        with pytest.raises(ParameterError):
+            Cadence(**wrong)
