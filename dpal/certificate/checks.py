@@ -1,0 +1,49 @@
+"""What one check of a certificate found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """Ok, failed, or not checked, which proves nothing."""
+
+    OK = "ok"
+    FAILED = "FAILED"
+    UNCHECKED = "not checked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of a verification.
+
+    Attributes:
+      name: what was looked at.
+      outcome: what came of it.
+      detail: numbers that were compared, what a failure means, or why nothing was checked.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+
+
+def judged(name: str, faults: Iterable[str], fine: str) -> Check:
+    """A check that fails with the first of its faults, and is ok without any."""
+    found = list(faults)
+    if not found:
+        return Check(name=name, outcome=Outcome.OK, detail=fine)
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Check(name=name, outcome=Outcome.FAILED, detail=found[0] + more)
+
+
+def unchecked(name: str, reason: str) -> Check:
+    """A check that could not be made."""
+    return Check(name=name, outcome=Outcome.UNCHECKED, detail=reason)
+
+
+def refuted(checks: Iterable[Check]) -> bool:
+    """Whether any check failed."""
+    return any(check.outcome is Outcome.FAILED for check in checks)

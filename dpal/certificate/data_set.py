@@ -1,0 +1,100 @@
+"""Checks of what a campaign takes of a registered data set, next to other campaigns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dpal.accounting.events import Release, thin
+from dpal.certificate.checks import Check, judged, unchecked
+from dpal.certificate.derive import Sources
+from dpal.certificate.figures import by_dp_accounting, tolerance
+from dpal.certificate.words import NO_DATA_SET
+from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
+from dpal.ledger.entries import Entry, Kind
+from dpal.privacy import PrivacyTarget
+
+
+def check_shares(sources: Sources) -> Check:
+    """Whether a campaign's part of every block is as large as its events make it."""
+    data = sources.hold.body.get("data")
+    if data is None:
+        return unchecked("blocks of the data set", NO_DATA_SET)
+    limit, shares = limit_of(data["limit"]), shares_in(sources.hold.body)
+    parts = ", ".join(f"block {one.block}: {_taken(one, limit):.4f}" for one in shares)
+    return judged(
+        "blocks of the data set",
+        _share_faults(sources, limit),
+        f"{data['name']}, epsilon at delta {limit.filter.delta:.4g}: {parts}; the limit is "
+        f"{limit.filter.epsilon:g}",
+    )
+
+
+def check_together(sources: Sources, ledger: Sequence[Entry] | None) -> Check:
+    """Whether all campaigns of the ledger together keep the limit of the data set."""
+    data = sources.hold.body.get("data")
+    if data is None:
+        return unchecked("other campaigns", NO_DATA_SET)
+    if ledger is None:
+        return unchecked("other campaigns", "no ledger given (--ledger)")
+    fine = f"all campaigns on {data['name']} together stay within its limit"
+    return judged("other campaigns", _sum_faults(data["name"], ledger), fine)
+
+
+def _taken(share: BlockShare, limit: Limit) -> float:
+    sole = share.basis is Basis.SOLE
+    return share.epsilon if sole else limit.filter.epsilon_of(share.amount)
+
+
+def _share_faults(sources: Sources, limit: Limit) -> Iterator[str]:
+    target = sources.target
+    if (limit.adjacency, limit.unit) != (target.adjacency, target.unit):
+        yield "the campaign and the data set's limit speak of different changes of the data"
+    stated = [sources.hold, *(one for one in sources.entries if one.kind is Kind.END)]
+    for entry in stated:
+        name = "held" if entry.kind is Kind.HOLD else "used"
+        for share in shares_in(entry.body):
+            yield from _too_small(share, sources.releases, target, limit, name)
+            if share.basis is Basis.RENYI and not share.amount.within(limit.filter.limit):
+                yield f"block {share.block}: more is {name} than its whole limit"
+
+
+def _too_small(
+    share: BlockShare,
+    releases: tuple[Release, ...],
+    target: PrivacyTarget,
+    limit: Limit,
+    name: str,
+) -> Iterator[str]:
+    """A share below what the events cost, by our accountant or by dp-accounting."""
+    met = tuple(thin(one, share.participation) for one in releases)
+    taken, allowed = _taken(share, limit), limit.filter
+    if share.basis is Basis.RENYI:
+        needed = allowed.charge(releases, target.adjacency, participation=share.participation)
+        if not needed.within(share.amount):
+            yield f"block {share.block}: less is {name} than the events take of it"
+    elif not taken <= allowed.epsilon:
+        yield f"block {share.block}: its only campaign takes more than the limit"
+    at_limit = replace(target, epsilon=max(taken, 1e-3), delta=allowed.delta)
+    second, apart = by_dp_accounting(met, at_limit), tolerance(met, at_limit)
+    if not second <= taken + apart:
+        yield (
+            f"block {share.block}: epsilon {taken:.4f} is {name}, dp-accounting finds "
+            f"{second:.4f}: too little"
+        )
+
+
+def _sum_faults(name: str, ledger: Sequence[Entry]) -> Iterator[str]:
+    known = data_sets(ledger)
+    if name not in known:
+        yield f"data set {name} is not registered in this ledger"
+        return
+    limit = known[name].limit
+    for block in known[name].blocks:
+        if block.sole is not None:
+            if set(block.campaigns) != {block.sole}:
+                yield f"block {block.block} was taken whole by {block.sole}, and by others, too"
+            elif not block.epsilon_taken(limit) <= limit.filter.epsilon:
+                yield f"block {block.block}: its only campaign takes more than the limit"
+        elif not block.taken.within(limit.filter.limit):
+            yield f"block {block.block}: {', '.join(block.campaigns)} take more than its limit"

@@ -1,0 +1,132 @@
+"""Checks of a certificate against what it speaks of: the ledger, a model, the pool."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpal.certificate.checks import Check, judged, unchecked
+from dpal.certificate.derive import Sources
+from dpal.certificate.document import entry_record, same
+from dpal.errors import LedgerTampered
+from dpal.ledger.chain import verify_chain
+from dpal.ledger.entries import Entry, Kind
+
+_SPENDING = (Kind.HOLD, Kind.RESERVE, Kind.CHECKPOINT, Kind.COMMIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The pool's files, as far as a commitment needs them.
+
+    Attributes:
+      digest: SHA-256 of the bytes of each, in order, in hexadecimal.
+      salt: the campaign's random bytes, which never leave its folder.
+    """
+
+    digest: str
+    salt: bytes
+
+    @property
+    def commitment(self) -> str:
+        """What a ledger and a certificate may show of the pool."""
+        return hashlib.sha256(self.salt + self.digest.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that came with a certificate.
+
+    Attributes:
+      sha256: digest of its weights' file.
+      tags: what its registry says about it; None for a bare file.
+    """
+
+    sha256: str
+    tags: Mapping[str, str] | None = None
+
+
+def tags_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """What a registry shows about a certified model."""
+    promise, head = document["promise"], document["ledger"]["head"]
+    return {
+        "epsilon": f"{promise['epsilon']:g}",
+        "delta": f"{promise['delta']:.6g}",
+        "adjacency": promise["adjacency"],
+        "unit": promise["unit"],
+        "dpal.campaign": document["campaign"],
+        "dpal.certificate": document["digest"],
+        "ledger.sequence": str(head["sequence"]),
+        "ledger.head": head["digest"],
+    }
+
+
+def check_ledger(sources: Sources, ledger: Sequence[Entry] | None) -> Check:
+    """Whether the certificate covers all that the ledger has of the campaign, and no more."""
+    if ledger is None:
+        reason = "no ledger given (--ledger): entries that fit each other could be invented"
+        return unchecked("ledger", reason)
+    fine = f"{len(ledger)} entries, sound from the first; the campaign's are all here"
+    return judged("ledger", _ledger_faults(sources, ledger), fine)
+
+
+def _ledger_faults(sources: Sources, ledger: Sequence[Entry]) -> Iterator[str]:
+    try:
+        verify_chain(ledger)
+    except LedgerTampered as error:
+        yield str(error)
+    if not ledger or ledger[0].digest != sources.identity:
+        yield "this is another ledger than the one that the certificate names"
+    campaign = sources.hold.campaign
+    known = {entry.sequence: entry for entry in sources.entries}
+    there = {entry.sequence: entry for entry in ledger if entry.campaign == campaign}
+    for sequence in sorted(known.keys() | there.keys()):
+        if sequence not in there:
+            yield f"entry {sequence} of the certificate is not in the ledger"
+        elif sequence in known:
+            if not same(entry_record(known[sequence]), entry_record(there[sequence])):
+                yield f"entry {sequence} is another one in the ledger"
+        elif there[sequence].kind in _SPENDING or sequence < sources.entries[-1].sequence:
+            yield (
+                f"entry {sequence} of the ledger ({there[sequence].kind} "
+                f"{there[sequence].release}) is not covered by the certificate"
+            )
+
+
+def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
+    """Whether a model is one that the campaign committed, and is tagged as certified."""
+    if model is None:
+        return unchecked("model", "no model given (--model FILE or models:/NAME/VERSION)")
+    by_digest = {one["sha256"]: one["file"] for one in document["models"]}
+    final = document["model"]["sha256"] == model.sha256
+    which = "the campaign's final model" if final else "an earlier phase's model"
+    return judged(
+        "model",
+        _model_faults(document, model, by_digest),
+        f"{by_digest.get(model.sha256, '')}, {which}, digest {model.sha256[:12]}",
+    )
+
+
+def _model_faults(
+    document: Mapping[str, Any], model: Model, by_digest: Mapping[str, str]
+) -> Iterator[str]:
+    if model.sha256 not in by_digest:
+        yield f"weights of digest {model.sha256[:12]} are none that the campaign committed"
+    if model.tags is not None:
+        for key, value in tags_of(document).items():
+            if model.tags.get(key) != value:
+                yield (
+                    f"the registry's tag {key} is {model.tags.get(key)!r}, the certificate says "
+                    f"{value!r}"
+                )
+
+
+def check_pool(document: Mapping[str, Any], pool: Pool | None, reason: str) -> Check:
+    """Whether this is the pool's file that the campaign was started on."""
+    if pool is None:
+        return unchecked("pool's file", reason)
+    committed = document["pool"]["commitment"]
+    faults = [] if pool.commitment == committed else ["this is not the file that was committed to"]
+    return judged("pool's file", faults, f"commitment {committed[:12]}, opened with the salt")

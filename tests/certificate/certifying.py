@@ -1,0 +1,116 @@
+"""A small campaign's ledger, and its certificate, made without training anything."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpal.accounting.events import Release
+from dpal.canonical import canonical_json, plain
+from dpal.certificate.checks import Outcome
+from dpal.certificate.document import (
+    entry_digest,
+    read_certificate,
+    sealed_certificate,
+    to_text,
+)
+from dpal.certificate.write import certificate_of
+from dpal.ledger.claim import claim
+from dpal.ledger.entries import Entry
+from dpal.ledger.limits import DataHold
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.plan import Plan
+from dpal.planning.verify import certified_plan
+from tests.conftest import small_spec
+
+SALT, POOL = b"s" * 32, b"the pool's bytes"
+
+
+def plan_of(mode: str, **changes: Any) -> Plan:
+    """Hidden and visible selection need larger queries than the others."""
+    return certified_plan(
+        small_spec(
+            strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200], **changes
+        )
+    ).plan
+
+
+def run(
+    place: Path,
+    plan: Plan,
+    *,
+    campaign: str = "small",
+    releases: Sequence[Release] | None = None,
+    stop_after: int | None = None,
+    end: bool = True,
+    data: DataHold | None = None,
+) -> tuple[Path, list[Entry]]:
+    """Holds, reserves, commits and ends; returns the ledger's file and all its entries."""
+    folder, file = place / campaign, place / "ledger.sqlite"
+    made = list(plan.releases()) if releases is None else releases
+    commitment = hashlib.sha256(SALT + hashlib.sha256(POOL).hexdigest().encode()).hexdigest()
+    store = LedgerStore(file)
+    with claim(folder):
+        ledger = CampaignLedger(store, campaign, folder)
+        ledger.hold(plan.spec.target, plan.digest, commitment, made, data=data)
+        for release in made[:stop_after]:
+            phase = folder / f"phase-{release.phase}"
+            path = phase / ("selection.parquet" if release.selects else "model.safetensors")
+
+            def draw(path: Path = path, name: str = release.name) -> None:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(f"drawn for {name}")
+
+            ledger.settle(release, draw, inputs=[], artifacts=[path])
+        if end:
+            ledger.end()
+    entries = store.entries()
+    store.close()
+    return file, entries
+
+
+def certified(entries: list[Entry], plan: Plan, campaign: str = "small") -> dict[str, Any]:
+    """The certificate, once through text."""
+    written = certificate_of(entries, campaign, plain(plan), versions={"dpal": "0"})
+    return read_certificate(to_text(written))
+
+
+def failures(checks):
+    return {one.name: one.detail for one in checks if one.outcome is Outcome.FAILED}
+
+
+def outcome(checks, name):
+    return next(one for one in checks if one.name == name).outcome
+
+
+def changed(document, *path, to=None, drop=False, seal=True):
+    """A certificate with one thing changed, under a digest that fits again."""
+    copied = copy.deepcopy(document)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    if drop:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to(place[path[-1]]) if callable(to) else to
+    return sealed_certificate(copied) if seal else copied
+
+
+def forged(entries, change):
+    """Entries with something changed in their bodies, and a chain that fits again."""
+    before, made = {entry.digest: entry.digest for entry in entries}, []
+    for entry in entries:
+        body = json.loads(canonical_json(entry.body))
+        change(entry, body)
+        previous = before.get(entry.previous, entry.previous)
+        again = replace(entry, body=body, previous=previous)
+        again = replace(again, digest=entry_digest(again))
+        before[entry.digest] = again.digest
+        made.append(again)
+    return made

@@ -1,0 +1,172 @@
+"""`dpal verify` as a person calls it, on a machine with everything and on one with little."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+
+import pytest
+
+from dpal.certificate.document import sealed_certificate, to_text
+from tests.certificate.certifying import POOL, SALT
+from tests.conftest import ROOT
+from tests.flows.calling import call, sentence
+
+HEAVY = ["torch", "torchvision", "opacus", "prefect", "mlflow", "dvc", "pandas", "pyarrow",
+         "matplotlib", "safetensors", "fastapi", "httpx", "PIL", "tasks"]  # fmt: skip
+
+# Whatever of these is imported raises, wherever the import stands.
+BLOCKED = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ImportError(f"{{name}} is not installed on this machine")
+
+sys.meta_path.insert(0, Refuse())
+from flows.cli import main
+sys.argv = ["dpal", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.fixture
+def folder(visible, tmp_path):
+    """A campaign's folder with its certificate, below an artifacts folder with the ledger."""
+    root = tmp_path / "artifacts" / "small"
+    shutil.copytree(visible.place / "small", root)
+    shutil.copy(visible.file, root.parent / "ledger.sqlite")
+    (root / "certificate.json").write_text(to_text(visible.document))
+    (root / "pool.salt").write_bytes(SALT)
+    (tmp_path / "pool.parquet").write_bytes(POOL)
+    return root
+
+
+def everything(folder):
+    """All options that need no registry."""
+    model = folder / "phase-2" / "model.safetensors"
+    pool = folder.parent.parent / "pool.parquet"
+    return [str(folder), "--ledger", str(folder), "--model", str(model), "--data", str(pool)]
+
+
+def outcomes(result):
+    return {one["check"]: one["outcome"] for one in json.loads(result.stdout)["checks"]}
+
+
+def test_a_true_certificate_exits_0_and_says_the_promise(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    result = call("verify", *everything(folder))
+    assert result.returncode == 0, result
+    assert "FAILED" not in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("ok: epsilon 8 at delta 0.0001667, adjacency zero_out, unit record")
+    assert last.endswith("not checked: other campaigns")
+
+
+def test_a_changed_one_exits_1_and_says_so(folder, visible):
+    lower = {**visible.document, "epsilon": {**visible.document["epsilon"], "pld": 1.0}}
+    path = folder / "lower.json"
+    path.write_text(to_text(sealed_certificate(lower)))
+    result = call("verify", str(path), "--ledger", str(folder))
+    assert result.returncode == 1
+    assert "too little is stated" in " ".join(result.stdout.split())
+    assert result.stdout.splitlines()[-1] == "FAILED: do not rely on this certificate"
+    again = call("verify", str(path), "--json")
+    assert again.returncode == 1
+    assert json.loads(again.stdout)["verified"] is False
+
+
+def test_what_was_not_given_is_listed_as_not_checked(folder):
+    result = call("verify", str(folder / "certificate.json"), "--json")
+    assert result.returncode == 0
+    unchecked = {name for name, outcome in outcomes(result).items() if outcome == "not checked"}
+    assert unchecked == {"ledger", "model", "pool's file", "other campaigns"}
+
+
+def test_another_model_and_another_pool_are_refused(folder):
+    other = folder.parent / "other.parquet"
+    other.write_bytes(b"other")
+    result = call("verify", str(folder), "--model", str(other), "--data", str(other), "--json")
+    assert result.returncode == 1
+    assert outcomes(result)["model"] == outcomes(result)["pool's file"] == "FAILED"
+
+
+def test_a_pool_without_its_salt_is_not_checked(folder, tmp_path):
+    alone = tmp_path / "alone.json"
+    shutil.copy(folder / "certificate.json", alone)
+    pool, salt = tmp_path / "pool.parquet", folder / "pool.salt"
+    result = call("verify", str(alone), "--data", str(pool), "--json")
+    assert outcomes(result)["pool's file"] == "not checked"
+    named = call("verify", str(alone), "--data", str(pool), "--salt", str(salt), "--json")
+    assert outcomes(named)["pool's file"] == "ok"
+    found = call(
+        "verify", str(alone), "--data", str(pool), "--ledger", str(folder.parent), "--json"
+    )
+    assert outcomes(found)["pool's file"] == outcomes(found)["ledger"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name a certificate.json"),
+        (["nowhere"], "there is no certificate at nowhere"),
+        (["{folder}/pool.salt"], "no certificate that can be read"),
+        (["{folder}", "--ledger", "/nowhere"], "no ledger at /nowhere"),
+        (["{folder}", "--ledger", "{folder}/phase-2"], "there is no ledger in"),
+        (["{folder}", "--model", "nowhere"], "there is no model at nowhere"),
+        (["{folder}", "--data", "nowhere"], "there is no file at nowhere"),
+        (["{folder}", "--data", "{folder}/pool.salt", "--salt", "nowhere"], "no salt at nowhere"),
+        (["--model", "models:/small"], "use models:/NAME/VERSION"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(folder, arguments, said):
+    assert said in sentence(call("verify", *(one.format(folder=folder) for one in arguments)))
+
+
+def test_it_needs_nothing_that_trains_orchestrates_or_tracks(folder):
+    """With an import system that refuses them all, and with `tasks`, too."""
+    program = BLOCKED.format(names=set(HEAVY))
+    result = subprocess.run(
+        [sys.executable, "-c", program, "verify", *everything(folder), "--json"],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert set(outcomes(result).values()) == {"ok", "not checked"}
+    refused = subprocess.run(
+        [sys.executable, "-c", program, "verify", "--model", "models:/small/1"],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2  # the block does block
+    assert "registry of MLflow, which is not installed here (tasks is not" in refused.stderr
+
+
+# What dpal needs besides whatever dp-accounting brings along.
+LIGHT = ["dp-accounting", "typer", "rich", "sqlalchemy", "pydantic", "pyyaml", "psutil",
+         "cryptography", "platformdirs"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_it_runs_in_an_environment_that_has_little_else(folder, tmp_path):
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=True)
+    python = place / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*install, *LIGHT, "-c", str(ROOT / "constraints.txt")], check=True)
+    built = tmp_path / "source"  # a build leaves folders behind
+    shutil.copytree(
+        ROOT, built, ignore=shutil.ignore_patterns(".git", ".dvc", "*.egg-info", "build", "data")
+    )
+    subprocess.run([*install, "--no-deps", str(built)], check=True)
+    command = [str(place / "bin" / "dpal"), "verify", *everything(folder), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    assert set(outcomes(result).values()) == {"ok", "not checked"}
+    for name in ("torch", "mlflow", "prefect", "pyarrow", "pandas"):
+        probe = subprocess.run(
+            [str(python), "-c", f"import {name}"], capture_output=True, cwd=tmp_path, check=False
+        )
+        assert probe.returncode != 0, name

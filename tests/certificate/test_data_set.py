@@ -1,0 +1,91 @@
+"""Certificates of campaigns that share a registered data set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpal.accounting.renyi_filter import Amount, RenyiFilter
+from dpal.certificate.checks import Outcome
+from dpal.certificate.verify import verify
+from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
+from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
+from dpal.ledger.store import LedgerStore
+from dpal.privacy import Adjacency, Unit
+from tests.certificate.certifying import certified, failures, forged, plan_of, run
+
+LIMIT = Limit(filter=RenyiFilter.fitted(30.0, 2e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+PLAN = plan_of("visible")
+
+
+def registered(place):
+    """A ledger in which a data set of one block is registered."""
+    store = LedgerStore(place / "ledger.sqlite")
+    block = {"dataset": "clinic", "size": 600, "index": "0" * 64}
+    limit = {**register_body("clinic", LIMIT), "salt": "0" * 64}
+    for kind, body in ((Kind.REGISTER, limit), (Kind.BLOCK, block)):
+        store.append(campaign="", kind=kind, release="clinic", body=body)
+    store.close()
+
+
+def held(basis: Basis) -> DataHold:
+    amount = LIMIT.filter.charge(list(PLAN.releases()), Adjacency.ZERO_OUT)
+    epsilon = 8.0 if basis is Basis.SOLE else LIMIT.filter.epsilon_of(amount)
+    share = BlockShare(
+        block=0, size=600, participation=1.0, basis=basis, amount=amount, epsilon=epsilon
+    )
+    return DataHold(dataset="clinic", limit=LIMIT, shares=(share,))
+
+
+@pytest.fixture(scope="module", params=Basis)
+def shared(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp("shared")
+    registered(place)
+    _, entries = run(place, PLAN, data=held(request.param))
+    return entries
+
+
+def detail(checks, name):
+    return next(one for one in checks if one.name == name)
+
+
+def test_a_share_is_checked_and_summed_up_with_the_others(shared):
+    document = certified(shared, PLAN)
+    assert document["data"]["name"] == "clinic"
+    checks = verify(document, ledger=shared)
+    assert failures(checks) == {}
+    assert detail(checks, "blocks of the data set").outcome is Outcome.OK
+    assert "the limit is 30" in detail(checks, "blocks of the data set").detail
+    assert detail(checks, "other campaigns").outcome is Outcome.OK
+    assert detail(verify(document), "other campaigns").outcome is Outcome.UNCHECKED
+
+
+def test_a_share_that_is_too_small_is_found_by_dp_accounting(shared):
+    """Whoever held it had another filter: ours is not asked, and theirs finds it as well."""
+
+    def smaller(entry, body):
+        if entry.kind in (Kind.HOLD, Kind.END):
+            for share in body["data"]["blocks"]:
+                share.update(divergence=share["divergence"] // 4, epsilon=share["epsilon"] / 4)
+
+    forgery = forged(shared, smaller)
+    found = failures(verify(certified(forgery, PLAN)))["blocks of the data set"]
+    assert "block 0: less is held than the events take" in found or "too little" in found
+
+
+def test_campaigns_that_pass_the_limit_together_are_found(tmp_path):
+    registered(tmp_path)
+    hold = held(Basis.RENYI)
+    _, entries = run(tmp_path, PLAN, data=hold)
+    last, own = entries[-1], next(one for one in entries if one.kind is Kind.HOLD)
+    share = replace(hold.shares[0], amount=Amount(LIMIT.filter.limit.divergence, 0))
+    body = {**own.body, "data": replace(hold, shares=(share,)).record()}
+    second = replace(
+        own, sequence=last.sequence + 1, campaign="second", body=body, previous=last.digest
+    )
+    together = forged([*entries, second], lambda entry, body: None)
+    found = failures(verify(certified(entries, PLAN), ledger=together))
+    assert set(found) == {"other campaigns"}
+    assert "small, second take more than its limit" in found["other campaigns"]
