@@ -1,0 +1,279 @@
+"""Trains on canaries with the campaign's own code, and guesses who was in.
+
+Every canary's gradient has a direction of its own: a layer beside the model has one weight
+for each of them, whose gradient is so large that clipping leaves almost nothing else. What
+a step releases about a canary is then one number, C or 0 plus noise over the divisor: the very
+pair of distributions that the accountant assumes, and no other attack sees more.
+
+Other canaries are ordinary records with wrong labels; who they are is guessed from the
+final model's loss on them, as somebody would who only has the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpal.data.pool import LabeledSet
+from dpal.models.registry import build_model
+from dpal.planning.plan import Phase, Plan
+from dpal.planning.spec import CampaignSpec
+from dpal.privacy import Adjacency
+from dpal.randomness import BitSource
+from dpal.training import phase as training
+from dpal.training.optimizers import build_optimizer
+
+_LOUD = 1e4  # gradient of a canary before it is clipped, over C or 1, about
+_HALF, _CLEARLY = 0.6745, 0.9
+_UPWARDS = 0  # the class that canaries carry; in the neighbouring world of replace_one: the next
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one step did to the canaries.
+
+    Attributes:
+      phase: number of the phase, and of its new cohort.
+      rates: (m,) planned chance of each canary to join; 0.0 before it is labeled.
+      noise_multiplier: as planned.
+      joined: (m,) who was in the batch, as the model met them.
+      seen: (m,) what was released about each, in units of C: contribution plus noise.
+    """
+
+    phase: int
+    rates: Floats
+    noise_multiplier: float
+    joined: Bools
+    seen: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A finished run.
+
+    Attributes:
+      included: (m,) who was in, decided by fair coins.
+      cohorts: (m,) in which phase each would be labeled.
+      steps: in order.
+      planned: number of steps that the plan asks for.
+      mislabeled_included: (k,) the same for records with wrong labels.
+      losses: (k,) of the final model on them.
+      adjacency: which change "included or not" is.
+    """
+
+    included: Bools
+    cohorts: NDArray[np.int16]
+    steps: tuple[Step, ...]
+    planned: int
+    mislabeled_included: Bools
+    losses: Floats
+    adjacency: Adjacency
+
+    def scores(self) -> Floats:
+        """Log-likelihood ratio of each canary, (m,), over everything that was released.
+
+        Where there is clearly less noise than planned, the ratio is for the noise there is.
+        """
+        total = np.zeros(self.included.size)
+        for step in self.steps:
+            # Half of normal values lie within 0.6745 deviations.
+            share = float(np.median(np.abs(step.seen))) / (_HALF * step.noise_multiplier)
+            variance = (step.noise_multiplier * (share if 0 < share < _CLEARLY else 1.0)) ** 2
+            total += _log_mixture(step.rates, (2 * step.seen - 1) / (2 * variance))
+            if self.adjacency is Adjacency.REPLACE_ONE:
+                total -= _log_mixture(step.rates, (-2 * step.seen - 1) / (2 * variance))
+        return total
+
+
+class CanaryModel(nn.Module):
+    """A model with one more weight for each canary, which adds to the first class.
+
+    A record is a row: its content, and the number of the canary (0 for none). All that the
+    layer beside the model ever sees is that number.
+    """
+
+    def __init__(
+        self, core: nn.Module, *, shape: tuple[int, ...], canaries: int, max_grad_norm: float
+    ) -> None:
+        super().__init__()
+        self.core, self._shape, self._canaries = core, shape, canaries
+        self._loud = _LOUD * max(1.0, max_grad_norm)
+        self.canaries = nn.Linear(canaries, 1, bias=False)
+        nn.init.zeros_(self.canaries.weight)
+        self.met: list[Tensor] = []
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Returns logits, shape (n, classes)."""
+        numbers = rows[:, -1].long()
+        self.met.append(numbers[numbers > 0] - 1)
+        direction = nn.functional.one_hot(numbers, self._canaries + 1)[:, 1:].to(rows.dtype)
+        logits: Tensor = self.core(rows[:, :-1].reshape(-1, *self._shape))
+        beside = self.canaries(self._loud * direction)
+        return torch.cat([logits[:, :1] + beside, logits[:, 1:]], dim=1)
+
+    def take_met(self) -> NDArray[np.intp]:
+        """Numbers of the canaries met since the last call."""
+        met = torch.cat([torch.zeros(0).long(), *self.met]).cpu().numpy()
+        self.met.clear()
+        return np.asarray(met, dtype=np.intp)
+
+
+def train_on_canaries(
+    plan: Plan,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    canaries: int,
+    physical_batch: int,
+    fresh: Callable[[], BitSource],
+    on_step: Callable[[], None] = lambda: None,
+) -> Trained:
+    """Runs all training of a plan on canaries.
+
+    Args:
+      plan: steps, rates, noise, divisors, clipping norm and optimizer are its.
+      inputs: (n, *input_shape) float32 records that are not protected.
+      labels: (n,) class numbers; canaries get the next class.
+      canaries: with a direction of their own.
+      physical_batch: records per backward pass.
+      fresh: gives a new stream, as every phase takes one.
+      on_step: called after each step.
+    """
+    spec, phases = plan.spec, len(plan.phases)
+    coins = fresh().words(canaries + len(inputs)) >> np.uint64(63) == 1
+    included, wrong = coins[:canaries], coins[canaries:]
+    cohorts = (np.arange(canaries) % phases).astype(np.int16)
+    wrong_cohorts = (np.arange(len(inputs)) % phases).astype(np.int16)
+    mistaken = (labels + 1) % spec.model.classes
+    everyone = _records(spec, included, cohorts, inputs, mistaken, wrong, wrong_cohorts)
+    model = CanaryModel(
+        build_model(spec.model),
+        shape=spec.model.input_shape,
+        canaries=canaries,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+    )
+    # The weights of the canaries stay at zero: whoever processes what is released may well
+    # leave some of it out, and so every step attacks anew.
+    optimizer = build_optimizer(spec.optimizer, model.core.parameters())
+    steps: list[Step] = []
+    for phase in plan.phases:
+        known = everyone.cohorts <= phase.index
+        labeled = LabeledSet(
+            inputs=everyone.inputs[torch.from_numpy(known)],
+            labels=everyone.labels[torch.from_numpy(known)],
+            cohorts=everyone.cohorts[known],
+        )
+        watch = _Watch(phase, spec, model, cohorts, steps, on_step)
+        training.train_phase(
+            model,
+            optimizer,
+            labeled,
+            phase,
+            spec.optimizer,
+            physical_batch=physical_batch,
+            rng=fresh(),
+            on_step=watch,
+        )
+    return Trained(
+        included=included,
+        cohorts=cohorts,
+        steps=tuple(steps),
+        planned=sum(phase.steps for phase in plan.phases),
+        mislabeled_included=wrong,
+        losses=_losses(model.core, inputs, mistaken),
+        adjacency=spec.target.adjacency,
+    )
+
+
+def shortened(plan: Plan, *, most_steps: int) -> Plan:
+    """The plan with fewer steps in every part, in proportion, at least one in each."""
+    total = sum(phase.steps for phase in plan.phases)
+    if total <= most_steps:
+        return plan
+    share = most_steps / total
+    phases = []
+    for phase in plan.phases:
+        parts = [replace(part, steps=max(1, int(part.steps * share))) for part in phase.parts]
+        caught = parts[0] if phase.catch_up is not None else None
+        phases.append(replace(phase, training=parts[-1], catch_up=caught))
+    return replace(plan, phases=tuple(phases))
+
+
+class _Watch:
+    """Notes after each step what it did, in a phase that may have several parts."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        spec: CampaignSpec,
+        model: CanaryModel,
+        cohorts: NDArray[np.int16],
+        steps: list[Step],
+        on_step: Callable[[], None],
+    ) -> None:
+        self._parts = [part for part in phase.parts for _ in range(part.steps)]
+        self._phase, self._norm, self._model = phase.index, spec.optimizer.max_grad_norm, model
+        self._cohorts, self._steps, self._on_step = cohorts, steps, on_step
+
+    def __call__(self, step: int) -> None:
+        part = self._parts[min(step, len(self._parts)) - 1]
+        rates = np.where(self._cohorts < self._phase, part.sample_rate_old, 0.0)
+        rates[self._cohorts == self._phase] = part.sample_rate_new
+        joined = np.zeros(rates.size, dtype=np.bool_)
+        joined[self._model.take_met()] = True
+        gradient = self._model.canaries.weight.grad
+        released = np.zeros(rates.size) if gradient is None else gradient.double().cpu().numpy()[0]
+        # A canary pulls the logit of its class up, against the gradient of its loss.
+        seen = -released * part.expected_batch_size / self._norm
+        self._steps.append(Step(self._phase, rates, part.noise_multiplier, joined, seen))
+        self._on_step()
+
+
+def _records(
+    spec: CampaignSpec,
+    included: Bools,
+    cohorts: NDArray[np.int16],
+    inputs: Tensor,
+    mistaken: Tensor,
+    wrong: Bools,
+    wrong_cohorts: NDArray[np.int16],
+) -> LabeledSet:
+    """Canaries that are in, and records with wrong labels that are in.
+
+    Under replace_one a canary that is out is replaced by its opposite: the same content
+    with another label, which pulls the other way.
+    """
+    replaced = spec.target.adjacency is Adjacency.REPLACE_ONE
+    there = np.ones_like(included) if replaced else included
+    numbers = torch.from_numpy(np.flatnonzero(there) + 1).to(inputs.dtype)[:, None]
+    blank = torch.zeros(len(numbers), math.prod(spec.model.input_shape))
+    kept = torch.from_numpy(wrong)
+    ordinary = torch.cat([inputs[kept].flatten(1), torch.zeros(int(wrong.sum()), 1)], dim=1)
+    upwards = torch.from_numpy(np.where(included, _UPWARDS, _UPWARDS + 1)[there])
+    return LabeledSet(
+        inputs=torch.cat([torch.cat([blank, numbers], dim=1), ordinary]),
+        labels=torch.cat([upwards, mistaken[kept]]),
+        cohorts=np.concatenate([cohorts[there], wrong_cohorts[wrong]]),
+    )
+
+
+def _losses(model: nn.Module, inputs: Tensor, labels: Tensor) -> Floats:
+    model.eval()
+    with torch.no_grad():
+        losses = nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+    return losses.double().numpy()
+
+
+def _log_mixture(rates: Floats, log_ratio: Floats) -> Floats:
+    """Ln of (1 - q) + q e^r."""
+    with np.errstate(divide="ignore"):
+        return np.logaddexp(np.log1p(-rates), np.log(rates) + log_ratio)

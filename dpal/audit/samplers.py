@@ -1,0 +1,175 @@
+"""Whether the samplers of a plan's selections draw what is charged."""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from dpal.accounting.events import SCORE_GRID
+from dpal.acquisition import thresholds
+from dpal.audit import statistics
+from dpal.audit.findings import Finding, Layer, statistical
+from dpal.mechanisms import laplace, responses
+from dpal.planning.plan import Plan
+from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.randomness import BitSource
+
+_BINS = 64
+
+
+def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[Finding]:
+    """Draws from every sampler that selections of the plan use, as in its last selection.
+
+    Args:
+      plan: whose selections.
+      draws: answers; of slower samplers fewer, in proportion.
+      rng: source of random words.
+    """
+    by_kind = {type(phase.selection): phase.selection for phase in plan.phases}
+    return [one for step in by_kind.values() for one in _sampled(step, draws=draws, rng=rng)]
+
+
+@singledispatch
+def _sampled(step: object, *, draws: int, rng: BitSource) -> list[Finding]:
+    raise TypeError(f"{type(step).__name__} has no test of its samplers; write one")
+
+
+@_sampled.register
+def _(step: RandomDraw, *, draws: int, rng: BitSource) -> list[Finding]:
+    return []  # reads no record
+
+
+@_sampled.register
+def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[Finding]:
+    epsilon = step.scores.epsilon
+    noise = laplace.laplace_noise(draws >> 4, epsilon, rng=rng)
+    # |Y| of discrete Laplace noise of ratio w: mean 2 w / (1 - w^2), square 2 w / (1 - w)^2.
+    ratio = math.exp(-epsilon / SCORE_GRID)
+    mean, square = 2 * ratio / (1 - ratio**2), 2 * ratio / (1 - ratio) ** 2
+    size = float(np.abs(noise).mean()) / mean
+    error = math.sqrt((square - mean**2) / noise.size) / mean
+    edges, chances = _laplace_bins(ratio)
+    seen = np.histogram(noise, edges)[0]
+    return [
+        statistical(
+            Layer.MECHANISM,
+            "noise on scores / planned",
+            statistics.of_deviation((size - 1) / error),
+            expected=f"1 +- {490 * error:.2g} %",
+            measured=f"{size:.5f}",
+            likely="noise on scores is not scaled by range / epsilon",
+            claimed=1.0,
+            value=size,
+            within=4.9 * error,
+        ),
+        statistical(
+            Layer.MECHANISM,
+            "noise on scores is discrete Laplace",
+            statistics.of_frequencies(seen, chances),
+            expected="p > 1e-6",
+            measured=f"p = {statistics.of_frequencies(seen, chances):.3g}",
+            likely="noise on scores is not discrete Laplace",
+        ),
+    ]
+
+
+@_sampled.register
+def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[Finding]:
+    return [_threshold(step, draws >> 10, rng)]
+
+
+@_sampled.register
+def _(step: VisibleAnswers, *, draws: int, rng: BitSource) -> list[Finding]:
+    chances, half = step.answers, draws // 2
+    said = responses.answers(
+        np.arange(draws) < half, above=chances.above, below=chances.below, rng=rng
+    )
+    return [
+        _threshold(step, draws >> 10, rng),
+        _rate("above", said[:half], chances.above),
+        _rate("below", said[half:], chances.below),
+    ]
+
+
+def _rate(side: str, said: NDArray[np.bool_], chance: float) -> Finding:
+    value = float(said.mean()) / chance
+    margin = 4.9 * math.sqrt((1 - chance) / chance / said.size)
+    return statistical(
+        Layer.MECHANISM,
+        f"rate of yes {side} threshold / planned",
+        statistics.of_count(int(said.sum()), said.size, chance),
+        expected=f"1 +- {100 * margin:.2g} %",
+        measured=f"{value:.5f}",
+        likely="answers are drawn at other rates than the plan charges",
+        claimed=1.0,
+        value=value,
+        within=margin,
+    )
+
+
+def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource) -> Finding:
+    """Searches where every count lies one deviation above the aim.
+
+    Each count is then accepted with chance Phi(-1 + 1/2w), w its noise, whatever the counts
+    before it; the threshold that is found says which were.
+    """
+    above = step.aim + round(step.count_noise)
+    accepted = accepted_counts(step, above, searches, rng=rng)
+    chance = float(ndtr((step.aim - above + 0.5) / step.count_noise))
+    value = float(accepted.mean()) / chance
+    margin = 4.9 * math.sqrt((1 - chance) / chance / accepted.size)
+    return statistical(
+        Layer.MECHANISM,
+        "hidden counts / planned",
+        statistics.of_count(int(accepted.sum()), accepted.size, chance),
+        expected=f"1 +- {100 * margin:.2g} %",
+        measured=f"{value:.4f}",
+        likely="noise on counts is not of the planned size",
+        claimed=1.0,
+        value=value,
+        within=margin,
+    )
+
+
+def accepted_counts(
+    step: HiddenGate | VisibleAnswers, above: int, searches: int, *, rng: BitSource
+) -> NDArray[np.bool_]:
+    """Which counts were accepted, (searches, comparisons), with `above` records at the top.
+
+    All other records lie at the bottom, so that every count is `above`.
+    """
+    keys = thresholds.Keys(
+        rows=np.arange(above + 1, dtype=np.uint32),
+        keys=np.append(np.zeros(1), np.full(above, (1 << step.comparisons) - 1)).astype(np.uint16),
+        bits=step.comparisons,
+    )
+    found = [
+        thresholds.noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
+        for _ in range(searches)
+    ]
+    # A count that is accepted lets the search go on below: the bit of the result is 0.
+    bits = np.arange(step.comparisons)
+    return np.asarray(((np.array(found) - 1)[:, None] >> bits & 1) == 0)
+
+
+def _laplace_bins(ratio: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Edges between whole numbers, and the chance of each bin."""
+    scale = -1 / math.log(ratio)
+    shares = np.linspace(0, 1, _BINS + 1)[1:-1]
+    quantiles = np.where(
+        shares < 0.5, scale * np.log(2 * shares), -scale * np.log(2 * (1 - shares))
+    )
+    inner = np.unique(np.floor(quantiles)) + 0.5
+    whole = np.floor(inner)  # the largest number below each edge
+    # P(Y <= y) = w^-y / (1 + w) below zero, 1 - w^(y+1) / (1 + w) from there on.
+    below = np.where(
+        whole < 0,
+        ratio ** np.maximum(-whole, 0) / (1 + ratio),
+        1 - ratio ** np.maximum(whole + 1, 0) / (1 + ratio),
+    )
+    edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    return edges, np.diff(np.concatenate([[0.0], below, [1.0]]))

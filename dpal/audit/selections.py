@@ -1,0 +1,212 @@
+"""What one record does to a selection: no more than is charged, and nothing to others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.events import NEVER_SELECTED, SELECTION, Charge, Release
+from dpal.acquisition import selection
+from dpal.audit.findings import FALSE_ALARM, Finding, Layer, statistical
+from dpal.errors import ParameterError
+from dpal.planning.plan import Phase, Plan
+from dpal.planning.selection import HiddenGate, NoisyRanking, VisibleAnswers
+from dpal.planning.spec import CampaignSpec
+from dpal.privacy import Adjacency
+from dpal.randomness import BitSource, Words
+
+_POOL = 20_000  # simulated records, at most
+_RUNS = 120
+_PAIRS = 60
+_BATCH = 4096
+_FAR = 7.0  # deviations of noise that no run sees
+_TIES = 16  # keys of records with one score
+
+
+def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[Finding]:
+    """Plays games with selections on simulated scores, each way of selecting once.
+
+    Args:
+      plan: its last selection of each kind is played.
+      fresh: gives a new stream, as every release takes one.
+    """
+    findings = [_by_chance(plan.phases[0], plan.spec, fresh())]
+    by_kind = {type(phase.selection): phase for phase in plan.phases}
+    for kind, phase in by_kind.items():
+        if kind is HiddenGate:
+            findings += _gate(phase, plan.spec, fresh())
+        elif kind in (NoisyRanking, VisibleAnswers):
+            findings.append(_ratio(phase, plan.spec, fresh()))
+    return findings
+
+
+def charged(phase: Phase, spec: CampaignSpec) -> float:
+    """The epsilon of one selection alone, between any two contents of a record.
+
+    Games of selection give a record the highest or the lowest score. That is a change of
+    content, so the claim is the one for replace_one, whatever the plan's adjacency.
+    """
+    cohorts = (str(phase.index), NEVER_SELECTED)
+    release = Release(
+        name=phase.selection_release,
+        kind=SELECTION,
+        phase=phase.index,
+        charges=tuple(Charge(cohorts=cohorts, event=one) for one in phase.selection.events),
+    )
+    return campaign_epsilon([release], replace(spec.target, adjacency=Adjacency.REPLACE_ONE))
+
+
+def draw(phase: Phase, scores: NDArray[np.float64], *, rng: BitSource) -> NDArray[np.int64]:
+    """Rows that the campaign's own code selects from simulated scores in [0, 1]."""
+    rows = np.arange(scores.size, dtype=np.int64)
+    scored = [(rows[i : i + _BATCH], scores[i : i + _BATCH]) for i in range(0, rows.size, _BATCH)]
+    return selection.select(phase.selection, scored, phase.cohort_size, width=1.0, rng=rng).rows
+
+
+def pool_for(phase: Phase, spec: CampaignSpec) -> int:
+    """Simulated records: as many as the pool has, within reason and room for the query."""
+    return max(4 * phase.cohort_size, min(_POOL, spec.pool_size))
+
+
+def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
+    """The initial cohort: half of the pool's rows get half of the places."""
+    records, count = spec.pool_size, min(phase.cohort_size, spec.pool_size)
+    runs = max(1, min(_RUNS, 2_000_000 // records))
+    half = records // 2
+    rows = np.arange(records, dtype=np.int64)
+    hits = sum(
+        int((selection.select_at_random([rows], count, rng=rng).rows < half).sum())
+        for _ in range(runs)
+    )
+    share = half / records
+    variance = runs * count * share * (1 - share) * (records - count) / max(1, records - 1)
+    error = (hits - runs * count * share) / math.sqrt(variance) if variance else 0.0
+    return statistical(
+        Layer.SELECTION,
+        "initial cohort, first half",
+        float(2 * stats.norm.sf(abs(error))),
+        expected=f"{share:.3f}",
+        measured=f"{hits / runs / count:.4f}",
+        likely="the initial cohort depends on more than chance",
+    )
+
+
+def _ratio(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
+    """Compares how often records with the highest and with the lowest score are selected.
+
+    Scores of half of the places are highest. Runs are independent, so their mean excess
+    over the bound has a t-distribution.
+    """
+    claim, records = charged(phase, spec), pool_for(phase, spec)
+    highest = np.arange(records) < max(1, min(records // 2, phase.cohort_size))
+    shares = []
+    for _ in range(_RUNS):
+        chosen = np.zeros(records, dtype=np.bool_)
+        chosen[draw(phase, highest.astype(np.float64), rng=rng)] = True
+        shares.append((chosen[highest].mean(), chosen[~highest].mean()))
+    top, bottom = np.array(shares).T
+    growth, delta = math.exp(claim), spec.target.delta
+    p_value = min(
+        1.0,
+        2 * min(_excess(top, bottom, growth, delta), _excess(1 - bottom, 1 - top, growth, delta)),
+    )
+    measured, error = _log_ratio(top, bottom)
+    return Finding(
+        layer=Layer.SELECTION,
+        what=f"{phase.name}: log odds, top over bottom",
+        expected=f"at most {claim:.3f}",
+        measured=f"{measured:.3f} +- {4.9 * error:.2g}",
+        passed=p_value > FALSE_ALARM,
+        likely="scores decide without the noise that is charged, or competition is not paid for",
+        claimed=claim,
+        value=measured,
+        within=4.9 * error,
+        is_epsilon=True,
+        false_alarm=FALSE_ALARM,
+    )
+
+
+def _log_ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> tuple[float, float]:
+    """Log of the ratio of two means, and its standard error."""
+    if not top.mean() or not bottom.mean():
+        return math.inf, math.inf
+    relative = [float(one.std(ddof=1) / one.mean()) for one in (top, bottom)]
+    return math.log(top.mean() / bottom.mean()), math.hypot(*relative) / math.sqrt(top.size)
+
+
+def _excess(
+    more: NDArray[np.float64], less: NDArray[np.float64], growth: float, delta: float
+) -> float:
+    """P-value of P(more) <= growth P(less) + delta."""
+    over = more - growth * less - delta
+    spread = float(over.std(ddof=1))
+    if spread == 0:
+        return 0.0 if over[0] > 0 else 1.0
+    return float(stats.t.sf(over.mean() / spread * math.sqrt(over.size), over.size - 1))
+
+
+def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[Finding]:
+    """Draws twice from the same words, with one record's score changed."""
+    step = phase.selection
+    if not isinstance(step, HiddenGate):
+        raise ParameterError(f"{phase.name} selects without a gate")
+    # Far more records at the bottom than the noise could hide, and fewer at the top than the
+    # aim by more than it could add: the threshold ends between them in both worlds.
+    noise = step.count_noise
+    top = max(2, math.floor(step.aim - _FAR * noise))
+    records = max(pool_for(phase, spec), top + math.ceil(_TIES * 3 * _FAR * noise))
+    others = (np.arange(records) < top).astype(np.float64)
+    moved, most = 0, 0
+    for _ in range(_PAIRS):
+        words, chosen = rng.words(2 * records + 4096), []
+        for mine in (1.0, 0.0):
+            scores = np.append(others[1:], mine)
+            chosen.append(set(draw(phase, scores, rng=Replayed(words)).tolist()))
+        moved += bool((chosen[0] ^ chosen[1]) - {records - 1})
+        most = max(most, *map(len, chosen))
+    margin = min(step.aim - top - 1, (records - top) / (2 * _TIES) - step.aim + top) / noise
+    chance = min(1.0, 2 * step.comparisons * float(stats.norm.sf(margin)))
+    p_value = float(stats.binom.sf(moved - 1, _PAIRS, chance)) if moved else 1.0
+    return [
+        statistical(
+            Layer.SELECTION,
+            f"{phase.name}: others moved by one",
+            p_value,
+            expected="never",
+            measured=f"{moved} times of {_PAIRS}",
+            likely="records compete (a fixed count), so that one record's entry is another's",
+        ),
+        Finding(
+            layer=Layer.SELECTION,
+            what=f"{phase.name}: selected, at most",
+            expected=f"at most {phase.cohort_size:,}",
+            measured=f"{most:,}",
+            passed=most <= phase.cohort_size,
+            likely="the label budget is not enforced",
+        ),
+    ]
+
+
+class Replayed:
+    """A source that gives recorded words again: for two worlds with the same noise."""
+
+    def __init__(self, words: Words) -> None:
+        self._words, self._at = words, 0
+
+    def words(self, count: int) -> Words:
+        """Returns the next recorded words.
+
+        Raises:
+          ParameterError: there are no more.
+        """
+        if self._at + count > self._words.size:
+            raise ParameterError("recorded words are used up; record more")
+        taken = self._words[self._at : self._at + count]
+        self._at += count
+        return taken.copy()

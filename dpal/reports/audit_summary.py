@@ -1,0 +1,90 @@
+"""An audit in words and tables. Everything in it is public."""
+
+from __future__ import annotations
+
+from dpal.audit.attack import CONFIDENCE
+from dpal.audit.findings import AuditReport, Finding, Layer
+from dpal.reports.summary import Table
+
+_TITLES = {
+    Layer.STEP: "Single steps",
+    Layer.MECHANISM: "Noise, batches and samplers",
+    Layer.SELECTION: "Selections and logs",
+    Layer.ATTACK: "Attacks: epsilon proven by guessing (and guesses right)",
+    Layer.LEDGER: "Ledger",
+}
+_COLUMNS = ("check", "expected", "measured", "verdict")
+
+
+def findings_tables(report: AuditReport) -> list[Table]:
+    """One table for each layer."""
+    tables = []
+    for layer, title in _TITLES.items():
+        rows = tuple(_row(one) for one in report.findings if one.layer is layer)
+        if rows:
+            tables.append(Table(title, _COLUMNS, rows))
+    return tables
+
+
+def audit_verdict(report: AuditReport) -> str:
+    """The outcome in a few sentences: what was promised, what was found, what it cost."""
+    target, checks = report.target, len(report.findings)
+    promise = (
+        f"epsilon {target.epsilon:g} at delta {target.delta:.3g}, adjacency {target.adjacency}, "
+        f"unit {target.unit}"
+    )
+    outcome = (
+        f"all {checks} checks passed"
+        if report.passed
+        else f"{len(report.failed)} of {checks} checks failed"
+    )
+    used = ", ".join(f"{count:,} {kind}" for kind, count in report.canaries.items())
+    return (
+        f"{outcome}; promised is {promise}. Training on canaries ran {report.trained}, which by "
+        f"the accountant is epsilon {report.ran:.4f} at the same delta, adjacency and unit. "
+        f"Canaries: {used}. No record of the pool was read, so nothing is charged. Sound code "
+        f"fails with a chance of at most {report.false_alarm:.1g}. Bounds on epsilon hold with "
+        f"{100 * CONFIDENCE:.0f} % confidence; they find defects, and prove no privacy."
+    )
+
+
+def defects(report: AuditReport) -> list[str]:
+    """What is likely wrong, one sentence for each check that failed."""
+    return [
+        f"{one.what}: expected {one.expected}, measured {one.measured}. Likely: {one.likely}."
+        for one in report.failed
+    ]
+
+
+def audit_text(report: AuditReport, figure: str) -> str:
+    """`audit.md`.
+
+    Args:
+      report: of the audit.
+      figure: path of the figure, from where the text is.
+    """
+    found = [f"- {one}" for one in defects(report)]
+    parts = [
+        f"# Audit of {report.name}",
+        audit_verdict(report),
+        *(["## Defects", "\n".join(found)] if found else []),
+        f"![Claimed versus measured]({figure})",
+    ]
+    for table in findings_tables(report):
+        parts += [f"## {table.title}", table.markdown()]
+    parts.append(f"Plan digest: `{report.plan_digest}`")
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    what = finding.what.replace("|", "given")
+    return what, finding.expected, finding.measured, _verdict(finding)
+
+
+def _verdict(finding: Finding) -> str:
+    """A bound that passes its claim with less certainty than a failure needs is neither."""
+    if not finding.passed:
+        return "FAILED"
+    if finding.is_epsilon and finding.within is None and finding.claimed is not None:
+        return "ok" if (finding.value or 0.0) <= finding.claimed else "unclear"
+    return "ok"

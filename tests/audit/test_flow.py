@@ -1,0 +1,130 @@
+"""`dpal audit` as a person runs it, on a real Prefect server and MLflow database."""
+
+from __future__ import annotations
+
+import json
+
+import mlflow
+import pytest
+
+from dpal.artifacts import CampaignFolder
+from dpal.audit.released import released_findings
+from dpal.audit.releases import ledger_findings
+from dpal.config import parse_config
+from dpal.training import dp_sgd
+from flows.campaign import run_campaign
+from tasks import selection
+from tasks.audit import FIGURE, JSON, TEXT
+from tasks.planning import prepare
+from tests.conftest import small_values, write_config
+from tests.flows.calling import call, sentence
+
+pytestmark = pytest.mark.usefixtures("orchestrated")
+
+QUICK = ("--canaries", "60", "--steps", "5", "--draws", "131072")
+
+
+def test_an_audit_of_a_configuration(workplace, mlflow_uri):
+    file = write_config(workplace / "small.yaml", runtime__mlflow_uri=mlflow_uri)
+    result = call("audit", str(file), *QUICK)
+    assert result.returncode == 0, result.stdout
+    said = " ".join(result.stdout.split())
+    for words in (
+        "checks passed",
+        "delta 0.000167, adjacency zero_out, unit record",
+        "steps, in proportion by phase",
+        "No record of the pool was read, so nothing is charged",
+        "60 with a gradient of their own",
+    ):
+        assert words in said
+    folder = workplace / "artifacts" / "small" / "audit"
+    record = json.loads((folder / JSON).read_text())
+    assert record["passed"]
+    assert record["charged"].startswith("nothing")
+    assert record["canaries"]["with a gradient of their own"] == 60
+    assert record["false_alarm"] < 1e-4
+    # Less was run than planned, and the claim is for what was run.
+    assert 0 < record["epsilon_of_what_was_trained"] < record["epsilon"]
+    assert {one["layer"] for one in record["findings"]} == {
+        "step", "mechanism", "selection", "attack", "ledger"
+    }  # fmt: skip
+    text = (folder / TEXT).read_text()
+    assert f"({FIGURE})" in text
+    assert (folder / FIGURE).read_bytes().startswith(b"\x89PNG")
+    # Nothing was spent, and no campaign was started.
+    assert not list((workplace / "artifacts").glob("**/ledger.sqlite"))
+    assert not (workplace / "artifacts" / "small" / "campaign.json").exists()
+    mlflow.set_tracking_uri(mlflow_uri)
+    runs = mlflow.search_runs(
+        experiment_names=["dpal"], filter_string="tags.`dpal.phase` = 'audit'", output_format="list"
+    )
+    assert runs[0].data.tags["dpal.audit"] == "passed"
+    assert runs[0].data.metrics["audit/failed"] == 0
+
+
+def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monkeypatch):
+    file = write_config(workplace / "small.yaml", runtime__mlflow_uri=mlflow_uri)
+    real = dp_sgd.noisy_sum
+    monkeypatch.setattr(
+        dp_sgd, "noisy_sum", lambda total, scale, *, rng: real(total, scale / 2, rng=rng)
+    )
+    scored = selection.score
+
+    def telling(*arguments, **options):
+        found = scored(*arguments, **options)
+        selection.say(f"highest score {found.max():.6f}")
+        return found
+
+    monkeypatch.setattr(selection, "score", telling)
+    result = call("audit", str(file), *QUICK, "--json")
+    assert result.returncode == 1
+    record = json.loads(result.stdout)
+    assert not record["passed"]
+    found = {one["what"] for one in record["findings"] if not one["passed"]}
+    assert "lines of a rehearsed selection" in found
+    likely = [one["likely"] for one in record["findings"] if not one["passed"]]
+    assert any("noise is not scaled by noise_multiplier" in one for one in likely)
+
+
+def test_an_audit_of_a_campaign_reads_its_ledger_and_files(workplace, mlflow_uri):
+    values = small_values(
+        runtime__mlflow_uri=mlflow_uri, schedule__queries=[40], schedule__epochs_per_phase=1
+    )
+    config = parse_config(values)
+    folder = CampaignFolder(workplace / run_campaign(config))
+    result = call("audit", str(folder.root), *QUICK, "--json")
+    assert result.returncode == 0, result.stdout
+    findings = {one["what"]: one for one in json.loads(result.stdout)["findings"]}
+    assert findings["reservations with two artifacts"]["measured"] == "none"
+    assert findings["releases that are not as planned"]["measured"] == "none"
+    again = folder.phase(1).model
+    again.write_bytes(again.read_bytes()[::-1])  # another draw under the same reservation
+    campaign = prepare(config)
+    with campaign.ledger() as ledger:
+        found = [one for one in ledger_findings(campaign.plan, ledger) if not one.passed]
+    assert [one.measured for one in found] == ["phase-1/training"]
+    assert "drawn twice and paid for once" in found[0].likely
+
+
+def test_selected_ids_in_a_released_file_are_found(tmp_path):
+    folder = tmp_path / "campaign"
+    (folder / "confidential").mkdir(parents=True)
+    (folder / "confidential" / "selection.txt").write_text("r-00007")
+    (folder / "report.md").write_text("accuracy 91 %, r-000071 and xr-00007")
+    assert not failed_of(released_findings(folder, ["r-00007"]))
+    (folder / "report.md").write_text("first of them: r-00007.")
+    found = failed_of(released_findings(folder, ["r-00007"]))
+    assert [one.measured for one in found] == ["report.md"]
+    assert released_findings(folder, ["7"]) == []  # cannot be told from other numbers
+
+
+def failed_of(findings):
+    return [one for one in findings if not one.passed]
+
+
+def test_what_cannot_be_audited_is_refused_in_one_sentence(workplace):
+    assert "does not exist" in sentence(call("audit", "nowhere.yaml"))
+    assert "not a campaign folder" in sentence(call("audit", str(workplace)))
+    assert "--set changes a configuration" in sentence(
+        call("audit", str(workplace), "--set", "privacy.epsilon=3")
+    )
