@@ -1,19 +1,166 @@
-"""What `dpal ledger` shows and checks."""
+"""What `dpal ledger` shows, exports and checks."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import campaign_epsilon, spending
+from dpal.accounting.events import to_record
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
 from dpal.errors import LedgerTampered
+from dpal.ledger.account import (
+    CampaignAccount,
+    campaign_account,
+    campaigns_in,
+    epsilons_so_far,
+)
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.entries import Kind
-from dpal.ledger.reservations import CampaignLedger
-from dpal.ledger.store import LedgerStore
-from dpal.reports.summary import Table
+from dpal.ledger.datasets import data_sets, share_record
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.export import export_ledger
+from dpal.ledger.history import dataset_of, history, parts_of
+from dpal.reports.ledger_tables import (
+    blocks_table,
+    cohorts_table,
+    entry_record,
+    limit_in_words,
+    parts_table,
+    promise_of,
+    releases_table,
+    time_table,
+)
+from dpal.reports.summary import Table, shares_table
+from flows.folders import By
+from tasks.datasets import view_of
+from tasks.opening import ledger_of_all, recorded_ledger
+
+_ON_DISK = (Kind.CHECKPOINT, Kind.COMMIT)  # entries that say what is in a file
+
+Shown = list[str | Table]  # sentences and tables, in reading order
+
+
+@dataclass(frozen=True)
+class LedgerView:
+    """A ledger whose chain is whole, looked at from one campaign or as a whole.
+
+    Attributes:
+      entries: all of the ledger's.
+      campaign: the one looked at; None for all.
+    """
+
+    entries: Sequence[Entry]
+    campaign: str | None
+
+    @classmethod
+    def at(cls, place: CampaignFolder | Path) -> LedgerView:
+        """Reads the ledger of a campaign, or of a folder of campaigns.
+
+        Raises:
+          LedgerError: there is none.
+          LedgerTampered: its chain is broken.
+        """
+        campaign = place if isinstance(place, CampaignFolder) else None
+        store = ledger_of_all(place) if isinstance(place, Path) else recorded_ledger(place)
+        with closing(store):
+            entries = store.entries()
+        verify_chain(entries)
+        return cls(entries, campaign.name if campaign else None)
+
+    def accounts(self) -> list[CampaignAccount]:
+        """Accounts of the campaigns that are looked at."""
+        names = [self.campaign] if self.campaign else campaigns_in(self.entries)
+        return [campaign_account(self.entries, name) for name in names]
+
+    def story(self) -> list[Entry]:
+        """The entries that have to do with what is looked at."""
+        return list(self.entries) if self.campaign is None else history(self.entries, self.campaign)
+
+    def datasets(self) -> list[str]:
+        """Names of the data sets that are looked at."""
+        if self.campaign is None:
+            return list(data_sets(self.entries))
+        name = dataset_of(self.entries, self.campaign)
+        return [] if name is None else [name]
+
+    def head(self) -> dict[str, Any]:
+        """The last entry that belongs to what is looked at, its campaign's own if one is."""
+        own = [one for one in self.entries if self.campaign in (None, one.campaign)]
+        return {"sequence": own[-1].sequence, "digest": own[-1].digest}
+
+    def as_object(self, by: By) -> dict[str, Any]:
+        """As one object for machines."""
+        if by is By.COHORT and self.campaign is not None:
+            return {**_account_object(self.accounts()[0]), "head": self.head()}
+        if by is By.COHORT:
+            return {"campaigns": [_account_object(one) for one in self.accounts()],
+                    "head": self.head()}  # fmt: skip
+        if by is By.DATA:
+            known = data_sets(self.entries)
+            return {
+                "datasets": [
+                    {**view_of(known[name]),
+                     "parts": [asdict(one) for one in parts_of(self.entries, name)]}
+                    for name in self.datasets()
+                ],
+                "head": self.head(),
+            }  # fmt: skip
+        accounts = self._all_in_story()
+        so_far = _so_far(accounts)
+        return {
+            "promises": [_promise_object(one) for one in accounts],
+            "entries": [entry_record(one, so_far) for one in self.story()],
+            "head": self.head(),
+        }
+
+    def as_tables(self, by: By) -> Shown:
+        """As sentences and tables for people."""
+        return [*_LAYOUTS[by](self), f"head: entry {self.head()['sequence']}, "
+                                     f"{self.head()['digest']}"]  # fmt: skip
+
+    def _all_in_story(self) -> list[CampaignAccount]:
+        return [campaign_account(self.entries, name) for name in campaigns_in(self.story())]
+
+    def _by_cohort(self) -> Shown:
+        shown: Shown = []
+        for account in self.accounts():
+            shown += [f"campaign {account.name}: {promise_of(account)}", cohorts_table(account)]
+            if account.data:
+                shares = [share_record(share) for share in account.data.shares]
+                shown.append(shares_table({"blocks": shares}))
+            shown.append(releases_table(account))
+        return shown
+
+    def _by_time(self) -> Shown:
+        accounts = self._all_in_story()
+        promises = [f"campaign {one.name}: {promise_of(one)}" for one in accounts]
+        return [*promises, time_table(self.story(), _so_far(accounts))]
+
+    def _by_data(self) -> Shown:
+        shown: Shown = []
+        known = data_sets(self.entries)
+        for name in self.datasets():
+            order = known[name].limit.filter.order
+            shown += [
+                f"data set {name}: {limit_in_words(known[name].limit)}; campaigns are added up "
+                f"at Renyi order {order:g}",
+                blocks_table(known[name]),
+                parts_table(name, parts_of(self.entries, name)),
+            ]
+        if not shown:
+            who = f"campaign {self.campaign} takes" if self.campaign else "campaigns here take"
+            shown.append(f"{who} nothing of a registered data set; see: dpal data register --help")
+        return shown
+
+
+_LAYOUTS = {
+    By.COHORT: LedgerView._by_cohort,
+    By.TIME: LedgerView._by_time,
+    By.DATA: LedgerView._by_data,
+}
 
 
 def as_object(folder: CampaignFolder) -> dict[str, Any]:
@@ -21,83 +168,92 @@ def as_object(folder: CampaignFolder) -> dict[str, Any]:
 
     Epsilons are added up from the reserved events, not copied from the plan.
     """
-    store = LedgerStore(folder.ledger, create=False)
-    try:
-        ledger = CampaignLedger(store, folder.name, folder.root)
-        verify_chain(store.entries())
-        entries, target, releases = ledger.entries(), ledger.target(), ledger.spent()
-        accountant = ledger.accountant()
-    finally:
-        store.close()
-    cohorts = [one["cohort"] for one in folder.read_record()["plan"]["cohorts"]]
-    names = [*(str(cohort) for cohort in cohorts), "never_selected"]
-    done = {entry.release: entry.kind.value for entry in entries if entry.kind is not Kind.RESERVE}
-    return {
-        "name": folder.name,
-        "target_epsilon": target.epsilon,
-        "delta": target.delta,
-        "adjacency": target.adjacency.value,
-        "unit": target.unit.value,
-        "accountant": accountant.value,
-        "campaign_epsilon": campaign_epsilon(releases, target, accountant=accountant),
-        "cohorts": [asdict(spending(name, releases, target)) for name in names],
-        "releases": [
-            {
-                "sequence": entry.sequence,
-                "release": entry.release,
-                "kind": entry.body["kind"],
-                "state": done.get(entry.release, "reserve"),
-                "recorded_at": entry.recorded_at,
-                "charges": entry.body["charges"],
-            }
-            for entry in entries
-            if entry.kind is Kind.RESERVE
-        ],
-        "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
-    }
+    return LedgerView.at(folder).as_object(By.COHORT)
 
 
-def releases_table(view: dict[str, Any]) -> Table:
-    """Every release, with its mechanism and whom it charges."""
-    states = {"reserve": "reserved", "commit": "committed", "forfeit": "forfeited"}
-    rows = []
-    for release in view["releases"]:
-        for charge in release["charges"]:
-            parameters = dict(charge["event"])
-            mechanism = parameters.pop("mechanism").replace("_", " ")
-            rows.append(
-                (
-                    str(release["sequence"]),
-                    release["release"],
-                    states[release["state"]],
-                    ", ".join(charge["cohorts"]).replace("_", " "),
-                    mechanism,
-                    # In words that a narrow terminal can put below each other.
-                    ", ".join(
-                        f"{key.replace('_', ' ')} {value:.6g}" for key, value in parameters.items()
-                    ),
-                )
-            )
-    columns = ("entry", "release", "state", "cohorts", "mechanism", "parameters")
-    return Table("Releases", columns, tuple(rows))
+def export(place: CampaignFolder | Path, target: Path) -> int:
+    """Writes a campaign's entries, or all of a ledger, as a table; returns how many entries."""
+    view = LedgerView.at(place)
+    entries = [one for one in view.entries if view.campaign in (None, one.campaign)]
+    export_ledger(entries, target)
+    return len(entries)
 
 
 def verify(folder: CampaignFolder) -> tuple[int, str]:
-    """Checks the file, the chain, that finished phases saw it, and committed files.
+    """Checks the file, the chain, that finished phases saw it, committed files, the anchor.
 
     Returns:
       The number of entries and the head's digest.
 
     Raises:
       LedgerTampered: names the first bad entry.
+      AnchorError: all of that is sound, in a copy that is not the newest known here.
     """
-    store = LedgerStore(folder.ledger, create=False)
-    try:
+    with closing(recorded_ledger(folder)) as store:
         entries = store.entries()
         head = verify_chain(entries)
         store.require_sound_file()
-    finally:
-        store.close()
+        _require_files(folder, entries)
+        store.verified()
+    return len(entries), head
+
+
+def adopt(folder: CampaignFolder, *, reason: str, despite: str | None) -> str:
+    """Vouches for this copy of a campaign's ledger, and says so in words.
+
+    Raises:
+      LedgerError: nothing is wrong with it, or more than a reason can mend.
+    """
+    with closing(recorded_ledger(folder)) as store:
+        entry = store.adopt(reason=reason, despite=despite)
+        return f"{store.name} is adopted; entry {entry.sequence} says so, with the reason"
+
+
+def _so_far(accounts: Sequence[CampaignAccount]) -> dict[int, float]:
+    told: dict[int, float] = {}
+    for account in accounts:
+        told |= epsilons_so_far(account)
+    return told
+
+
+def _promise_object(account: CampaignAccount) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "target_epsilon": account.target.epsilon,
+        "delta": account.target.delta,
+        "adjacency": account.target.adjacency.value,
+        "unit": account.target.unit.value,
+        "accountant": account.accountant.value,
+    }
+
+
+def _account_object(account: CampaignAccount) -> dict[str, Any]:
+    return {
+        **_promise_object(account),
+        "campaign_epsilon": account.epsilon,
+        "ended": account.ended is not None,
+        "cohorts": [asdict(one) for one in account.cohorts],
+        "blocks": [share_record(one) for one in account.data.shares] if account.data else [],
+        "releases": [
+            {
+                "sequence": one.sequence,
+                "release": one.release.name,
+                "kind": one.release.kind,
+                "state": one.state.value,
+                "steps_on_disk": one.steps_on_disk,
+                "recorded_at": one.recorded_at,
+                "charges": [
+                    {"cohorts": list(charge.cohorts), "event": to_record(charge.event)}
+                    for charge in one.release.charges
+                ],
+            }
+            for one in account.releases
+        ],
+    }
+
+
+def _require_files(folder: CampaignFolder, entries: Sequence[Entry]) -> None:
+    """Requires that finished phases saw these entries, and that committed files are theirs."""
     known = {entry.sequence: entry.digest for entry in entries}
     for phase in range(len(folder.finished_phases())):
         seen = folder.phase(phase).ledger_head()
@@ -106,9 +262,8 @@ def verify(folder: CampaignFolder) -> tuple[int, str]:
                 seen["sequence"], f"phase {phase} was finished on another entry of this number"
             )
     for entry in entries:
-        if entry.campaign == folder.name and entry.kind is Kind.COMMIT:
+        if entry.campaign == folder.name and entry.kind in _ON_DISK:
             for name, digest in entry.body["artifacts"].items():
                 path = folder.root / name
                 if path.exists() and file_digest(path) != digest:
                     raise LedgerTampered(entry.sequence, f"{path} is not the file it committed")
-    return len(entries), head

@@ -79,6 +79,24 @@ def cohort_table(summary: Mapping[str, Any]) -> Table:
     )  # fmt: skip
 
 
+def shares_table(summary: Mapping[str, Any]) -> Table:
+    """How far each block of the data set takes part, and what this campaign takes of it."""
+    return Table(
+        "Blocks of the data set that take part",
+        ("block", "records", "takes part", "epsilon of this campaign", "counted"),
+        tuple(
+            (
+                str(one["block"]),
+                f"{one['size']:,}",
+                f"{100 * one['participation']:.1f} %",
+                f"{one['epsilon']:.4f}",
+                "with other campaigns" if one["basis"] == "renyi" else "alone; takes all",
+            )
+            for one in summary["blocks"]
+        ),
+    )
+
+
 def accuracy_table(phases: Sequence[Mapping[str, Any]]) -> Table:
     """Validation accuracy after each finished phase."""
     return Table(
@@ -129,6 +147,7 @@ def report(
     phases: Sequence[Mapping[str, Any]],
     head: Mapping[str, Any],
     figures: Sequence[str],
+    certificate: str | None = None,
 ) -> str:
     """Writes the whole report as Markdown.
 
@@ -137,6 +156,7 @@ def report(
       phases: metrics of the finished phases.
       head: sequence and digest of the campaign's last ledger entry.
       figures: paths of figures, relative to the report.
+      certificate: digest of the campaign's certificate, once it has one.
     """
     parts = [
         f"# Campaign {summary['name']}",
@@ -159,6 +179,12 @@ def report(
         f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
         f"`{summary['plan_digest']}`.",
     ]
+    if certificate is not None:
+        parts.append(
+            f"Certificate: `certificate.json`, digest `{certificate}`. Check it on any machine, "
+            "without trusting whoever planned or ran this: `dpal verify certificate.json --ledger "
+            "LEDGER --model MODEL`."
+        )
     return "\n\n".join(parts) + "\n"
 
 

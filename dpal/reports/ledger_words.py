@@ -1,0 +1,181 @@
+"""Entries of the ledger in plain words. Nothing in an entry is confidential."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpal.accounting.events import NEVER_SELECTED
+from dpal.ledger.account import State
+from dpal.ledger.attempts import attempt_number, planned_name
+from dpal.ledger.datasets import Basis
+from dpal.ledger.entries import Entry, Kind
+
+STATES = {
+    State.RESERVE: "reserved",
+    State.COMMIT: "committed",
+    State.FORFEIT: "forfeited",
+    State.DISCARDED: "thrown away",
+}
+COUNTED = {Basis.RENYI: "with other campaigns", Basis.SOLE: "alone; takes all"}
+_NOBODY = {Kind.OPEN: "the ledger", Kind.ADOPT: "a person"}
+
+
+def actor(entry: Entry) -> str:
+    """Whose doing an entry is: a campaign, a data owner, somebody who vouched."""
+    return entry.campaign or _NOBODY.get(entry.kind, "data owner")
+
+
+def in_words(entry: Entry) -> str:
+    """What an entry says, in one sentence without a full stop."""
+    return _SAID[entry.kind](entry)
+
+
+def about(entry: Entry) -> str:
+    """Whom an entry is about: cohorts, blocks of a data set; empty where it is nobody."""
+    body = entry.body
+    if entry.kind is Kind.RESERVE:
+        named = [name for charge in body["charges"] for name in charge["cohorts"]]
+        return cohorts_in_words(list(dict.fromkeys(named)))
+    if entry.kind is Kind.BLOCK:
+        return f"{body['dataset']}, block {body['block']}"
+    if entry.kind in (Kind.REGISTER, Kind.LIMIT, Kind.INDEX):
+        return str(body["dataset"])
+    data = body.get("data") if entry.kind in (Kind.HOLD, Kind.END) else None
+    if data:
+        blocks = ", ".join(str(one["block"]) for one in data["blocks"])
+        return f"{data['name']}, {_plural(len(data['blocks']), 'block', count=False)} {blocks}"
+    return ""
+
+
+def cohorts_in_words(names: list[str]) -> str:
+    """Cohorts by name, such as "cohorts 0, 1; never selected".
+
+    >>> cohorts_in_words(["0", "never_selected"])
+    'cohort 0; never selected'
+    """
+    numbered = [name for name in names if name != NEVER_SELECTED]
+    said = [f"{_plural(len(numbered), 'cohort', count=False)} {', '.join(numbered)}"]
+    rest = [NEVER_SELECTED.replace("_", " ")] if NEVER_SELECTED in names else []
+    return "; ".join([*(said if numbered else []), *rest])
+
+
+def mechanism_in_words(event: Mapping[str, Any]) -> tuple[str, str]:
+    """A mechanism's name, and its parameters."""
+    parameters = {key: value for key, value in event.items() if key != "mechanism"}
+    told = (f"{key.replace('_', ' ')} {value:.6g}" for key, value in parameters.items())
+    return str(event["mechanism"]).replace("_", " "), ", ".join(told)
+
+
+def when(entry_time: str) -> str:
+    """A recorded time to the second, in UTC.
+
+    >>> when("2026-11-21T19:25:27.035+00:00")
+    '2026-11-21 19:25:27'
+    """
+    return entry_time[:19].replace("T", " ")
+
+
+def quoted(text: str) -> str:
+    r"""Free text in quotes, with nothing in it that a terminal or a browser would obey.
+
+    >>> print(quoted('so "they" say' + chr(27)))
+    "so \"they\" say\u001b"
+    """
+    told = json.dumps(text, ensure_ascii=False)
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in told)
+
+
+def _open(entry: Entry) -> str:
+    return f"opened the ledger {entry.body['identity'][:12]}"
+
+
+def _adopt(entry: Entry) -> str:
+    body = entry.body
+    lost = f" although entry {body['despite'][:12]} was lost" if body["despite"] else ""
+    said = f"vouched for this copy of the ledger{lost} (it was {body['found']})"
+    return f"{said}: {quoted(body['reason'])}"
+
+
+def _register(entry: Entry) -> str:
+    return f"registered data set {entry.body['dataset']}: {_limit(entry.body)}"
+
+
+def _changed(entry: Entry) -> str:
+    body = entry.body
+    return f"changed the limit of {body['dataset']} to {_limit(body)}: {quoted(body['reason'])}"
+
+
+def _block(entry: Entry) -> str:
+    body = entry.body
+    return f"added block {body['block']} of {body['size']:,} with the whole limit"
+
+
+def _index(entry: Entry) -> str:
+    return f"put {entry.body['records']:,} names or contents of known records on file"
+
+
+def _hold(entry: Entry) -> str:
+    body = entry.body
+    return (
+        f"set its plan aside: {_plural(len(body['releases']), 'release')}, epsilon "
+        f"{body['epsilon']:g} at delta {body['delta']:.3g}"
+    )
+
+
+def _reserve(entry: Entry) -> str:
+    again = ", charged once more" if attempt_number(entry.release) > 1 else ""
+    return f"may draw {entry.release}{again}"
+
+
+def _checkpoint(entry: Entry) -> str:
+    body, name = entry.body, planned_name(entry.release)
+    if body["steps"] == 0:
+        files = _plural(len(body.get("discarded", {})), "file")
+        return f"began {name} again; {files} thrown away, which stay spent"
+    return f"{name}: {_plural(int(body['steps']), 'step')} on disk"
+
+
+def _commit(entry: Entry) -> str:
+    return f"{entry.release} is on disk"
+
+
+def _forfeit(entry: Entry) -> str:
+    body = entry.body
+    return f"{entry.release} stays spent: {body['file']} is {body['reason']}"
+
+
+def _end(entry: Entry) -> str:
+    drawn = _plural(len(entry.body["releases"]), "release")
+    returned = "; what it held and did not use flowed back" if entry.body["data"] else ""
+    return f"ended after {drawn}{returned}"
+
+
+_SAID: dict[Kind, Callable[[Entry], str]] = {
+    Kind.OPEN: _open,
+    Kind.ADOPT: _adopt,
+    Kind.REGISTER: _register,
+    Kind.LIMIT: _changed,
+    Kind.BLOCK: _block,
+    Kind.INDEX: _index,
+    Kind.HOLD: _hold,
+    Kind.RESERVE: _reserve,
+    Kind.CHECKPOINT: _checkpoint,
+    Kind.COMMIT: _commit,
+    Kind.FORFEIT: _forfeit,
+    Kind.END: _end,
+}
+
+
+def _limit(body: Mapping[str, Any]) -> str:
+    group = f" ({body['group_column']})" if body["group_column"] else ""
+    return (
+        f"epsilon {body['epsilon']:g} at delta {body['delta']:.3g}, {body['adjacency']}, "
+        f"unit {body['unit']}{group}"
+    )
+
+
+def _plural(number: int, word: str, *, count: bool = True) -> str:
+    said = word if number == 1 else f"{word}s"
+    return f"{number:,} {said}" if count else said

@@ -1,0 +1,92 @@
+"""`dpal ledger`: reading, exporting and checking the epsilon ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.errors import AnchorError, LedgerTampered
+from flows.folders import AsJson, By, CampaignDir, LedgerDir, campaign_folder, campaign_or_all
+from flows.terminal import out, show
+
+ledger_app = typer.Typer(help="Read, export and verify the epsilon ledger.")
+
+_LEFT = {"what", "about", "release", "mechanism", "parameters", "campaign", "who", "by", "counted"}
+
+
+@ledger_app.command("show", epilog="Example: dpal ledger show artifacts/digits --by time")
+def ledger_show(
+    place: LedgerDir,
+    by: Annotated[By, typer.Option(help="Entries in order of time, or data sets.")] = By.COHORT,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was spent: by cohort, entry by entry, or what is left of data sets."""
+    from flows.ledger_view import LedgerView
+
+    view = LedgerView.at(campaign_or_all(place))
+    if as_json:
+        typer.echo(json.dumps(view.as_object(by), indent=2))
+        return
+    for one in view.as_tables(by):
+        if isinstance(one, str):
+            out.print(one, markup=False)
+        else:
+            show(one, left=_LEFT)
+
+
+@ledger_app.command("export", epilog="Example: dpal ledger export artifacts --to ledger.parquet")
+def ledger_export(
+    place: LedgerDir,
+    to: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .parquet or .csv.")],
+) -> None:
+    """Write the entries of one campaign, or of the whole ledger, as a table."""
+    from flows.ledger_view import export
+
+    out.print(f"{export(campaign_or_all(place), to)} entries in {to}", markup=False)
+
+
+@ledger_app.command("page", epilog="Example: dpal ledger page artifacts/digits --to page.html")
+def ledger_page(
+    folder: CampaignDir,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Left out: ledger.html in the campaign's folder."),
+    ] = None,
+) -> None:
+    """Write one campaign's ledger as a page that opens without a server."""
+    from tasks.reporting import make_ledger_page
+
+    out.print(str(make_ledger_page(campaign_folder(folder), to)), markup=False)
+
+
+@ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
+def ledger_verify(folder: CampaignDir) -> None:
+    """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
+    from flows.ledger_view import verify
+
+    try:
+        count, head = verify(campaign_folder(folder))
+    except LedgerTampered as error:
+        out.print(f"broken: {error}", markup=False)
+        raise typer.Exit(1) from error
+    except AnchorError as error:
+        out.print(f"whole, but not known to be the newest copy: {error}", markup=False)
+        raise typer.Exit(1) from error
+    out.print(f"sound: {count} entries, head {head}")
+
+
+@ledger_app.command("adopt", epilog='Example: dpal ledger adopt artifacts/digits --reason "moved"')
+def ledger_adopt(
+    folder: CampaignDir,
+    reason: Annotated[str, typer.Option(help="Why this is the copy to go on with; recorded.")],
+    despite: Annotated[
+        str | None, typer.Option(help="Digest of the last known entry, lost for good; recorded.")
+    ] = None,
+) -> None:
+    """Vouch for a ledger that was moved here, restored, or is shared with another machine."""
+    from flows.ledger_view import adopt
+
+    out.print(adopt(campaign_folder(folder), reason=reason, despite=despite), markup=False)

@@ -1,0 +1,112 @@
+"""Where the application keeps a ledger and its anchors, and what a person is told of both."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dpal.artifacts import CampaignFolder
+from dpal.config import parse_config
+from dpal.errors import ConfigError
+from dpal.ledger.claim import claim
+from dpal.ledger.reservations import CampaignLedger
+from tasks.opening import open_ledger, recorded_ledger
+from tests.flows.calling import call, sentence
+from tests.ledger.releasing import hold
+from tests.postgres import postgres, postgres_server  # noqa: F401
+
+
+@pytest.fixture
+def campaign(workplace):
+    """Starts a campaign as far as its hold, in the ledger that settings name."""
+
+    def start(**runtime: str) -> CampaignFolder:
+        config = parse_config({"name": "small", "runtime": runtime})
+        folder = CampaignFolder(Path("artifacts/small"))
+        with claim(folder.root), closing(open_ledger(config.runtime)) as store:
+            hold(CampaignLedger(store, "small", folder.root))
+        folder.write_record({"config": config.model_dump(mode="json")})
+        return folder
+
+    return start
+
+
+def test_anchors_are_in_this_users_state_folder(campaign, state_home):
+    before = set(state_home.rglob("*.json"))
+    folder = campaign()
+    [anchor] = set(state_home.rglob("*.json")) - before
+    assert anchor.parent == state_home / "dpal" / "anchors"
+    with closing(recorded_ledger(folder)) as store:
+        assert anchor.stem == store.verified()[0].body["identity"]
+    assert call("ledger", "verify", "artifacts/small").stdout.startswith("sound: 2 entries, head ")
+
+
+def test_a_copied_ledger_is_whole_but_vouched_for_by_nobody(campaign, tmp_path):
+    """From here it is refused; elsewhere a person may adopt it, with a reason that stays."""
+    folder = campaign(anchors=str(tmp_path / "anchors"))
+    shutil.rmtree(tmp_path / "anchors")
+    looked = call("ledger", "verify", "artifacts/small")
+    assert looked.returncode == 1
+    assert looked.stdout.startswith("whole, but not known to be the newest copy: the ledger ")
+    assert "dpal ledger adopt DIR --reason TEXT" in looked.stdout
+    assert call("ledger", "adopt", "artifacts/small").returncode == 2  # no reason
+    adopted = call("ledger", "adopt", "artifacts/small", "--reason", "moved here")
+    assert adopted.returncode == 0
+    assert "is adopted; entry 3 says so" in adopted.stdout
+    assert call("ledger", "verify", "artifacts/small").returncode == 0
+    again = call("ledger", "adopt", "artifacts/small", "--reason", "to be sure")
+    assert "there is nothing to adopt" in sentence(again)
+    with closing(recorded_ledger(folder)) as store:
+        assert store.entries()[-1].body["reason"] == "moved here"
+
+
+def test_a_restored_ledger_is_adopted_only_by_naming_what_is_lost(campaign):
+    folder = campaign()
+    shutil.copy(folder.ledger, "backup.sqlite")
+    with claim(folder.root), closing(recorded_ledger(folder)) as store:
+        hold(CampaignLedger(store, "other", folder.root), pool="def")
+        lost = store.entries()[-1].digest
+    shutil.copy("backup.sqlite", folder.ledger)
+    refused = call("ledger", "adopt", "artifacts/small", "--reason", "the disk died")
+    assert f"--despite {lost}" in sentence(refused)
+    named = call(
+        "ledger", "adopt", "artifacts/small", "--reason", "the disk died", "--despite", lost
+    )
+    assert named.returncode == 0
+
+
+def test_a_campaign_remembers_its_database(campaign, postgres, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setenv("PGPASSWORD", "from the environment")
+    folder = campaign(ledger=postgres)
+    assert not folder.ledger.exists()
+    monkeypatch.chdir(tmp_path.parent)
+    sound = call("ledger", "verify", str(tmp_path / "artifacts" / "small"))
+    assert sound.stdout.startswith("sound: 2 entries, head "), sound
+
+
+def test_anchors_beside_the_ledger_are_refused(workplace):
+    runtime = parse_config(
+        {"name": "small", "runtime": {"anchors": str(workplace / "artifacts" / "anchors")}}
+    ).runtime
+    with pytest.raises(ConfigError, match="who restores that folder would restore the anchors"):
+        open_ledger(runtime)
+    assert not (workplace / "artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("ledger", "postgresql://me:secret@host/db", "holds a password"),
+        ("ledger", "postgresql://me@host/db?password=secret", "holds a password"),
+        ("ledger", "mysql://host/db", "is not a postgresql:// URL"),
+        ("ledger", "ledger.sqlite", "is not a postgresql:// URL"),
+        ("anchors", "anchors", "must start with / or ~"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(setting, value, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        parse_config({"name": "small", "runtime": {setting: value}})
+    assert "secret" not in str(refused.value)

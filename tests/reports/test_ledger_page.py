@@ -1,0 +1,205 @@
+"""The page that a privacy officer reads: nothing runs on it, and it says what the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from dpal.ledger.account import State, campaign_account
+from dpal.ledger.chain import verify_chain
+from dpal.ledger.datasets import data_set
+from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.store import LedgerStore
+from dpal.reports.ledger_page import ledger_page
+from dpal.reports.ledger_words import quoted
+from tests.ledger.telling import HOSTILE, tell
+
+# What can load something, run something or lead elsewhere.
+DANGEROUS = {"script", "img", "link", "iframe", "object", "embed", "a", "form", "base", "use"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page, as a browser would find them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "rect"):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag  # well formed
+
+    def handle_data(self, data):
+        if "style" not in self._open:
+            self.text += f" {' '.join(data.split())}"
+
+    def named(self, tag: str) -> Iterator[dict[str, str | None]]:
+        return (attributes for name, attributes in self.tags if name == tag)
+
+    def finish(self) -> Page:
+        assert self._open == []
+        return self
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory) -> list[Entry]:
+    root = tmp_path_factory.mktemp("told")
+    tell(root)
+    with closing(LedgerStore(root / "ledger.sqlite")) as store:
+        return store.entries()
+
+
+def html(entries, campaign="first", doubt=None, certificate=None) -> str:
+    return ledger_page(entries, campaign, doubt=doubt, certificate=certificate)
+
+
+def again(entries: list[Entry], change) -> list[Entry]:
+    """The ledger with other contents, chained anew."""
+    chain, previous = [], GENESIS
+    for one in entries:
+        changed = {**vars(replace(one, **change(one))), "previous": previous}
+        changed.pop("digest")
+        chain.append(sealed(**changed))
+        previous = chain[-1].digest
+    verify_chain(chain)
+    return chain
+
+
+@pytest.mark.parametrize("campaign", ["first", "second"])
+def test_nothing_on_the_page_loads_runs_or_leads_elsewhere(entries, campaign):
+    text = html(entries, campaign)
+    page = Page(text).finish()
+    assert not DANGEROUS & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert not {"href", "src", "srcset", "action", "style"} & set(attributes)
+    [policy] = [one["content"] for one in page.named("meta") if "http-equiv" in one]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    for word in ("http:", "https:", "url(", "@import"):
+        assert word not in text
+
+
+def test_a_hostile_reason_or_name_is_text(entries):
+    text = html(entries)
+    assert HOSTILE not in text
+    assert quoted(HOSTILE) in Page(text).text  # and read as it was written
+    renamed = [
+        replace(one, campaign="<script>first" if one.campaign == "first" else one.campaign)
+        for one in entries
+    ]
+    page = Page(html(renamed, "<script>first", certificate="</style><script>")).finish()
+    assert "Campaign <script>first" in page.text.replace("  ", " ")
+    assert "certificate </style><script>" in page.text
+    assert "script" not in {tag for tag, _ in page.tags}
+
+
+def test_it_says_what_the_ledger_adds_up_to(entries):
+    account, page = campaign_account(entries, "first"), Page(html(entries, certificate="c0ffee"))
+    assert "The promise is kept, and the ledger is whole; mind the marked points." in page.text
+    assert (
+        f"at most epsilon {account.epsilon:.4f} at delta 0.0001, adjacency zero_out, unit record, "
+        "of 3 promised" in page.text
+    )
+    for one in account.cohorts:
+        assert f"{one.epsilon_pld:.4f}" in page.text
+        assert f"{one.epsilon_rdp:.4f}" in page.text
+    assert f"entry {entries[-1].sequence}, {entries[-1].digest}" in page.text
+    assert account.plan in page.text
+    assert "Certified: certificate c0ffee." in page.text
+    assert "dpal verify certificate.json" in page.text
+    assert "Metrics on the validation set are not charged" in page.text
+    for one in entries:
+        if one.kind in (Kind.HOLD, Kind.END, Kind.LIMIT, Kind.BLOCK):
+            assert f"{one.sequence} {one.recorded_at[:19].replace('T', ' ')}" in page.text
+
+
+def bars(page: Page) -> list[list[tuple[float, float, bool]]]:
+    """By bar: start, width and whether it is only held, without background and limit."""
+    found: list[list[tuple[float, float, bool]]] = []
+    for tag, one in page.tags:
+        if tag == "svg":
+            found.append([])
+        elif tag == "rect" and one.get("fill") not in ("#eef1f4", "#c0392b", "#dde2e8"):
+            held = "fill-opacity" in one
+            found[-1].append((float(one.get("x") or 0), float(one["width"] or 0), held))
+    return [one for one in found if one]
+
+
+def test_bars_are_as_long_as_what_they_stand_for(entries):
+    account, page = campaign_account(entries, "first"), Page(html(entries))
+    drawn = bars(page)
+    for one, [(_, width, _)] in zip(account.cohorts, drawn, strict=False):
+        assert width == pytest.approx(92 * one.epsilon_pld / 3, abs=1e-3)
+    known = data_set(entries, "clinic")
+    whole = known.limit.filter.limit.divergence
+    stacked = [one for one in drawn if len(one) == 2]
+    assert len(stacked) == 1  # both campaigns are on block 0
+    (start, first, spent), (after, second, held) = stacked[0]
+    assert (start, spent, held) == (0.0, False, True)
+    assert after == pytest.approx(first, abs=1e-3)
+    left = known.blocks[0].left(known.limit).divergence / whole
+    assert first + second == pytest.approx(100 * (1 - left), abs=2e-3)
+
+
+def test_each_release_shows_its_state(entries):
+    page = Page(html(entries, "second"))
+    states = {one.state for one in campaign_account(entries, "second").releases}
+    assert states == {State.RESERVE, State.FORFEIT}
+    for words in ("forfeited", "reserved", "3 steps on disk", "1 file thrown away"):
+        assert words in page.text
+    assert "Spent, and no longer accounted for by its files: phase-0/training." in page.text
+    assert "A person vouched for this copy" in page.text
+    assert "0 of 3 planned releases are committed" in page.text
+    assert "There is no certificate yet" in page.text
+
+
+def test_a_doubt_is_said_first_and_never_called_whole(entries):
+    page = Page(html(entries, doubt="It may be an older copy."))
+    assert "It may be an older copy." in page.text
+    assert "the ledger is whole" not in page.text
+    assert any("mind" in (one.get("class") or "") for one in page.named("section"))
+    sound = Page(html(entries[:-1]))  # before a person vouched
+    assert "The promise is kept, and the ledger is whole." in sound.text
+    assert not any("mind" in (one.get("class") or "") for one in sound.named("section"))
+
+
+def test_more_than_was_promised_is_never_called_kept(entries):
+    """A ledger that somebody made: one release is louder than the plan allowed."""
+
+    def louder(one: Entry):
+        if one.kind is not Kind.RESERVE or one.campaign != "first":
+            return {}
+        charges = [
+            {**charge, "event": {**charge["event"], "noise_multiplier": 0.4}}
+            if "noise_multiplier" in charge["event"]
+            else charge
+            for charge in one.body["charges"]
+        ]
+        return {"body": {**one.body, "charges": charges}}
+
+    page = Page(html(again(entries, louder)))
+    assert "More was spent than promised." in page.text
+    assert "The promise is kept" not in page.text
+    assert any(one.get("class") == "verdict broken" for one in page.named("section"))
+    assert "#c0392b" in {one["fill"] for one in page.named("rect") if float(one["width"] or 0) > 90}
+    for one in page.named("rect"):  # a bar stays a bar
+        assert float(one.get("x") or 0) + float(one["width"] or 0) <= 100.0
+
+
+def test_the_same_entries_give_the_same_page(entries):
+    assert html(entries) == html(list(entries))
+    assert html(entries) != html(entries[:-1])
