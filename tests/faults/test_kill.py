@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a campaign, then the same command again."""
+"""Single moments: after persisting, two at once, Ctrl-C. Random ones: test_random_kills."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from dpal.artifacts import CampaignFolder
+from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.store import LedgerStore
-from flows.ledger_view import as_object, verify
+from flows.ledger_view import verify
 from tests.conftest import command, write_config
 
 SCHEDULE = {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 30}
@@ -36,68 +35,7 @@ def wait_for(ledger: Path, kind: str, release: str, process: subprocess.Popen[by
     raise AssertionError(f"no {kind} of {release} in time")
 
 
-def kill_at(kind: str, release: str, api: str, log: Path) -> None:
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [command(), "run", "c.yaml"],
-            env={**os.environ, "PREFECT_API_URL": api},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        wait_for(Path("artifacts/ledger.sqlite"), kind, release, process)
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL
-
-
-def story(folder: CampaignFolder) -> list[tuple[str, str, object]]:
-    """What the ledger says, without times and digests of random files."""
-    store = LedgerStore(folder.ledger, create=False)
-    entries = store.entries(folder.name)
-    store.close()
-    return [(entry.kind.value, entry.release, entry.body.get("charges")) for entry in entries]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, prefect_api, mlflow_uri):
-    from tests.conftest import write_blobs
-
-    place = tmp_path_factory.mktemp("undisturbed")
-    write_blobs(place / "pool.parquet", 600, seed=1)
-    write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
-    write_config(place / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
-    subprocess.run(
-        [command(), "run", "c.yaml"],
-        cwd=place,
-        env={**os.environ, "PREFECT_API_URL": prefect_api},
-        check=True,
-        capture_output=True,
-    )
-    return CampaignFolder(place / "artifacts" / "small")
-
-
-def test_killed_in_phase_2_and_killed_again_it_finishes(
-    dpal, prefect_api, workplace, mlflow_uri, undisturbed
-):
-    """Inside of the selection, then inside of the training of phase 2."""
-    write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
-    folder = CampaignFolder(Path("artifacts/small"))
-    kill_at("reserve", "phase-2/selection", prefect_api, workplace / "one.log")
-    kill_at("reserve", "phase-2/training", prefect_api, workplace / "two.log")
-    assert not folder.phase(2).model.exists()
-    before = folder.phase(1).model.read_bytes()
-
-    finished = dpal("run", "c.yaml")
-    assert finished.returncode == 0, finished.stderr
-    assert "phase-0" not in finished.stderr  # finished phases are skipped
-    assert folder.phase(1).model.read_bytes() == before
-    assert story(folder) == story(undisturbed)
-    ours, theirs = as_object(folder), as_object(undisturbed)
-    assert ours["cohorts"] == theirs["cohorts"]
-    verify(folder)
-
-
-def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflow_uri):
+def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflow_uri, state_home):
     """The model is on disk, its commit is not: it is never drawn a second time."""
     one_phase = {**SCHEDULE, "queries": []}
     write_config(workplace / "c.yaml", schedule=one_phase, runtime__mlflow_uri=mlflow_uri)
@@ -109,16 +47,18 @@ def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflo
     # Go back to the moment before the commit, as a crash there would leave it.
     raw = sqlite3.connect("artifacts/ledger.sqlite")
     kinds = [row[0] for row in raw.execute("SELECT kind FROM entries ORDER BY sequence")]
-    assert kinds == ["hold", "reserve", "commit"]
+    assert kinds == ["open", "hold", "reserve", "commit", "end"]
     raw.execute("DROP TRIGGER entries_refuse_delete")
-    raw.execute("DELETE FROM entries WHERE sequence = 3")
+    raw.execute("DELETE FROM entries WHERE sequence >= 4")
     raw.commit()
     raw.close()
+    left = LedgerStore(folder.ledger, create=False).entries()
+    Anchors(state_home / "dpal" / "anchors").advance(identity_of(left), left[-1], anew=True)
     folder.phase(0).manifest.unlink()
     again = dpal("run", "c.yaml")
     assert again.returncode == 0, again.stderr
     assert folder.phase(0).model.read_bytes() == model
-    assert verify(folder)[0] == 3
+    assert verify(folder)[0] == 5
 
 
 def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):

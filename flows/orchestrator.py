@@ -1,0 +1,33 @@
+"""When Prefect's server does not answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from flows.terminal import leave_at_once
+
+_AT_START = "Failed to reach API"  # how Prefect says so before a flow run; a plain RuntimeError
+
+
+@contextmanager
+def needing_prefect() -> Iterator[None]:
+    """Ends the process with one sentence and exit code 2 when Prefect's server is gone.
+
+    At once: lines and events that wait to be sent to that server would hold the process
+    for minutes. The campaign's files and ledger are kept.
+    """
+    try:
+        yield
+    except (httpx.TransportError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith(_AT_START):
+            raise
+        place = os.environ.get("PREFECT_API_URL", "its temporary address")
+        leave_at_once(
+            f"dpal: Prefect at {place} does not answer ({type(error).__name__}); nothing was "
+            "lost, run the same command again once it answers",
+            2,
+        )
