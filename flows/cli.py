@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import dpal
 from dpal.config import CampaignConfig, parse_config
-from dpal.errors import ConfigError, DataError, LedgerTampered
+from dpal.errors import ConfigError
 from dpal.reports.summary import Table, accuracy_table, spent_table
+from flows.audit_cli import audit
+from flows.data_cli import data_app
+from flows.folders import CampaignDir, campaign_folder
+from flows.ledger_cli import ledger_app
 from flows.plan_cli import plan
 from flows.settings import ConfigFile, Settings, load_config
 from flows.simulation_cli import rehearse, simulate
@@ -26,6 +30,7 @@ from flows.terminal import (
     show,
     stop_at_once_on_interrupt,
 )
+from flows.verify_cli import verify
 
 if TYPE_CHECKING:
     from dpal.artifacts import CampaignFolder
@@ -40,14 +45,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(help="Read and verify the epsilon ledger.")
+app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 _SWEEP = "privacy.epsilon=2:8:2"
 
-CampaignDir = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Campaign folder, such as artifacts/digits.")
+Redraw = Annotated[
+    list[str],
+    typer.Option(
+        "--redraw",
+        metavar="RELEASE",
+        help="Throw away what an unfinished training persisted (such as phase-2/training), start "
+        "it over, and charge it a second time; a plan usually spends all of its promise, so "
+        "that this rarely fits, and is refused then. Repeatable.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 _TEMPLATE = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -79,12 +90,14 @@ def init(name: Annotated[str, typer.Argument(help="Name of the campaign.")]) -> 
 app.command(epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots figures")(plan)
 app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
 app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
+app.command(epilog="Example: dpal audit artifacts/digits")(audit)
+app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits")(verify)
 
 
 @app.command(epilog="Example: dpal run clinic.yaml --set privacy.epsilon=3")
-def run(file: ConfigFile, settings: Settings = []) -> None:  # noqa: B006
+def run(file: ConfigFile, settings: Settings = [], redraw: Redraw = []) -> None:  # noqa: B006
     """Run a campaign, or continue it from where it stands. Prints its folder last."""
-    _run(load_config(file, settings))
+    _run(load_config(file, settings), redraw)
 
 
 @app.command(epilog="Example: dpal label artifacts/digits labels.csv")
@@ -96,10 +109,20 @@ def label(
     """Deliver a person's labels for the open query, and continue the campaign."""
     from tasks.labeling import deliver_labels, recorded_config
 
-    folder = _folder(campaign)
+    folder = campaign_folder(campaign)
     out.print(f"{deliver_labels(folder, answers):,} labels accepted")
     if not wait:
         _run(recorded_config(folder))
+
+
+@app.command(epilog="Example: dpal end artifacts/digits")
+def end(folder: CampaignDir) -> None:
+    """End a campaign before its plan is done; what it held and did not use flows back."""
+    from tasks.datasets import end
+
+    campaign = campaign_folder(folder)
+    end(campaign)
+    out.print(f"campaign {campaign.name} is ended; it can release nothing more")
 
 
 @app.command(epilog="Example: dpal status artifacts/digits")
@@ -113,7 +136,11 @@ def status(
     from dpal.artifacts import RECORD
 
     records = sorted(artifacts.glob(f"*/{RECORD}"))
-    folders = [_folder(campaign)] if campaign else [_folder(path.parent) for path in records]
+    folders = (
+        [campaign_folder(campaign)]
+        if campaign
+        else [campaign_folder(path.parent) for path in records]
+    )
     if not folders:
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
@@ -130,35 +157,7 @@ def report(folder: CampaignDir) -> None:
     """Write the report again from a campaign's files, and print its path."""
     from tasks.reporting import make_report
 
-    out.print(str(make_report(_folder(folder))))
-
-
-@ledger_app.command("show", epilog="Example: dpal ledger show artifacts/digits --json")
-def ledger_show(folder: CampaignDir, as_json: AsJson = False) -> None:
-    """Show what every cohort has spent, and every release."""
-    from flows.ledger_view import as_object, releases_table
-
-    view = as_object(_folder(folder))
-    if as_json:
-        print(json.dumps(view, indent=2))
-        return
-    _show_promise(view)
-    show(spent_table(view))
-    show(releases_table(view))
-    out.print(f"head: entry {view['head']['sequence']}, {view['head']['digest']}")
-
-
-@ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
-def ledger_verify(folder: CampaignDir) -> None:
-    """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
-    from flows.ledger_view import verify
-
-    try:
-        count, head = verify(_folder(folder))
-    except LedgerTampered as error:
-        out.print(f"broken: {error}", markup=False)
-        raise typer.Exit(1) from error
-    out.print(f"sound: {count} entries, head {head}")
+    out.print(str(make_report(campaign_folder(folder))))
 
 
 @app.command(epilog="Example: dpal doctor --config clinic.yaml")
@@ -180,10 +179,11 @@ def doctor(
         raise typer.Exit(2)
 
 
-def _run(config: CampaignConfig) -> None:
+def _run(config: CampaignConfig, redraw: Sequence[str] = ()) -> None:
     from prefect.exceptions import Pause
 
     from flows.campaign import run_campaign
+    from flows.orchestrator import needing_prefect
     from tasks.context import folder_of
     from tasks.tracking import tracking_uri
 
@@ -191,7 +191,8 @@ def _run(config: CampaignConfig) -> None:
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
     try:
-        run_campaign(config)
+        with needing_prefect():
+            run_campaign(config, tuple(redraw))
     except Pause as waiting:
         out.print(f"paused: {waiting}", markup=False)
     else:
@@ -199,18 +200,10 @@ def _run(config: CampaignConfig) -> None:
         show(accuracy_table(phases))
         show(spent_table(phases[-1]))
         out.print(f"report:   {folder.report}")
+        out.print(f"ledger:   {folder.ledger_page}")
         out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
         out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)
-
-
-def _folder(path: Path) -> CampaignFolder:
-    from dpal.artifacts import RECORD, CampaignFolder
-
-    for candidate in (path, Path("artifacts") / path):
-        if (candidate / RECORD).is_file():
-            return CampaignFolder(candidate)
-    raise DataError(f"{path} is not a campaign folder; `dpal status` lists the ones there are")
 
 
 def _progress(folder: CampaignFolder) -> tuple[str, ...]:
@@ -227,12 +220,6 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     else:
         state = "unfinished; the same `dpal run` continues it"
     return folder.name, f"{len(phases)}/{total}", labels, accuracy, f"{spent:.3f}", state
-
-
-def _show_promise(summary: dict[str, Any]) -> None:
-    from dpal.reports.summary import promise
-
-    out.print(f"campaign {summary['name']}: {promise(summary)}")
 
 
 def main() -> None:

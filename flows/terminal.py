@@ -9,17 +9,18 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import typer
 import yaml
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered
 from dpal.reports.summary import Table
@@ -40,6 +41,9 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # A server that died should be reported in seconds; by default each request waits minutes.
+    "PREFECT_CLIENT_MAX_RETRIES": "2",
+    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     # Prefect's own lines go to its page; the terminal shows ours.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -57,8 +61,11 @@ def prepare_process() -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    logging.raiseExceptions = False  # a line that cannot reach Prefect's page is no news here
     for noisy in ("alembic", "mlflow", "absl"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    # Its tracebacks of a full disk come before our sentence about the same.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 def stop_at_once_on_interrupt() -> None:
@@ -72,15 +79,20 @@ def stop_at_once_on_interrupt() -> None:
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
+    leave_at_once(f"\ndpal: {_INTERRUPTED}", 130)
+
+
+def leave_at_once(sentence: str, code: int) -> NoReturn:
+    """Ends the process, and those it started, without waiting for what Prefect has to send."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
-    os.write(sys.stderr.fileno(), f"\ndpal: {_INTERRUPTED}\n".encode())
-    os._exit(130)
+    os.write(sys.stderr.fileno(), f"{sentence}\n".encode())
+    os._exit(code)
 
 
-def show(table: Table) -> None:
-    """Prints a table, numbers aligned to the right."""
+def show(table: Table, *, left: Collection[str] = ()) -> None:
+    """Prints a table, numbers aligned to the right, columns of sentences to the left."""
     rich = RichTable(
         title=f"\n{table.title}",
         title_justify="left",
@@ -90,9 +102,10 @@ def show(table: Table) -> None:
     )
     for column, width in zip(table.columns, _widths(table, out.width), strict=True):
         # Folded rather than cut: on the narrowest terminal no digit may go missing.
-        rich.add_column(column, justify="right", overflow="fold", width=width)
+        side: JustifyMethod = "left" if column in left else "right"
+        rich.add_column(column, justify=side, overflow="fold", width=width)
     for row in table.rows:
-        rich.add_row(*row)
+        rich.add_row(*(Text(cell) for cell in row))  # a reason is free text, and no markup
     out.print(rich)
 
 

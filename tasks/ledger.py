@@ -61,6 +61,13 @@ def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) ->
     files.close(phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
 
 
+@task(cache_policy=NO_CACHE)
+def end_campaign(campaign: Campaign) -> None:
+    """Gives back to the data set what the campaign held and did not use."""
+    with campaign.ledger() as ledger:
+        ledger.end()
+
+
 def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:
     releases, target = ledger.spent(), ledger.target()
     return [asdict(spending(cohort, releases, target)) for cohort in campaign.plan.cohorts]

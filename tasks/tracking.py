@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
-import pandas as pd
 import pyarrow.parquet as pq
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Run
@@ -33,14 +32,15 @@ from dpal.canonical import plain
 from dpal.config import RuntimeConfig
 from dpal.data.catalog import Content
 from dpal.errors import DpalError
-from dpal.ledger.export import ledger_table
 from dpal.planning.plan import Phase
 from dpal.reports.plots import accuracy_figure, budget_figure
+from tasks.certificate import certificate_in
 from tasks.context import Campaign
+from tasks.ledger_story import data_figure, data_metrics, data_tags, ledger_story
+from tasks.registry import register
 
 EXPERIMENT = "dpal"
 _LEDGER = "ledger.json"
-_UNREADABLE = ["body", "previous"]  # for machines; the Parquet export has them
 
 
 class TrackingError(DpalError):
@@ -91,7 +91,7 @@ def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
 
 @task(cache_policy=NO_CACHE)
 def track_campaign(campaign: Campaign) -> str:
-    """Completes the campaign's run with ledger, figures, report and model; returns its id."""
+    """Completes the campaign's run, and registers its model; returns the run's id."""
     with _connected(campaign):
         run_id = _find_or_start_campaign(campaign)
         run = mlflow.get_run(run_id)
@@ -104,11 +104,28 @@ def track_campaign(campaign: Campaign) -> str:
             mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
             mlflow.log_figure(accuracy_figure(phases), "figures/accuracy.png")
             mlflow.log_artifact(str(campaign.folder.report))
+            mlflow.log_artifact(str(campaign.folder.certificate))
+            mlflow.log_artifact(str(campaign.folder.ledger_page))
+            mlflow.log_metrics(data_metrics(campaign), step=len(phases))
+            if figure := data_figure(campaign):
+                mlflow.log_figure(figure, "figures/dataset.png")
             mlflow.log_metric("worst_epsilon", campaign.certified.worst_epsilon)
-            _log_model(campaign)
-            mlflow.set_tags({**_head_tags(campaign, campaign.plan.phases[-1])})
+            certificate = certificate_in(campaign)
+            register(certificate, _log_model(campaign))
+            mlflow.set_tag("dpal.certificate", certificate["digest"])
+            mlflow.set_tags(_ledger_tags(certificate["ledger"]["head"]))
             mlflow.set_tag("dpal.finished", "true")
         return run_id
+
+
+@task(cache_policy=NO_CACHE)
+def track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
+    """Records an audit as a run of its own, with its report and figure."""
+    about = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+    about |= {"dpal.phase": "audit", "dpal.audit": "passed" if passed else "failed"}
+    with _connected(campaign), mlflow.start_run(run_name="audit", tags=about):
+        mlflow.log_metrics(metrics)
+        mlflow.log_artifacts(str(folder), "audit")
 
 
 def _find_or_start_campaign(campaign: Campaign) -> str:
@@ -125,6 +142,8 @@ def _find_or_start_campaign(campaign: Campaign) -> str:
     with mlflow.start_run(
         run_id=known_id, run_name=campaign.config.name, tags={**tags, **about}
     ) as run:
+        mlflow.set_tags(data_tags(campaign))
+        mlflow.log_metrics(data_metrics(campaign), step=0)
         mlflow.log_params(_flat(plain(spec)))
         mlflow.log_dict(campaign.certified.summary(), "plan.json")
         mlflow.log_input(_validation_dataset(campaign), context="validation")
@@ -140,18 +159,19 @@ def _validation_dataset(campaign: Campaign) -> Any:
     """
     source = campaign.validation
     columns = ["id", source.label_column] + (["split"] if source.has_split else [])
-    table = pq.read_table(source.path, columns=columns).to_pandas()
+    table = pq.read_table([str(one) for one in source.paths], columns=columns).to_pandas()
     if source.has_split:
         table = table[table["split"] == source.role.value].drop(columns="split")
     return from_pandas(
         table,
-        source=str(source.path),
+        source=source.name,
         targets=source.label_column,
-        name=source.path.stem,
+        name=source.paths[0].stem,
     )
 
 
-def _log_model(campaign: Campaign) -> None:
+def _log_model(campaign: Campaign) -> str:
+    """Logs weights, description and certificate as one model; returns its address."""
     last = campaign.files(campaign.plan.phases[-1])
     content = campaign.pool.content
     record = (
@@ -174,23 +194,25 @@ def _log_model(campaign: Campaign) -> None:
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "model_spec.json"
         described.write_text(json.dumps(facts), encoding="utf-8")
-        mlflow.pyfunc.log_model(
+        logged = mlflow.pyfunc.log_model(
             name="model",
             python_model=str(Path(__file__).with_name("served_model.py")),
-            artifacts={"weights": str(last.model), "model_spec": str(described)},
+            artifacts={
+                "weights": str(last.model),
+                "model_spec": str(described),
+                "certificate": str(campaign.folder.certificate),
+            },
             signature=ModelSignature(inputs=Schema([record]), outputs=answers),
             pip_requirements=[f"dpal=={dpal.__version__}"],
         )
+    return str(logged.model_uri)
 
 
 def _log_ledger(campaign: Campaign, run_id: str) -> None:
-    """Logs the ledger as a table, once: `log_table` appends to what is there."""
+    """Logs the ledger so far as a table, once: `log_table` appends to what is there."""
     if any(one.path == _LEDGER for one in mlflow.artifacts.list_artifacts(run_id=run_id)):
         return
-    with campaign.ledger() as ledger:
-        table = ledger_table(ledger.entries()).drop(columns=_UNREADABLE)
-    readable: pd.DataFrame = table.astype(object).where(table.notna(), "")
-    mlflow.log_table(readable, _LEDGER)
+    mlflow.log_table(ledger_story(campaign), _LEDGER)
 
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:
@@ -214,7 +236,10 @@ def _campaign_tags(campaign: Campaign) -> dict[str, str]:
 
 def _head_tags(campaign: Campaign, phase: Phase) -> dict[str, str]:
     manifest = campaign.files(phase).read_manifest() or {}
-    head = manifest.get("ledger_head", {})
+    return _ledger_tags(manifest.get("ledger_head", {}))
+
+
+def _ledger_tags(head: dict[str, Any]) -> dict[str, str]:
     return {"ledger.sequence": str(head.get("sequence")), "ledger.head": str(head.get("digest"))}
 
 

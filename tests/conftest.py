@@ -49,6 +49,14 @@ class RepeatableBits:
         return self._generator.integers(0, 2**64, size=count, dtype=np.uint64)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where ledgers of this session are anchored: never in the home of who runs the tests."""
+    home = tmp_path_factory.mktemp("state")
+    os.environ["XDG_STATE_HOME"] = str(home)  # also for the commands that tests start
+    return home
+
+
 @pytest.fixture
 def bits() -> RepeatableBits:
     return RepeatableBits(20260101)

@@ -105,9 +105,9 @@ def test_contradictions_name_what_would_work(overrides, sentence):
 
 
 def test_the_form_has_descriptions_choices_and_defaults():
-    """What the Prefect UI renders: the schema of the flow's only parameter."""
+    """What the Prefect UI renders: the schema of the flow's parameters."""
     schema = run_campaign.parameters.model_dump()
-    assert list(schema["properties"]) == ["config"]
+    assert list(schema["properties"]) == ["config", "redraw"]
     sections = schema["definitions"]
     for name in ("PrivacyConfig", "ScheduleConfig", "RuntimeConfig", "CampaignConfig"):
         fields = sections[name]["properties"]

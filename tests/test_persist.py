@@ -8,7 +8,7 @@ import pytest
 
 from dpal.errors import StorageError
 from dpal.ledger.claim import claim
-from dpal.persist import staged, write_text, write_together
+from dpal.persist import staged, sweep, write_text, write_together
 
 
 def test_a_file_is_whole_or_absent_and_the_owners(tmp_path):
@@ -70,3 +70,13 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path):
         write_text(tmp_path / "file" / "below", "x")
     with pytest.raises(StorageError), claim(tmp_path / "file" / "campaign"):
         pass
+
+
+def test_sweeping_finishes_what_was_whole_and_removes_what_was_not(tmp_path):
+    folder = tmp_path / "a" / "b"
+    write_together(folder, {"kept": b"1"})
+    (folder / ".staged-late").write_bytes(b"2")
+    (folder / ".journal.json").write_text('["late"]')
+    (tmp_path / "a" / ".staged-12345678-torn").write_bytes(b"3")
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["kept", "late"]

@@ -29,6 +29,7 @@ from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
 from flows.ledger_view import as_object, verify
 from tests.conftest import write_blobs
+from tests.flows.calling import call
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
 
@@ -105,7 +106,7 @@ def test_the_ledger_adds_up_to_the_plan(finished):
     assert view["campaign_epsilon"] == pytest.approx(plan["epsilon_pld"], abs=1e-12)
     assert all(release["state"] == "commit" for release in view["releases"])
     count, head = verify(folder)
-    assert count == 1 + 2 * len(view["releases"])
+    assert count == 3 + 2 * len(view["releases"])  # the ledger's first, the hold, the end
     assert head == view["head"]["digest"]
 
 
@@ -169,12 +170,16 @@ def test_mlflow_has_the_whole_story(finished):
     assert [point.step for point in history] == [0, 1, 2]
     assert parent.inputs.dataset_inputs[0].dataset.name == "validation"
     table = mlflow.load_table("ledger.json", run_ids=[parent.info.run_id])
-    assert len(table) == as_rows(place)
+    # The last phase's export, and the campaign's end after it.
+    assert set(exported_digests(place)) < set(table["digest"])
     assert table["digest"].iloc[-1] == parent.data.tags["ledger.head"]
+    page = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/ledger.html"))
+    assert page.read_bytes() == folder_of(place).ledger_page.read_bytes()
+    assert f"certificate {parent.data.tags['dpal.certificate']}" in page.read_text()
 
 
-def as_rows(place: Path) -> int:
-    return len(pq.read_table(folder_of(place).phase(2).ledger))
+def exported_digests(place: Path) -> list[str]:
+    return pq.read_table(folder_of(place).phase(2).ledger)["digest"].to_pylist()
 
 
 def test_the_dvc_hashes_are_tags_and_the_remote_restores_a_phase(finished):
@@ -211,6 +216,26 @@ def test_the_logged_model_answers_on_the_pools_own_columns(finished):
     stored = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/model"))
     kinds = {path.suffix for path in stored.rglob("*") if path.is_file()}
     assert not kinds & {".pkl", ".pickle", ".pt", ".pth"}
+
+
+def test_the_certificate_travels_with_the_registered_model(finished):
+    """Written by the campaign, verified by the command from the registry alone."""
+    place = finished[0]
+    folder = folder_of(place)
+    document = json.loads(folder.certificate.read_text())
+    assert document["digest"] in folder.report.read_text()
+    parent, _ = runs_of(place)
+    assert parent.data.tags["dpal.certificate"] == document["digest"]
+    store = f"sqlite:///{place / 'artifacts' / 'mlflow.sqlite'}"
+    result = call(
+        "verify", "--model", "models:/dpal-whole/1", "--mlflow", store, "--json",
+        "--ledger", str(folder.root), "--data", str(place / "pool.parquet"),
+        "--salt", str(folder.salt),
+    )  # fmt: skip
+    assert result.returncode == 0, result
+    found = {one["check"]: one["outcome"] for one in json.loads(result.stdout)["checks"]}
+    assert found.pop("other campaigns") == "not checked"
+    assert set(found.values()) == {"ok"}
 
 
 def test_prefect_shows_plan_progress_and_budget(finished):

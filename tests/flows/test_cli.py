@@ -22,6 +22,10 @@ COMMANDS = [
     ("report",),
     ("ledger", "show"),
     ("ledger", "verify"),
+    ("ledger", "adopt"),
+    ("ledger", "export"),
+    ("ledger", "page"),
+    ("audit",),
     ("doctor",),
     ("simulate",),
     ("rehearse",),
@@ -157,7 +161,7 @@ def test_a_campaign_from_run_to_tampering(called, campaign):
 
     sound = called("ledger", "verify", "artifacts/small")
     assert sound.returncode == 0
-    assert sound.stdout.startswith("sound: 7 entries")
+    assert sound.stdout.startswith("sound: 9 entries")
 
     ledger = Path("artifacts/ledger.sqlite")
     content = ledger.read_bytes()

@@ -1,0 +1,25 @@
+"""Asking a ledger whether it is known to be the newest copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpal.errors import AnchorError
+from dpal.ledger.anchor import identity_of
+from tests.ledger.raw import fill
+
+
+def refused(store, finding: str) -> AnchorError:
+    """Requires that a store refuses to spend and to be called sound, for one reason."""
+    before = store.entries()
+    with pytest.raises(AnchorError) as spending:
+        fill(store, "spent")
+    with pytest.raises(AnchorError) as looking:
+        store.verified()
+    assert spending.value.finding == looking.value.finding == finding
+    assert store.entries() == before
+    return spending.value
+
+
+def anchor_file(store, folder):
+    return folder / "anchors" / f"{identity_of(store.entries())}.json"
