@@ -199,6 +199,11 @@ class CampaignFolder:
         return metrics
 
 
+def campaigns_of(artifacts: Path) -> list[CampaignFolder]:
+    """All campaigns of an artifacts folder."""
+    return [CampaignFolder(path.parent) for path in sorted(artifacts.glob(f"*/{RECORD}"))]
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -112,11 +112,11 @@ class DataBudgetExceeded(DpalError):
 
     def __str__(self) -> str:
         by = f" by {self.holders}" if self.holders else ""
-        lower = f"set privacy.epsilon to {self.fits:g}" if self.fits else "lower privacy.epsilon"
+        lower = f"set privacy.epsilon to {self.fits:g}, " if self.fits else ""
         return (
             f"campaign {self.campaign} would take {self.block} to epsilon {self.asked:.4f} of "
             f"{self.allowed}, where {self.taken:.4f} is taken{by}; nothing was held or released, "
-            f"{lower}, wait until a campaign ends and gives back what it did not "
+            f"{lower}wait until a campaign ends and gives back what it did not "
             "use, or add new records (dpal data show lists what is left)"
         )
 

@@ -43,14 +43,17 @@ def campaign_folder(path: Path) -> CampaignFolder:
     raise DataError(f"{path} is not a campaign folder; `dpal status` lists the ones there are")
 
 
-def campaign_or_all(path: Path) -> CampaignFolder | Path:
+def campaign_or_all(path: Path, ledger: str | None = None) -> CampaignFolder | Path:
     """The campaign's folder that a path means, or the folder of campaigns that it is.
+
+    Args:
+      path: what a person named.
+      ledger: URL of the ledger, if it was named, too; the folder may be empty then.
 
     Raises:
       DataError: it is neither.
     """
-    if not (path / RECORD).is_file() and (
-        (path / LEDGER).is_file() or any(path.glob(f"*/{RECORD}"))
-    ):
+    here = ledger is not None or (path / LEDGER).is_file()
+    if not (path / RECORD).is_file() and (here or any(path.glob(f"*/{RECORD}"))):
         return path
     return campaign_folder(path)

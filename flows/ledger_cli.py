@@ -14,13 +14,18 @@ from flows.terminal import out, show
 
 ledger_app = typer.Typer(help="Read, export and verify the epsilon ledger.")
 
+LedgerUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The ledger, if no campaign in the folder says so yet."),
+]
+
 _LEFT = {"what", "about", "release", "mechanism", "parameters", "campaign", "who", "by", "counted"}
 
 
 @ledger_app.command("show", epilog="Example: dpal ledger show artifacts/digits --by time")
 def ledger_show(
     place: LedgerDir,
-    by: Annotated[By, typer.Option(help="Entries in order of time, or data sets.")] = By.COHORT,
+    by: Annotated[By, typer.Option(help="time: every entry. data: what is left.")] = By.COHORT,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent: by cohort, entry by entry, or what is left of data sets."""
@@ -63,30 +68,34 @@ def ledger_page(
 
 
 @ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
-def ledger_verify(folder: CampaignDir) -> None:
+def ledger_verify(place: LedgerDir, ledger: LedgerUrl = None) -> None:
     """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
     from flows.ledger_view import verify
 
     try:
-        count, head = verify(campaign_folder(folder))
+        verdict = verify(campaign_or_all(place, ledger), ledger)
     except LedgerTampered as error:
         out.print(f"broken: {error}", markup=False)
         raise typer.Exit(1) from error
     except AnchorError as error:
         out.print(f"whole, but not known to be the newest copy: {error}", markup=False)
         raise typer.Exit(1) from error
-    out.print(f"sound: {count} entries, head {head}")
+    out.print(f"sound: {verdict.entries} entries, head {verdict.head}")
+    if verdict.absent:
+        out.print(f"not compared: {verdict.absent} committed files that are not here")
 
 
 @ledger_app.command("adopt", epilog='Example: dpal ledger adopt artifacts/digits --reason "moved"')
 def ledger_adopt(
-    folder: CampaignDir,
+    place: LedgerDir,
     reason: Annotated[str, typer.Option(help="Why this is the copy to go on with; recorded.")],
     despite: Annotated[
         str | None, typer.Option(help="Digest of the last known entry, lost for good; recorded.")
     ] = None,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Vouch for a ledger that was moved here, restored, or is shared with another machine."""
     from flows.ledger_view import adopt
 
-    out.print(adopt(campaign_folder(folder), reason=reason, despite=despite), markup=False)
+    said = adopt(campaign_or_all(place, ledger), ledger, reason=reason, despite=despite)
+    out.print(said, markup=False)

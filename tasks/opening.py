@@ -6,7 +6,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from dpal.artifacts import LEDGER, RECORD, CampaignFolder
+from dpal.artifacts import LEDGER, CampaignFolder, campaigns_of
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import ConfigError, LedgerError
 from dpal.ledger.store import LedgerStore
@@ -48,7 +48,7 @@ def ledger_of_all(artifacts: Path) -> LedgerStore:
       DataError: a campaign's record cannot be read.
       LedgerError: the ledger is missing, or they do not share one.
     """
-    folders = [CampaignFolder(path.parent) for path in sorted(artifacts.glob(f"*/{RECORD}"))]
+    folders = campaigns_of(artifacts)
     places = {one.read_record()["config"]["runtime"].get("ledger") for one in folders}
     if len(places) > 1:
         raise LedgerError(

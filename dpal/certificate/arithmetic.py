@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dpal.accounting.agreement import tolerance
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.checks import Check, judged
 from dpal.certificate.derive import Sources
-from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, tolerance
+from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting
 
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 _OF_CAMPAIGN = ("pld", "rdp", "dp_accounting")

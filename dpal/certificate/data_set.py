@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dpal.accounting.agreement import tolerance
 from dpal.accounting.events import Release, thin
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.derive import Sources
-from dpal.certificate.figures import by_dp_accounting, tolerance
+from dpal.certificate.figures import by_dp_accounting
 from dpal.certificate.words import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.events import NEVER_SELECTED, Charge, Release, from_record, to_record
+from dpal.accounting.events import NEVER_SELECTED, Release, to_record
 from dpal.certificate.document import FORMAT, entry_record
 from dpal.certificate.figures import figures_of
 from dpal.certificate.words import DATA_SET, NO_DATA_SET, STATEMENTS, WHO_SEES
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 _MODEL = "model.safetensors"
@@ -70,27 +71,14 @@ class Sources:
     @property
     def releases(self) -> tuple[Release, ...]:
         """What was reserved, in order; further attempts at a release are releases, too."""
-        return tuple(release_of(entry.body) for entry in self.entries if entry.kind is Kind.RESERVE)
+        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
 
     @property
     def mode(self) -> str:
         """Who can see the selection, in one word."""
-        if not any(release.selects for release in map(release_of, self.hold.body["releases"])):
+        if not any(release.selects for release in map(release_from, self.hold.body["releases"])):
             return "random"
         return str(self.plan["spec"]["selection"])
-
-
-def release_of(record: dict[str, Any]) -> Release:
-    """Reads a release as ledger entries write it."""
-    return Release(
-        name=record["release"],
-        kind=record["kind"],
-        phase=record["phase"],
-        charges=tuple(
-            Charge(cohorts=tuple(charge["cohorts"]), event=from_record(charge["event"]))
-            for charge in record["charges"]
-        ),
-    )
 
 
 def cohorts_of(plan: dict[str, Any]) -> tuple[str, ...]:

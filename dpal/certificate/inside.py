@@ -9,7 +9,7 @@ from typing import Any
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
 from dpal.canonical import digest
 from dpal.certificate.checks import Check, judged
-from dpal.certificate.derive import Sources, cohorts_of, release_of
+from dpal.certificate.derive import Sources, cohorts_of
 from dpal.certificate.document import (
     FORMAT,
     INFORMATIVE,
@@ -19,7 +19,9 @@ from dpal.certificate.document import (
 )
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.releases import release_from
 
+_BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 _FIGURES = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -78,7 +80,7 @@ def _plan_faults(sources: Sources) -> Iterator[str]:
     promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
     if not same(plan["spec"]["target"], promised):
         yield "the plan was made for another promise than the one held"
-    releases = [release_of(record) for record in held["releases"]]
+    releases = [release_from(record) for record in held["releases"]]
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan["spec"], cohorts_of(plan), releases, sources.mode)
 
@@ -145,7 +147,7 @@ def _release_faults(sources: Sources) -> Iterator[str]:
     held = {record["release"]: record for record in sources.hold.body["releases"]}
     reserves = [entry for entry in sources.entries if entry.kind is Kind.RESERVE]
     for entry in reserves:
-        release = {key: value for key, value in entry.body.items() if key != "inputs"}
+        release = {key: value for key, value in entry.body.items() if key not in _BESIDES}
         planned = planned_name(entry.release)
         if release["release"] != entry.release:
             yield f"entry {entry.sequence} reserves another release than it says"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, Kind
@@ -72,6 +73,16 @@ class BlockShare:
     basis: Basis
     amount: Amount
     epsilon: float
+
+    def __post_init__(self) -> None:
+        check.within(0, 1, participation=self.participation)
+        # No negative charges: nothing is ever given back but by an end.
+        check.at_least(
+            0,
+            divergence=self.amount.divergence,
+            overflow=self.amount.overflow,
+            epsilon=self.epsilon,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

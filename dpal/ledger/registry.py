@@ -109,9 +109,9 @@ class Registry:
                 filter_ = known.limit.filter
                 raise LedgerError(
                     f"data set {name} is registered with epsilon {filter_.epsilon:g}, delta "
-                    f"{filter_.delta:g}, {known.limit.adjacency}, {known.limit.unit}; to change "
-                    f"its limit: dpal data limit {name} --epsilon E --reason TEXT (nothing was "
-                    "changed)"
+                    f"{filter_.delta:g}, {known.limit.adjacency}, {known.limit.unit}; to add "
+                    f"records: dpal data add {name} FILE, to change the limit: dpal data limit "
+                    f"{name} --epsilon E --reason TEXT (nothing was changed)"
                 )
 
     def change_limit(self, name: str, epsilon: float, *, reason: str) -> Limit:
@@ -126,15 +126,19 @@ class Registry:
             known = data_set(entries, name)
             limit = replace(known.limit, filter=replace(known.limit.filter, epsilon=epsilon))
             for account in known.blocks:
-                taken = account.epsilon_taken(known.limit)
+                taken = (
+                    account.epsilon_taken(known.limit)
+                    if account.sole
+                    else known.limit.filter.epsilon_of(account.taken)
+                )
                 fits = (
                     taken <= epsilon if account.sole else account.taken.within(limit.filter.limit)
                 )
                 if not fits:
                     raise LedgerError(
-                        f"campaigns have taken epsilon {taken:.4f} of block {account.block} of "
-                        f"data set {name} already; its limit cannot be {epsilon:g}, nothing was "
-                        "changed"
+                        f"campaigns have taken block {account.block} of data set {name} up to "
+                        f"epsilon {taken:.4f}, as it is counted for several; its limit cannot be "
+                        f"{epsilon:g}, nothing was changed"
                     )
             limits.append(limit)
             return {**register_body(name, limit), "reason": reason}

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import Release
+from dpal.canonical import digest
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.campaign_view import CampaignView
@@ -144,6 +145,8 @@ class CampaignLedger(CampaignView):
                 )
             reserved = self._reserve(release, inputs)
         self._require_unaltered(release, inputs, reserved.body["inputs"], "reserved")
+        if committed is None:
+            self._require_ours(reserved)
         if committed is not None:
             known = committed.body["artifacts"]
             self._require_unaltered(release, artifacts, known, "committed")
@@ -188,6 +191,27 @@ class CampaignLedger(CampaignView):
             }
             self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=body)
 
+    def _drawer(self) -> str:
+        """Who draws under a reservation: this person, on this machine, in this very folder.
+
+        A copy of the folder is another one, and moving it keeps it the same.
+        """
+        return digest([self.store.keeper, self.folder.stat().st_ino])
+
+    def _require_ours(self, reserved: Entry) -> None:
+        """Requires that an open reservation was made here; a copy would draw it again."""
+        ours = reserved.body["drawer"] == self._drawer()
+        vouched = any(
+            entry.kind is Kind.ADOPT and entry.sequence > reserved.sequence
+            for entry in self.store.entries()
+        )
+        if not ours and not vouched:
+            raise LedgerError(
+                f"{reserved.release} was begun in another folder, or by somebody else, and may "
+                f"have been drawn there; nothing was released, continue campaign {self.campaign} "
+                "where it was begun (moving its folder keeps it the same, copying does not)"
+            )
+
     def _has_all(self, held: dict[str, Any]) -> bool:
         """Whether every planned release is committed."""
         return all(self.committed(one["release"]) is not None for one in held["releases"])
@@ -216,7 +240,7 @@ class CampaignLedger(CampaignView):
             campaign=self.campaign,
             kind=Kind.RESERVE,
             release=release.name,
-            body={**record, "inputs": digests(self.folder, inputs)},
+            body={**record, "inputs": digests(self.folder, inputs), "drawer": self._drawer()},
         )
 
     def _require_unaltered(

@@ -70,6 +70,11 @@ class LedgerStore:
         """Where the ledger is, for messages: a path, or a URL without its password."""
         return self._database.name
 
+    @property
+    def keeper(self) -> str:
+        """Public key of the anchors here: which machine and person writes; empty without."""
+        return "" if self._anchors is None else self._anchors.public_key()
+
     def close(self) -> None:
         """Closes all connections."""
         self._database.close()

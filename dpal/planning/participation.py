@@ -7,6 +7,7 @@ take part sits out: its records are neither scored nor trained on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -154,4 +155,7 @@ def _largest_epsilon(spec: CampaignSpec, known: DataSet, account: BlockAccount) 
             fits = middle
         else:
             above = middle
-    return float(f"{fits * 0.995:.2g}") if fits else 0.0
+    if not fits:
+        return 0.0
+    digit = 10.0 ** (math.floor(math.log10(fits)) - 1)
+    return round(math.floor(fits / digit * (1 - 1e-9)) * digit, 12)  # two digits, never upward

@@ -9,9 +9,10 @@ import pytest
 from pytest import approx
 
 from dpal.accounting import oracle
+from dpal.accounting.agreement import tolerance
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import Charge, PhaseExposure, Release
-from dpal.certificate.figures import cohort_by_dp_accounting, figures_of, tolerance
+from dpal.certificate.figures import cohort_by_dp_accounting, figures_of
 from dpal.privacy import PrivacyTarget
 from tests.certificate.certifying import plan_of
 

@@ -58,7 +58,7 @@ def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflo
     again = dpal("run", "c.yaml")
     assert again.returncode == 0, again.stderr
     assert folder.phase(0).model.read_bytes() == model
-    assert verify(folder)[0] == 5
+    assert verify(folder).entries == 5
 
 
 def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):

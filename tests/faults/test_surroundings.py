@@ -61,15 +61,18 @@ def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, 
     text = config.read_text(encoding="utf-8")
     uri = next(line for line in text.splitlines() if "mlflow_uri" in line)
     config.write_text(text.replace(uri, f"  mlflow_uri: http://127.0.0.1:{port}"))
-    witness = Witness(place / "artifacts", "byhand")
+    witness, died = Witness(place / "artifacts", "byhand"), 0
+    health = f"http://127.0.0.1:{port}/health"
     for _ in range(3):
-        with _server(_mlflow(tmp_path, port), f"http://127.0.0.1:{port}/health") as process:
+        with _server(_mlflow(tmp_path, port), health) as process:
             arguments = story.steps[0].command(place, False)
             fault = Fault(family="server", at=int(chance.integers(1, 90)), server=process)
             attempt = commands.run(place, *arguments, fault=fault)
             assert attempt.status == 0 or refused(attempt), attempt.said
             witness.look()
-    with _server(_mlflow(tmp_path, port), f"http://127.0.0.1:{port}/health"):
+            died += not _answers(health)
+    assert died  # a death past the last message of a run is none
+    with _server(_mlflow(tmp_path, port), health):
         assert tell(story, commands, place=place).entries == undisturbed.entries
 
 
@@ -77,7 +80,7 @@ def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, 
 def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tmp_path):
     place, port = story.place(), _free_port()
     start = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
-    witness = Witness(place / "artifacts", "byhand")
+    witness, died = Witness(place / "artifacts", "byhand"), 0
     (tmp_path / "zygote").mkdir()
     health = f"http://127.0.0.1:{port}/api/health"
     with forked_commands(tmp_path / "zygote", f"http://127.0.0.1:{port}/api") as commands:
@@ -88,8 +91,17 @@ def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tm
                 attempt = commands.run(place, *arguments, fault=fault)
                 assert attempt.status == 0 or refused(attempt), attempt.said
                 witness.look()
+                died += not _answers(health)
+        assert died
         with _server(start, health, PREFECT_HOME=str(tmp_path)):
             assert tell(story, commands, place=place).entries == undisturbed.entries
+
+
+def _answers(health: str) -> bool:
+    try:
+        return httpx.get(health, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _mlflow(folder: Path, port: int) -> list[str]:

@@ -105,9 +105,11 @@ def test_the_ledger_adds_up_to_the_plan(finished):
             assert entered[key] == pytest.approx(planned[key], abs=1e-12)
     assert view["campaign_epsilon"] == pytest.approx(plan["epsilon_pld"], abs=1e-12)
     assert all(release["state"] == "commit" for release in view["releases"])
-    count, head = verify(folder)
-    assert count == 3 + 2 * len(view["releases"])  # the ledger's first, the hold, the end
-    assert head == view["head"]["digest"]
+    verdict = verify(folder)
+    # The ledger's first, the hold, the end.
+    assert verdict.entries == 3 + 2 * len(view["releases"])
+    assert verdict.head == view["head"]["digest"]
+    assert verdict.absent == 0
 
 
 def test_every_file_is_in_the_manifest_and_only_the_owners(finished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -110,3 +111,24 @@ def test_settings_that_cannot_be_are_one_sentence(setting, value, said):
     with pytest.raises(ConfigError, match=said) as refused:
         parse_config({"name": "small", "runtime": {setting: value}})
     assert "secret" not in str(refused.value)
+
+
+def test_a_ledger_of_data_sets_alone_can_be_vouched_for(workplace, tmp_path):
+    """Before the first campaign there is no folder but that of all of them."""
+    anchors = ["--set", f"runtime.anchors={tmp_path / 'state'}"]
+    registered = call("data", "register", "clinic", "pool.parquet", "--epsilon", "8")
+    assert registered.returncode == 0, registered
+    add = ("data", "add", "clinic", "validation.parquet")
+    assert "dpal ledger adopt" in sentence(call(*add, *anchors))  # another machine, as it were
+    assert call("ledger", "verify", "artifacts").stdout.startswith("sound: 3 entries")
+    assert "there is nothing to adopt" in sentence(
+        call("ledger", "adopt", "artifacts", "--reason", "moved")
+    )
+    shutil.rmtree(next(path for path in _state().rglob("anchors")))
+    assert "dpal ledger adopt" in sentence(call(*add))
+    assert call("ledger", "adopt", "artifacts", "--reason", "moved").returncode == 0
+    assert call(*add).returncode == 0
+
+
+def _state() -> Path:
+    return Path(os.environ["XDG_STATE_HOME"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -275,3 +276,25 @@ def test_the_export_names_mechanism_and_promise_in_every_row(ledger, tmp_path):
 
 def test_the_ledger_file_is_the_owners(ledger, tmp_path):
     assert (tmp_path / "ledger.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_a_copied_folder_does_not_draw_what_was_begun_in_the_first(ledger, tmp_path):
+    """Both see the same ledger, as on a shared server; only one of them may go on."""
+    hold(ledger)
+    path = ledger.folder / "model"
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        settle(ledger, release("phase-0/training"), [path], crash)
+    copy = tmp_path / "elsewhere" / "planned"
+    shutil.copytree(ledger.folder, copy)
+    other = CampaignLedger(ledger.store, "planned", copy)
+    drawing = Drawing(copy / "model")
+    with claim(copy), pytest.raises(LedgerError, match="was begun in another folder"):
+        settle(other, release("phase-0/training"), [drawing.path], drawing)
+    assert drawing.times == 0
+    drawing = Drawing(path)
+    settle(ledger, release("phase-0/training"), [path], drawing)
+    assert drawing.times == 1
