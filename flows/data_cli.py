@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dpal.config import parse_config
 from dpal.errors import ConfigError
+from dpal.ledger.registry import Added
 from dpal.privacy import Adjacency, Unit
-from dpal.reports.summary import Table
+from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from flows.settings import RuntimeSettings, runtime_from
 from flows.terminal import out, show
 
@@ -55,7 +56,7 @@ def register(
         group_column=group,
     )
     added = datasets.register(name, limit, files, runtime)
-    out.print(f"data set {name}: {promise_of(limit)}, over all campaigns", soft_wrap=True)
+    out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
     _say_added(name, added)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
 
@@ -81,7 +82,7 @@ def limit(
     if not reason.strip():
         raise ConfigError("a changed limit needs a --reason; nothing was changed")
     changed = datasets.change_limit(name, epsilon, reason, runtime_from(settings))
-    out.print(f"data set {name}: {promise_of(changed)}, over all campaigns", soft_wrap=True)
+    out.print(f"data set {name}: {limit_in_words(changed)}", soft_wrap=True)
 
 
 @data_app.command("show", epilog="Example: dpal data show clinic --json")
@@ -99,43 +100,18 @@ def show_data(
             there = ", ".join(known) or "none"
             raise ConfigError(f"data set {name} is not registered (registered: {there})")
         known = {name: known[name]}
-    views = {one: datasets.view_of(each) for one, each in known.items()}
     if as_json:
+        views = {one: datasets.view_of(each) for one, each in known.items()}
         typer.echo(json.dumps(views, indent=2))
         return
-    if not views:
+    if not known:
         out.print("no data set is registered; start with: dpal data register --help")
     for one, each in known.items():
-        out.print(f"data set {one}: {promise_of(each.limit)}, over all campaigns", soft_wrap=True)
-        show(blocks_table(views[one]))
+        out.print(f"data set {one}: {limit_in_words(each.limit)}", soft_wrap=True)
+        show(blocks_table(each))
 
 
-def promise_of(limit: Any) -> str:
-    """A limit in words; epsilon never stands alone."""
-    group = f" ({limit.group_column})" if limit.group_column else ""
-    return (
-        f"epsilon {limit.filter.epsilon:g}, delta {limit.filter.delta:.3g}, {limit.adjacency}, "
-        f"unit {limit.unit}{group}"
-    )
-
-
-def blocks_table(view: dict[str, Any]) -> Table:
-    """What is taken and left, a row a block."""
-    columns = ("block", "records", "epsilon taken", "left for others", "by")
-    rows = tuple(
-        (
-            str(one["block"]),
-            f"{one['size']:,}",
-            f"{one['epsilon_taken']:.3f}",
-            f"{100 * one['share_left']:.0f} %",
-            ", ".join(one["campaigns"]) or "-",
-        )
-        for one in view["blocks"]
-    )
-    return Table("Blocks", columns, rows)
-
-
-def _say_added(name: str, added: Any) -> None:
+def _say_added(name: str, added: Added) -> None:
     if added.block is None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
         return

@@ -7,6 +7,7 @@ import pytest
 from dpal.ledger.claim import claim
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.racing import RACERS
 from tests.ledger.raw import fill
 from tests.postgres import postgres, postgres_server  # noqa: F401
@@ -57,3 +58,12 @@ def racers():
     context.set_forkserver_preload(["tests.ledger.racing"])
     with context.Pool(RACERS) as pool:
         yield pool
+
+
+@pytest.fixture
+def owner(tmp_path):
+    one = Owner(tmp_path)
+    one.registry.register("clinic", LIMIT)
+    one.add("first", 600, "a")
+    yield one
+    one.store.close()

@@ -16,8 +16,8 @@ from dpal.ledger.entries import Kind
 from dpal.ledger.registry import Registry
 from dpal.ledger.releases import release_record
 from tasks.opening import open_ledger
+from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.releasing import Drawing, draw, settle
-from tests.ledger.test_datasets import LIMIT, Owner
 
 # For spreadsheets, tables with markup, terminals and browsers.
 HOSTILE = '=HYPERLINK("x")[/red]\x1b[2J<script>alert(1)</script>\'"><img src=x onerror=alert(2)>'

@@ -12,8 +12,8 @@ from dpal.ledger.limits import DataHold
 from dpal.ledger.registry import Registry
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs
+from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.racing import RACERS, hold
-from tests.ledger.test_datasets import LIMIT, Owner
 
 
 def test_eight_processes_never_take_more_than_the_limit_together(racers, place, tmp_path):

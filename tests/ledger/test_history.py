@@ -12,8 +12,8 @@ from dpal.ledger.datasets import Basis, data_set
 from dpal.ledger.entries import Kind
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.ledger.reservations import CampaignLedger
+from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.releasing import draw, hold
-from tests.ledger.test_datasets import LIMIT, Owner
 
 
 @pytest.fixture

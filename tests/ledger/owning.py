@@ -1,0 +1,66 @@
+"""A data owner, and campaigns on the owner's records."""
+
+from __future__ import annotations
+
+from dpal.accounting.renyi_filter import RenyiFilter
+from dpal.data.catalog import Role, open_source
+from dpal.ledger.datasets import Limit, data_set
+from dpal.ledger.limits import DataHold
+from dpal.ledger.registry import Registry
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.participation import plan_within
+from dpal.planning.plan import CertifiedPlan
+from dpal.privacy import Adjacency, Unit
+from tests.conftest import small_spec, write_blobs
+
+DELTA = 1e-4
+LIMIT = Limit(filter=RenyiFilter.fitted(8.0, DELTA), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+
+
+class Owner:
+    """A data owner's folder and ledger, and campaigns on them."""
+
+    def __init__(self, root) -> None:
+        self.root = root
+        self.store = LedgerStore(root / "ledger.sqlite")
+        self.registry = Registry(self.store, root / "datasets")
+
+    def add(self, name: str, rows: int, prefix: str):
+        path = write_blobs(self.root / f"{name}.parquet", rows, seed=len(name), prefix=prefix)
+        return self.registry.add("clinic", open_source(path, Role.POOL, label_column="label"))
+
+    def plan(self, epsilon: float = 3.0, name: str = "first", **wishes) -> CertifiedPlan:
+        known = data_set(self.store.entries(), "clinic")
+        sizes = {one.block: one.size for one in known.blocks}
+
+        def spec_for(taking: list[int]):
+            return small_spec(
+                pool_size=sum(sizes[one] for one in taking),
+                name=name,
+                schedule__queries=[40],
+                privacy={"selection": "visible", "epsilon": epsilon, "delta": DELTA},
+                strategy="naive",
+                **wishes,
+            )
+
+        return plan_within(spec_for, known, sizes)
+
+    def campaign(self, name: str) -> CampaignLedger:
+        return CampaignLedger(self.store, name, self.root / name)
+
+    def hold(self, name: str, certified: CertifiedPlan) -> CampaignLedger:
+        ledger, plan = self.campaign(name), certified.plan
+        limit = data_set(self.store.entries(), "clinic").limit
+        ledger.hold(
+            plan.spec.target,
+            plan.digest,
+            "pool",
+            plan.releases(),
+            data=DataHold(dataset="clinic", limit=limit, shares=plan.spec.blocks),
+        )
+        return ledger
+
+    @property
+    def blocks(self):
+        return data_set(self.store.entries(), "clinic").blocks
