@@ -135,7 +135,7 @@ class CampaignFolder:
     @property
     def start(self) -> Path:
         """State of the pool before anything is labeled."""
-        return self.root / "start.parquet"
+        return self.root / CONFIDENTIAL / "start.parquet"
 
     @property
     def start_model(self) -> Path:

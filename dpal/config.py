@@ -83,7 +83,7 @@ class PrivacyConfig(_Section):
         Adjacency.ZERO_OUT, description="What changes between neighbouring data sets."
     )
     accountant: Accountant = Field(
-        Accountant.PLD, description="pld: tight. rdp: 6 to 8 % more noise; for filters."
+        Accountant.PLD, description="pld: tight. rdp: 3 to 8 % more noise; for filters."
     )
     selection: SelectionMode = Field(
         SelectionMode.HIDDEN,

@@ -118,11 +118,16 @@ def label(
 @app.command(epilog="Example: dpal end artifacts/digits")
 def end(folder: CampaignDir) -> None:
     """End a campaign before its plan is done; what it held and did not use flows back."""
+    from tasks.certificate import certify
     from tasks.datasets import end
+    from tasks.labeling import recorded_config
+    from tasks.planning import prepare
 
     campaign = campaign_folder(folder)
     end(campaign)
     out.print(f"campaign {campaign.name} is ended; it can release nothing more")
+    if campaign.finished_phases():
+        certify.fn(prepare(recorded_config(campaign)))
 
 
 @app.command(epilog="Example: dpal status artifacts/digits")

@@ -109,6 +109,8 @@ def show_data(
     for one, each in known.items():
         out.print(f"data set {one}: {limit_in_words(each.limit)}", soft_wrap=True)
         show(blocks_table(each))
+    if known:
+        out.print("shares of a block add up over campaigns; their epsilons do not")
 
 
 def _say_added(name: str, added: Added) -> None:

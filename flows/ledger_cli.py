@@ -70,7 +70,7 @@ def ledger_page(
 @ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
 def ledger_verify(place: LedgerDir, ledger: LedgerUrl = None) -> None:
     """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
-    from flows.ledger_view import verify
+    from flows.ledger_check import verify
 
     try:
         verdict = verify(campaign_or_all(place, ledger), ledger)
@@ -95,7 +95,7 @@ def ledger_adopt(
     ledger: LedgerUrl = None,
 ) -> None:
     """Vouch for a ledger that was moved here, restored, or is shared with another machine."""
-    from flows.ledger_view import adopt
+    from flows.ledger_check import adopt
 
     said = adopt(campaign_or_all(place, ledger), ledger, reason=reason, despite=despite)
     out.print(said, markup=False)

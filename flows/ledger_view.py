@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.accounting.events import to_record
-from dpal.artifacts import CampaignFolder, campaigns_of
-from dpal.canonical import file_digest
-from dpal.config_runtime import RuntimeConfig
-from dpal.errors import LedgerTampered
+from dpal.artifacts import CampaignFolder
 from dpal.ledger.account import (
     CampaignAccount,
     campaign_account,
@@ -24,7 +21,6 @@ from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.history import dataset_of, history, parts_of
-from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
     blocks_table,
     cohorts_table,
@@ -38,7 +34,7 @@ from dpal.reports.ledger_tables import (
 from dpal.reports.summary import Table, shares_table
 from flows.folders import By
 from tasks.datasets import view_of
-from tasks.opening import ledger_of_all, open_ledger, recorded_ledger
+from tasks.opening import ledger_of_all, recorded_ledger
 
 _ON_DISK = (Kind.CHECKPOINT, Kind.COMMIT)  # entries that say what is in a file
 
@@ -181,63 +177,6 @@ def export(place: CampaignFolder | Path, target: Path) -> int:
     return len(entries)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a sound ledger was found to be.
-
-    Attributes:
-      entries: how many it has.
-      head: digest of the last one.
-      absent: committed files that are not here, so that they were not compared.
-    """
-
-    entries: int
-    head: str
-    absent: int
-
-
-def verify(place: CampaignFolder | Path, ledger: str | None = None) -> Verdict:
-    """Checks the file, the chain, that finished phases saw it, committed files, the anchor.
-
-    Args:
-      place: a campaign's folder, or a folder of campaigns, of which all are checked.
-      ledger: its URL, where no campaign there says so.
-
-    Raises:
-      LedgerTampered: names the first bad entry.
-      AnchorError: all of that is sound, in a copy that is not the newest known here.
-    """
-    with closing(_opened(place, ledger)) as store:
-        entries = store.entries()
-        head = verify_chain(entries)
-        store.require_sound_file()
-        folders = [place] if isinstance(place, CampaignFolder) else campaigns_of(place)
-        absent = sum(_require_files(folder, entries) for folder in folders)
-        store.verified()
-    return Verdict(entries=len(entries), head=head, absent=absent)
-
-
-def _opened(place: CampaignFolder | Path, ledger: str | None) -> LedgerStore:
-    if isinstance(place, CampaignFolder):
-        return recorded_ledger(place)
-    if ledger is not None:
-        return open_ledger(RuntimeConfig(artifacts=place, ledger=ledger), create=False)
-    return ledger_of_all(place)
-
-
-def adopt(
-    place: CampaignFolder | Path, ledger: str | None, *, reason: str, despite: str | None
-) -> str:
-    """Vouches for this copy of a ledger, and says so in words.
-
-    Raises:
-      LedgerError: nothing is wrong with it, or more than a reason can mend.
-    """
-    with closing(_opened(place, ledger)) as store:
-        entry = store.adopt(reason=reason, despite=despite)
-        return f"{store.name} is adopted; entry {entry.sequence} says so, with the reason"
-
-
 def _so_far(accounts: Sequence[CampaignAccount]) -> dict[int, float]:
     told: dict[int, float] = {}
     for account in accounts:
@@ -279,28 +218,3 @@ def _account_object(account: CampaignAccount) -> dict[str, Any]:
             for one in account.releases
         ],
     }
-
-
-def _require_files(folder: CampaignFolder, entries: Sequence[Entry]) -> int:
-    """Requires that finished phases saw these entries, and that committed files are theirs.
-
-    Returns:
-      How many committed files are not here; a checkpoint goes when the next one is recorded.
-    """
-    absent = 0
-    known = {entry.sequence: entry.digest for entry in entries}
-    for phase in range(len(folder.finished_phases())):
-        seen = folder.phase(phase).ledger_head()
-        if known.get(seen["sequence"]) != seen["digest"]:
-            raise LedgerTampered(
-                seen["sequence"], f"phase {phase} was finished on another entry of this number"
-            )
-    for entry in entries:
-        if entry.campaign == folder.name and entry.kind in _ON_DISK:
-            for name, digest in entry.body["artifacts"].items():
-                path = folder.root / name
-                if not path.exists():
-                    absent += entry.kind is Kind.COMMIT
-                elif file_digest(path) != digest:
-                    raise LedgerTampered(entry.sequence, f"{path} is not the file it committed")
-    return absent

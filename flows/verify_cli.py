@@ -129,7 +129,9 @@ def _read(certificate: Path) -> dict[str, Any]:
 
 def _beside(certificate: Path | None) -> str | None:
     """The runs' database of an artifacts folder, where the certificate lies in one."""
-    folders = [] if certificate is None else [certificate, *certificate.resolve().parents[:2]]
+    folders = [Path("artifacts")]
+    if certificate is not None:
+        folders = [certificate, *certificate.resolve().parents[:2], *folders]
     found = next((one / _RUNS for one in folders if (one / _RUNS).is_file()), None)
     return None if found is None else f"sqlite:///{found.resolve()}"
 

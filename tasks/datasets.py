@@ -48,7 +48,7 @@ def change_limit(name: str, epsilon: float, reason: str, runtime: RuntimeConfig)
 def registered(runtime: RuntimeConfig) -> dict[str, DataSet]:
     """All data sets of a ledger, with what is left of them."""
     with closing(open_ledger(runtime, create=False)) as store:
-        return data_sets(store.entries())
+        return data_sets(store.verified())
 
 
 def count_owners(files: Sequence[Path], group: str | None) -> int:

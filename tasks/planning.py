@@ -66,6 +66,9 @@ def open_data(config: CampaignConfig) -> OpenedData:
         pool_holds = inspect(pool, on_rows=bar.update)
         validation_holds = inspect(validation, on_rows=bar.update)
     require_match(pool_holds, validation_holds)
+    # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
+    # file that is mostly known contents is taken for the records themselves.
+    require_unregistered(config, validation, coincidence=0.5)
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
     if config.labeler.kind is LabelerKind.ORACLE:
@@ -103,9 +106,6 @@ def open_data(config: CampaignConfig) -> OpenedData:
 def prepare(config: CampaignConfig) -> Campaign:
     """Opens the data, plans, and certifies the plan. Releases nothing, writes nothing."""
     opened = open_data(config)
-    # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
-    # file that is mostly known contents is taken for the records themselves.
-    require_unregistered(config, opened.validation, coincidence=0.5)
     return Campaign(
         config=config,
         pool=opened.pool,

@@ -106,7 +106,7 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
         return Start(certified=certified, data=None, earlier=None)
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
-        known = data_set(store.entries(), name)
+        known = data_set(store.verified(), name)
 
         def wishes(sizes: Mapping[int, int]) -> CampaignSpec:
             carried = earlier.labels if earlier and earlier.blocks <= sizes.keys() else 0

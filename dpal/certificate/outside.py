@@ -128,5 +128,6 @@ def check_pool(document: Mapping[str, Any], pool: Pool | None, reason: str) -> C
     if pool is None:
         return unchecked("pool's file", reason)
     committed = document["pool"]["commitment"]
-    faults = [] if pool.commitment == committed else ["this is not the file that was committed to"]
+    other = "these are not the files that were committed to (a folder may have grown since)"
+    faults = [] if pool.commitment == committed else [other]
     return judged("pool's file", faults, f"commitment {committed[:12]}, opened with the salt")

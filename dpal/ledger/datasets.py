@@ -9,7 +9,7 @@ ledger's entries; nothing is stored twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -96,6 +96,7 @@ class BlockAccount:
       sole: the campaign that took it whole, if one did.
       alone: what the only campaign on it costs at most; None where there are others, or none.
       campaigns: all that took something, in order.
+      uncertain: whether entries about it may have been lost; it counts as spent then.
     """
 
     block: int
@@ -104,18 +105,21 @@ class BlockAccount:
     sole: str | None = None
     alone: float | None = None
     campaigns: tuple[str, ...] = ()
+    uncertain: bool = False
 
     @property
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken of it."""
-        return not self.campaigns
+        return not self.campaigns and not self.uncertain
 
     def left(self, limit: Limit) -> Amount:
         """What further campaigns may take."""
-        return NOTHING if self.sole else limit.filter.limit - self.taken
+        return NOTHING if self.sole or self.uncertain else limit.filter.limit - self.taken
 
     def epsilon_taken(self, limit: Limit) -> float:
         """The epsilon, at the limit's delta, that all campaigns on it add up to."""
+        if self.uncertain:
+            return limit.filter.epsilon
         return limit.filter.epsilon_of(self.taken) if self.alone is None else self.alone
 
 
@@ -144,7 +148,8 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     limits: dict[str, Limit] = {}
     salts: dict[str, str] = {}
     index: dict[str, list[str]] = {}
-    sizes: dict[str, list[int]] = {}
+    sizes: dict[str, list[tuple[int, bool]]] = {}
+    lost = lost_entries(entries) or 0
     for entry in entries:
         if entry.kind in (Kind.REGISTER, Kind.LIMIT):
             limits[entry.body["dataset"]] = limit_of(entry.body)
@@ -153,7 +158,8 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
         if entry.kind in (Kind.BLOCK, Kind.INDEX):
             index.setdefault(entry.body["dataset"], []).append(str(entry.body["index"]))
         if entry.kind is Kind.BLOCK:
-            sizes.setdefault(entry.body["dataset"], []).append(int(entry.body["size"]))
+            owners = (int(entry.body["size"]), entry.sequence < lost)
+            sizes.setdefault(entry.body["dataset"], []).append(owners)
     return {
         name: DataSet(
             name=name,
@@ -161,12 +167,18 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
             salt=salts[name],
             index=tuple(index.get(name, [])),
             blocks=tuple(
-                _account(entries, name, number, size)
-                for number, size in enumerate(sizes.get(name, []))
+                replace(_account(entries, name, number, size), uncertain=uncertain)
+                for number, (size, uncertain) in enumerate(sizes.get(name, []))
             ),
         )
         for name, limit in limits.items()
     }
+
+
+def lost_entries(entries: Iterable[Entry]) -> int | None:
+    """Number of the last entry by which somebody went on although entries were lost, or None."""
+    adopted = (one for one in entries if one.kind is Kind.ADOPT and one.body.get("despite"))
+    return max((one.sequence for one in adopted), default=None)
 
 
 def data_set(entries: Iterable[Entry], name: str) -> DataSet:

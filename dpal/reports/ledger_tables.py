@@ -118,7 +118,7 @@ def blocks_table(known: DataSet) -> Table:
         )
         for one in known.blocks
     )
-    columns = ("block", "size", "epsilon taken", "left of it", "by")
+    columns = ("block", "size", "epsilon taken", "share left", "by")
     return Table(f"Data set {known.name}, block by block", columns, rows)
 
 

@@ -142,6 +142,19 @@ def promise(summary: Mapping[str, Any]) -> str:
     )
 
 
+def _others(summary: Mapping[str, Any]) -> str:
+    """What other campaigns on the same records mean."""
+    if summary["blocks"]:
+        return (
+            "Other campaigns on the same data set are counted together with this one, up to "
+            "the limit that its owner set (`dpal data show`)."
+        )
+    return (
+        "Other campaigns on the same pool add to these epsilons; no data set is registered, so "
+        "each is accounted for on its own."
+    )
+
+
 def report(
     summary: Mapping[str, Any],
     phases: Sequence[Mapping[str, Any]],
@@ -173,9 +186,8 @@ def report(
         "## What this does not protect",
         "Who is in the pool, the validation set and every metric computed on it, what the "
         "labeler sees, hyperparameters chosen on private data, and people with several records "
-        "(the unit is one record). Other campaigns on the same pool add to these epsilons; each "
-        "is accounted for on its own. Checks of the data before the start (a missing value, a "
-        "repeated id) are not part of the promise either.",
+        f"(the unit is one {summary['unit']}). {_others(summary)} Checks of the data before the "
+        "start (a missing value, a repeated id) are not part of the promise either.",
         f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
         f"`{summary['plan_digest']}`.",
     ]

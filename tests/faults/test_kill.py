@@ -12,7 +12,7 @@ from pathlib import Path
 from dpal.artifacts import CampaignFolder
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.store import LedgerStore
-from flows.ledger_view import verify
+from flows.ledger_check import verify
 from tests.conftest import command, write_config
 
 SCHEDULE = {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 30}

@@ -27,7 +27,8 @@ from dpal.canonical import file_digest
 from dpal.data.pool import RETIRED, read_retired
 from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
-from flows.ledger_view import as_object, verify
+from flows.ledger_check import verify
+from flows.ledger_view import as_object
 from tests.conftest import write_blobs
 from tests.flows.calling import call
 

@@ -230,3 +230,11 @@ def test_the_search_finds_what_is_there(finished, tmp_path):
     for told in ("1437 labels", "1,437 labels", '"labels": 1437.0}', "(1437)"):
         assert counted(1437, told)
     assert not counted(1437, "a1437 0.1437 21437 x-1437 1437.5 1437ab 1,437,000 14.37")
+
+
+def test_its_audit_finds_nothing_that_leaves(finished):
+    """Of all layers the one about files: the others are the same in every mode."""
+    from dpal.audit.released import released_findings
+
+    everyone = [name for selected in finished.selected for name in selected]
+    assert [one.measured for one in released_findings(finished.folder.root, everyone)] == ["none"]

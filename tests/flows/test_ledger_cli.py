@@ -132,3 +132,23 @@ def test_a_ledger_of_data_sets_alone_can_be_vouched_for(workplace, tmp_path):
 
 def _state() -> Path:
     return Path(os.environ["XDG_STATE_HOME"])
+
+
+def test_an_old_copy_is_called_old_and_not_altered(campaign):
+    folder = campaign()
+    file = Path("artifacts/ledger.sqlite")
+    old = file.read_bytes()
+    with claim(folder.root), closing(recorded_ledger(folder)) as store:
+        CampaignLedger(store, "small", folder.root).end()
+        head = store.entries()[-1].digest
+    for path in Path("artifacts").glob("ledger.sqlite*"):
+        path.unlink()
+    file.write_bytes(old)
+    told = call("ledger", "verify", "artifacts")
+    assert told.returncode == 1
+    assert "altered" not in told.stdout
+    assert told.stdout.startswith("whole, but not known to be the newest copy")
+    assert "lacks" in sentence(call("data", "show"))  # a data owner decides by it
+    adopted = call("ledger", "adopt", "artifacts", "--reason", "backup", "--despite", head)
+    assert "all blocks of data sets that were there count as spent" in adopted.stdout
+    assert call("ledger", "verify", "artifacts").returncode == 0

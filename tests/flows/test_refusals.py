@@ -22,7 +22,8 @@ from dpal.errors import (
     PlanRejected,
 )
 from flows.campaign import run_campaign
-from flows.ledger_view import as_object, verify
+from flows.ledger_check import verify
+from flows.ledger_view import as_object
 from tasks.labeling import deliver_labels
 from tests.conftest import write_blobs
 from tests.flows.test_campaign import last_flow_run

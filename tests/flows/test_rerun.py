@@ -198,6 +198,41 @@ def test_what_was_hidden_stays_hidden():
         record.write_text(text)
 
 
+def test_registered_records_are_no_validation_set():
+    values = {"name": "sixth", "privacy": privacy(1.0), "schedule": SCHEDULE}
+    data = {"pool": "validation.parquet", "validation": "pool/january.parquet"}
+    write_config(Path("sixth.yaml"), **values, data=data)
+    assert "holds records of data set clinic" in sentence(call("plan", "sixth.yaml"))
+
+
+def test_a_campaign_that_is_ended_early_is_certified_for_what_it_released(monkeypatch):
+    """Stopped after its first phase, as a person might; what it held and did not use is free."""
+    settings = {**SETTINGS, "schedule": {**SCHEDULE, "queries": [40, 40]}}
+    write_config(Path("seventh.yaml"), name="seventh", privacy=privacy(1.0), **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.campaign.merge_labels", _stop_in("phase-1"))
+        assert call("run", "seventh.yaml").returncode == 130
+    before = shown()["blocks"][1]["share_left"]
+    assert call("end", "artifacts/seventh").returncode == 0
+    assert shown()["blocks"][1]["share_left"] > before
+    assert call("verify", "artifacts/seventh", "--ledger", "artifacts/seventh").returncode == 0
+    again = call("run", "seventh.yaml")
+    assert again.returncode == 2
+    assert "campaign seventh was ended and gave back" in again.stderr.splitlines()[-1]
+
+
+def _stop_in(name: str):
+    from tasks.labeling import merge_labels
+
+    def merge(campaign, phase):
+        if phase.name == name:
+            raise KeyboardInterrupt
+        return merge_labels(campaign, phase)
+
+    return merge
+
+
 def test_where_people_are_protected_one_record_of_each_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_blobs(tmp_path / "records.parquet", 600, seed=1)

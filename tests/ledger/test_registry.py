@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.data.catalog import Role, open_source
-from dpal.errors import DataError, LedgerError, ParameterError
+from dpal.errors import DataBudgetExceeded, DataError, LedgerError, ParameterError
+from dpal.ledger.claim import claim
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Kind
 from dpal.ledger.registry import Registry
@@ -107,3 +108,20 @@ def test_a_lost_ledger_is_no_new_budget(owner):
     with_none = Registry(LedgerStore(owner.root / "ledger.sqlite"), owner.root / "datasets")
     with pytest.raises(LedgerError, match="not the ledger that its budget was spent in"):
         with_none.register("clinic", LIMIT)
+
+
+def test_what_lost_entries_spent_counts_as_everything(owner):
+    """A backup was adopted although its end is missing: nobody knows what that end spent."""
+    with claim(owner.root / "first"):
+        owner.hold("first", owner.plan(1.0))
+    known = data_set(owner.store.entries(), "clinic").blocks[0]
+    assert known.left(LIMIT).divergence > 0
+    body = {"key": "0", "reason": "r", "found": "behind", "despite": "ab" * 32, "head": {}}
+    owner.store.append(campaign="", kind=Kind.ADOPT, release="entry-4", body=body)
+    (block,) = owner.blocks
+    assert block.left(LIMIT).divergence == 0
+    assert block.epsilon_taken(LIMIT) == LIMIT.filter.epsilon
+    with pytest.raises(DataBudgetExceeded, match=r"8\.0000 is taken"):
+        owner.plan(0.5, name="second")
+    owner.add("later", 400, "z")  # what comes after it has its budget
+    assert [one.block for one in owner.plan(3.0, name="second").plan.spec.blocks] == [1]
