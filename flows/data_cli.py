@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpal.config import parse_config
 from dpal.errors import ConfigError
-from dpal.ledger.registry import Added
 from dpal.privacy import Adjacency, Unit
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from flows.settings import RuntimeSettings, runtime_from
 from flows.terminal import out, show
+
+if TYPE_CHECKING:  # pyarrow, which a machine that verifies certificates need not have
+    from dpal.ledger.registry import Added
 
 data_app = typer.Typer(
     help="Register data sets with a limit that all campaigns on them share.",

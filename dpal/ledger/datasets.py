@@ -211,7 +211,8 @@ def register_body(name: str, limit: Limit) -> dict[str, Any]:
 def share_record(share: BlockShare) -> dict[str, Any]:
     """A share as JSON values."""
     record = asdict(share)
-    return {**record, **record.pop("amount"), "basis": share.basis.value}
+    amount = record.pop("amount")
+    return {**record, **amount, "basis": share.basis.value}
 
 
 def share_of(record: dict[str, Any]) -> BlockShare:
