@@ -151,6 +151,7 @@ class CampaignConfig(_Section):
     data: DataConfig = Field(default_factory=DataConfig)
     start_from: str | None = Field(
         None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
         description="Finished campaign to go on from: its model, and labels where budget is left.",
     )
     labeler: LabelerConfig = Field(default_factory=LabelerConfig)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from dpal.artifacts import RECORD, CampaignFolder
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.data.catalog import Role, Source, open_source
-from dpal.data.files import digest_of
+from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import write_start
 from dpal.errors import DataError, LedgerError, ParameterError
@@ -235,5 +234,4 @@ def _pool_commitment(folder: CampaignFolder, pool: Source) -> str:
     if not folder.salt.exists():
         with staged(folder.salt) as temporary:
             temporary.write_bytes(secrets.token_bytes(32))
-    salted = folder.salt.read_bytes() + digest_of(pool.paths).encode()
-    return hashlib.sha256(salted).hexdigest()
+    return commitment(folder.salt.read_bytes(), digest_of(pool.paths))

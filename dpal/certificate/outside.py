@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.derive import Sources
 from dpal.certificate.document import entry_record, same
+from dpal.data.files import commitment
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, Kind
@@ -32,7 +32,7 @@ class Pool:
     @property
     def commitment(self) -> str:
         """What a ledger and a certificate may show of the pool."""
-        return hashlib.sha256(self.salt + self.digest.encode()).hexdigest()
+        return commitment(self.salt, self.digest)
 
 
 @dataclass(frozen=True, kw_only=True)

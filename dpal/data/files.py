@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def files_of(place: Path | Sequence[Path]) -> list[Path]:
     if len({path.resolve() for path in found}) < len(found):
         raise DataError(f"{place} names a file twice; each record may be in the pool once")
     return found
+
+
+def commitment(salt: bytes, digest: str) -> str:
+    """Commits to files without letting anyone confirm a guess of them.
+
+    Args:
+      salt: random bytes that never leave.
+      digest: of the files, by `digest_of`.
+    """
+    return hashlib.sha256(salt + digest.encode()).hexdigest()
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -16,7 +16,7 @@ from dpal.ledger.claim import require_claim
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.limits import DataHold, admit
-from dpal.ledger.releases import release_record
+from dpal.ledger.releases import release_of, release_record
 from dpal.persist import roll_forward
 from dpal.privacy import PrivacyTarget
 
@@ -86,10 +86,7 @@ class CampaignLedger(CampaignView):
             # Checked and written in one transaction: nobody takes the rest in between.
             self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=admitted)
         elif self._find(Kind.END, "") is not None and not self._has_all(held):
-            raise LedgerError(
-                f"campaign {self.campaign} was ended and gave back what it had not used; nothing "
-                "was released, start a new campaign"
-            )
+            raise self._ended()
         elif held["plan"] != plan_digest:
             raise LedgerError(
                 f"campaign {self.campaign} was started with another plan ("
@@ -145,12 +142,11 @@ class CampaignLedger(CampaignView):
                 )
             reserved = self._reserve(release, inputs)
         self._require_unaltered(release, inputs, reserved.body["inputs"], "reserved")
-        if committed is None:
-            self._require_ours(reserved)
         if committed is not None:
             known = committed.body["artifacts"]
             self._require_unaltered(release, artifacts, known, "committed")
             return
+        self._require_ours(reserved)
         if not present:
             draw()
         self.store.append(
@@ -183,13 +179,17 @@ class CampaignLedger(CampaignView):
         """
         require_claim(self.folder)
         target, data = self.target(), self.data()
-        if self._find(Kind.END, "") is None:
-            spent = self.spent()
-            body = {
+
+        def used(entries: list[Entry]) -> dict[str, Any]:
+            spent = self._spent_in(entries)
+            return {
                 "releases": [one.name for one in spent],
                 "data": data.used_by(spent, target).record() if data else None,
             }
-            self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=body)
+
+        if self._find(Kind.END, "") is None:
+            # Added up where nobody can reserve: what flows back is never drawn as well.
+            self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=used)
 
     def _drawer(self) -> str:
         """Who draws under a reservation: this person, on this machine, in this very folder.
@@ -200,9 +200,11 @@ class CampaignLedger(CampaignView):
 
     def _require_ours(self, reserved: Entry) -> None:
         """Requires that an open reservation was made here; a copy would draw it again."""
-        ours = reserved.body["drawer"] == self._drawer()
+        ours = reserved.body.get("drawer") == self._drawer()
         vouched = any(
-            entry.kind is Kind.ADOPT and entry.sequence > reserved.sequence
+            entry.kind is Kind.ADOPT
+            and entry.sequence > reserved.sequence
+            and entry.body["key"] == self.store.keeper
             for entry in self.store.entries()
         )
         if not ours and not vouched:
@@ -225,22 +227,34 @@ class CampaignLedger(CampaignView):
                 f"{release.name} is not part of the plan that campaign {self.campaign} holds; "
                 "nothing was released"
             )
-        if self._find(Kind.END, "") is not None:
-            raise LedgerError(
-                f"campaign {self.campaign} was ended and gave back what it had not used; nothing "
-                "was released, start a new campaign"
-            )
-        spent = [*self.spent(), release]
-        epsilon = campaign_epsilon(spent, target, accountant=self.accountant())
-        if not epsilon <= target.epsilon:
-            raise BudgetExceeded(release.name, epsilon, target.epsilon)
-        if data := self.data():
-            data.require_covers(spent, target)
+        accountant, data = self.accountant(), self.data()
+        body = {**record, "inputs": digests(self.folder, inputs), "drawer": self._drawer()}
+
+        def paid(entries: list[Entry]) -> dict[str, Any]:
+            if any(one.kind is Kind.END and one.campaign == self.campaign for one in entries):
+                raise self._ended()
+            spent = [*self._spent_in(entries), release]
+            epsilon = campaign_epsilon(spent, target, accountant=accountant)
+            if not epsilon <= target.epsilon:
+                raise BudgetExceeded(release.name, epsilon, target.epsilon)
+            if data is not None:
+                data.require_covers(spent, target)
+            return body
+
+        # Checked and written in one transaction, as a hold is: a copy of the folder on a
+        # shared ledger may be reserving, too.
         return self.store.append(
-            campaign=self.campaign,
-            kind=Kind.RESERVE,
-            release=release.name,
-            body={**record, "inputs": digests(self.folder, inputs), "drawer": self._drawer()},
+            campaign=self.campaign, kind=Kind.RESERVE, release=release.name, body=paid
+        )
+
+    def _spent_in(self, entries: list[Entry]) -> list[Release]:
+        own = (one for one in entries if one.campaign == self.campaign)
+        return [release_of(one) for one in own if one.kind is Kind.RESERVE]
+
+    def _ended(self) -> LedgerError:
+        return LedgerError(
+            f"campaign {self.campaign} was ended and gave back what it had not used; nothing was "
+            "released, start a new campaign"
         )
 
     def _require_unaltered(
