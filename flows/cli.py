@@ -150,7 +150,8 @@ def status(
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
     rows = tuple(_progress(folder) for folder in folders)
-    show(Table("Campaigns", ("campaign", "phases", "labels", "accuracy", "epsilon", "state"), rows))
+    columns = ("campaign", "phases", "labels, up to", "accuracy", "epsilon", "state")
+    show(Table("Campaigns", columns, rows))
     for folder in folders:
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
         if query.is_file():
