@@ -8,19 +8,24 @@ import math
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dpal.errors import ParameterError
 
+# Metadata of a field that says where something lies on this machine, not what it is.
+PLACE = MappingProxyType({"place": True})
+
 
 def plain(value: object) -> Any:
-    """Turns frozen values into dictionaries, lists and scalars.
+    """Turns frozen values into dictionaries, lists and scalars; fields that are places are not in.
 
     Raises:
       ParameterError: a value has no canonical form (a float that is not finite, say).
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        kept = [one.name for one in fields(value) if "place" not in one.metadata]
+        return {name: plain(getattr(value, name)) for name in kept}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
@@ -48,3 +53,24 @@ def file_digest(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def place_digest(place: Path) -> str:
+    """Returns the SHA-256 of a file, or of a folder's files and their names.
+
+    Hidden files are left out: versioning and downloads leave notes of their own there.
+
+    Raises:
+      ParameterError: there is nothing at the place.
+    """
+    if place.is_file():
+        return file_digest(place)
+    inside = {path.relative_to(place): path for path in sorted(place.rglob("*")) if path.is_file()}
+    shown = {
+        name.as_posix(): file_digest(path)
+        for name, path in inside.items()
+        if not any(part.startswith(".") for part in name.parts)
+    }
+    if not shown:
+        raise ParameterError(f"{place} is no file, and no folder with files in it")
+    return digest(shown)

@@ -7,69 +7,27 @@ descriptions below. `runtime` changes where and how fast, never what is released
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import (
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
 from dpal.accounting.cohorts import Accountant
+from dpal.config_data import ContentChoice, DataConfig, ExtractorKind, LabelerConfig
+from dpal.config_data import LabelerKind as LabelerKind
 from dpal.config_help import explain
+from dpal.config_runtime import Backend
 from dpal.config_runtime import RuntimeConfig as RuntimeConfig
 from dpal.config_runtime import Section as _Section
-from dpal.errors import ConfigError
-from dpal.models.spec import ModelSpec
-from dpal.planning.spec import (
-    Acquisition,
-    CampaignSpec,
-    OptimizerSpec,
-    Schedule,
-    SelectionMode,
-    Strategy,
-)
+from dpal.config_training import TEXT_MODEL, ModelConfig, TrainingConfig
+from dpal.errors import ConfigError, ParameterError
+from dpal.models.normalisation import Normalisation
+from dpal.models.spec import Task
+from dpal.planning.recipe import Precision
+from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 
 _TAKEN_NAMES = ("datasets", "mlflow", "remote")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
-
-
-class LabelerKind(StrEnum):
-    """Who answers queries: the pool's own label column, or a person with a CSV file."""
-
-    ORACLE = "oracle"
-    FILE = "file"
-
-
-class DataConfig(_Section):
-    """Parquet files with `id`, and `image` or `features`."""
-
-    pool: Path | list[Path] = Field(
-        Path("data/digits-pool.parquet"),
-        description="Private records, a file, a folder of files or a list; labels may be absent.",
-    )
-    validation: Path = Field(
-        Path("data/digits-validation.parquet"),
-        description="Labeled records for metrics; not protected.",
-    )
-    label_column: str = Field("label", description="Name of the label column.")
-    dataset: str | None = Field(
-        None,
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Registered data set (dpal data) whose limit counts all campaigns together.",
-    )
-
-
-class LabelerConfig(_Section):
-    """Where labels come from."""
-
-    kind: LabelerKind = Field(
-        LabelerKind.ORACLE,
-        description="oracle: the pool's label column. file: query.csv out, labels.csv in.",
-    )
 
 
 class PrivacyConfig(_Section):
@@ -113,34 +71,6 @@ class ScheduleConfig(_Section):
     epochs_per_phase: int = Field(16, ge=1, description="Passes over the labeled records.")
 
 
-class ModelConfig(_Section):
-    """What is trained."""
-
-    name: Literal["logistic", "mlp", "tutorial_cnn"] = Field(
-        "tutorial_cnn", description="Architecture."
-    )
-    activation: Literal["tanh", "relu"] = Field("tanh", description="Of mlp and tutorial_cnn.")
-    hidden: list[int] = Field([], description="Widths of mlp's hidden layers.")
-    seed: int = Field(0, ge=0, description="Of the initial weights; public.")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ModelConfig:
-        if self.hidden and self.name != "mlp":
-            raise ValueError(f"model.hidden is for mlp, and model.name is {self.name}")
-        if self.name == "mlp" and not self.hidden:
-            raise ValueError("model.name mlp needs model.hidden, for instance [128]")
-        return self
-
-
-class TrainingConfig(_Section):
-    """How noisy gradients become steps."""
-
-    optimizer: Literal["sgd", "adam", "nadam"] = Field("sgd", description="Optimizer.")
-    learning_rate: float = Field(0.5, gt=0, description="Step size.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Of sgd.")
-    max_grad_norm: float = Field(0.3, gt=0, description="Clipping norm of one record's gradient.")
-
-
 class CampaignConfig(_Section):
     """A differentially private active-learning campaign."""
 
@@ -176,28 +106,61 @@ class CampaignConfig(_Section):
             raise ValueError(f"name cannot be {self.name}: that folder of artifacts is taken")
         return self
 
+    @model_validator(mode="after")
+    def _consistent(self) -> CampaignConfig:
+        precision, backend = self.training.precision, self.runtime.backend
+        if precision is not Precision.FP32 and backend is not Backend.BOOK_KEEPING:
+            raise ValueError(
+                f"training.precision {precision} is computed by runtime.backend book_keeping "
+                f"only, and it is {backend}; use that one, or precision fp32"
+            )
+        extractor, augmentation = self.data.extractor, self.training.augmentation
+        if extractor is not ExtractorKind.NONE and (augmentation.flip or augmentation.shift):
+            raise ValueError(
+                "training.augmentation changes images, and data.extractor "
+                f"{extractor} turns them into features once, before training; use one of the two"
+            )
+        texts = (ContentChoice.AUTO, ContentChoice.TEXT)
+        fits = self.data.content in texts and extractor is ExtractorKind.NONE
+        if self.model.name == TEXT_MODEL and not fits:
+            raise ValueError(
+                "model.name text_classifier reads texts; set data.content: text and "
+                "data.extractor: none, or use another model"
+            )
+        return self
+
     def to_spec(
         self,
         *,
         pool_size: int,
         input_shape: Sequence[int],
         classes: int,
+        task: Task = Task.SINGLE_LABEL,
         unit: Unit = Unit.RECORD,
         carried: int = 0,
+        measured: Normalisation | None = None,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
         Args:
           pool_size: records in the pool.
           input_shape: shape of one record.
-          classes: number of classes.
+          classes: number of classes, or of labels in a multi-label task.
+          task: what a record's label is.
           unit: whose contribution is protected.
           carried: labels that an earlier campaign planned to buy and this one starts with;
             0 labels `schedule.initial` records at random.
+          measured: normalisation found on the validation set, where that is asked for.
 
         Raises:
-          ParameterError: the wishes contradict each other or the pool's size.
+          ParameterError: the wishes contradict each other or the pool's size, or pretrained
+            weights are not where they should be.
         """
+        if (measured is not None) != self.data.normalisation.measured:
+            raise ParameterError(
+                "data.normalisation validation needs the validation set's own numbers; open the "
+                "data first, or give constants"
+            )
         privacy = self.privacy
         pays = not self.acquisition.is_random and bool(self.schedule.queries)
         pays &= privacy.selection is not SelectionMode.HIDDEN
@@ -227,20 +190,15 @@ class CampaignConfig(_Section):
                 batch_size=self.schedule.batch_size,
                 epochs_per_phase=self.schedule.epochs_per_phase,
             ),
-            model=ModelSpec(
-                name=self.model.name,
-                input_shape=tuple(input_shape),
+            model=self.model.to_spec(
+                input_shape=input_shape,
                 classes=classes,
-                activation=self.model.activation,
-                hidden=tuple(self.model.hidden),
-                seed=self.model.seed,
+                task=task,
+                normalisation=measured or self.data.constants(input_shape),
             ),
-            optimizer=OptimizerSpec(
-                name=self.training.optimizer,
-                learning_rate=self.training.learning_rate,
-                momentum=self.training.momentum,
-                max_grad_norm=self.training.max_grad_norm,
-            ),
+            optimizer=self.training.to_optimizer(),
+            recipe=self.training.to_recipe(),
+            extractor=self.data.to_extractor(),
         )
 
 

@@ -49,12 +49,16 @@ def _keys(settings: type[BaseModel], path: Sequence[str]) -> list[str]:
 
 
 def _anywhere(settings: type[BaseModel], name: str) -> list[str]:
-    """The nearest setting in any other section, with its full path."""
-    full = {
-        leaf: f"{section}.{leaf}"
-        for section, field in settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        for leaf in field.annotation.model_fields
-    }
-    near = difflib.get_close_matches(name, [*full, *settings.model_fields], n=1)
-    return [full.get(near[0], near[0])] if near else []
+    """The nearest setting in any section, with its full path; the shallowest of that name."""
+    full = _paths(settings)
+    near = difflib.get_close_matches(name, full, n=1)
+    return [full[near[0]]] if near else []
+
+
+def _paths(settings: type[BaseModel], above: str = "") -> dict[str, str]:
+    """Full path of every setting and section by its last name."""
+    found = {name: f"{above}{name}" for name in settings.model_fields}
+    for name, field in settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found = _paths(field.annotation, f"{above}{name}.") | found
+    return found

@@ -7,6 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dpal.training.backends import Backend as Backend
+
 
 class Section(BaseModel):
     """Part of a configuration; knows all of its keys and does not change."""
@@ -19,6 +21,18 @@ class RuntimeConfig(Section):
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
     physical_batch: int = Field(256, ge=1, le=4096, description="Records per backward pass.")
+    backend: Backend = Field(
+        Backend.BOOK_KEEPING,
+        title="Backend",
+        description="What computes clipped sums, the same ones: book_keeping (fast), opacus, "
+        "functional.",
+    )
+    processes: int = Field(
+        1, ge=1, le=64, description="Processes that share the records of every step."
+    )
+    cache_mib: int = Field(
+        2048, ge=0, description="Memory for decoded records; more are decoded as they are needed."
+    )
     checkpoint_minutes: float = Field(
         10.0,
         gt=0,

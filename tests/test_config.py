@@ -7,8 +7,12 @@ import yaml
 
 import flows
 from dpal.accounting.cohorts import Accountant
+from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config import override, parse_config
+from dpal.config_runtime import Backend
 from dpal.errors import ConfigError, ParameterError
+from dpal.models.registry import MODELS
+from dpal.planning.recipe import OPTIMIZERS, ClippingKind
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from flows.campaign import run_campaign
 from tests.conftest import small_spec, small_values
@@ -16,9 +20,19 @@ from tests.conftest import small_spec, small_values
 CONFIGS = Path(flows.__file__).parent / "configs"
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+NEEDS_WEIGHTS = {"snli", "sst2"}
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_configuration_is_valid(path):
-    assert parse_config(yaml.safe_load(path.read_text())).name == path.stem
+    values = yaml.safe_load(path.read_text())
+    if path.stem in NEEDS_WEIGHTS:
+        with pytest.raises(ConfigError, match=r"needs model\.weights, the folder"):
+            parse_config(values)
+        override(values, "model.weights", "somewhere")
+    config = parse_config(values)
+    assert config.name == path.stem
+    config.training.to_recipe()
 
 
 @pytest.mark.parametrize(
@@ -42,6 +56,27 @@ def test_every_shipped_configuration_is_valid(path):
         ("model.name", "tutorialcnn", "did you mean tutorial_cnn"),
         ("model.hidden", [5], "model.hidden is for mlp, and model.name is logistic"),
         ("model.name", "mlp", r"needs model\.hidden, for instance \[128\]"),
+        ("model.name", "resnet", "did you mean resnet9"),
+        ("model.name", "text_classifier", r"needs model\.weights, the folder of a pretrained"),
+        ("model.dropout", 0.3, "would do nothing: logistic has no dropout"),
+        ("model.weights", "a/folder", r"cannot be read for logistic; give a \.safetensors file"),
+        ("model.max_tokens", 0, "model.max_tokens is 0 but should be greater"),
+        ("multiplicity", 4, r"did you mean training\.augmentation\.multiplicity"),
+        ("training.clip", "flat", "did you mean training.clipping"),
+        ("training.clipping.kind", "layer", r"training\.clipping\.kind cannot be 'layer'; did you"),
+        ("training.clipping.quantil", 0.3, r"did you mean training\.clipping\.quantile"),
+        ("training.clipping.quantile", 1.0, "training.clipping.quantile is 1.0 but should be less"),
+        ("training.averaging.kind", "ema", "choose one of none, exponential, tail"),
+        ("training.rate_schedule", "cosin", "did you mean cosine"),
+        ("training.warmup", 1.0, "training.warmup is 1.0 but should be less"),
+        ("training.precision", "half", "choose one of fp32, tf32, bf16"),
+        ("training.weight_decay", -0.1, "training.weight_decay is -0.1 but should be greater"),
+        ("training.optimizer", "sgdagc", "did you mean sgd_agc"),
+        ("runtime.backend", "functorch", "runtime.backend cannot be 'functorch'"),
+        ("runtime.processes", 0, "runtime.processes is 0 but should be greater"),
+        ("data.extractor", "backbone", "data.backbone"),
+        ("data.normalisation", {"kind": "constants", "mean": [0.5]}, "and has 1 and 0"),
+        ("data.normalisation", {"std": [0.5]}, "are for kind constants, and kind is none"),
         ("schedule.queries", 5, "schedule.queries is 5 but should be a valid list"),
         ("name", "Not A Name", "may hold lower-case letters"),
         ("name", "mlflow", "that folder of artifacts is taken"),
@@ -80,9 +115,106 @@ def test_defaults_are_filled_in():
     assert small_spec(schedule__queries=[]).selection_epsilon == 0.0
 
 
+@pytest.mark.parametrize("backend", ["opacus", "functional"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_low_precision_is_for_the_backend_whose_rounding_is_covered(backend, precision):
+    values = small_values(training__precision=precision, runtime__backend=backend)
+    with pytest.raises(ConfigError, match=f"precision {precision} .* and it is {backend}; use"):
+        parse_config(values)
+    parse_config(small_values(training__precision=precision))
+
+
+def test_pixels_are_moved_before_features_or_not_at_all():
+    values = small_values(data__extractor="scattering", training__augmentation={"flip": True})
+    with pytest.raises(ConfigError, match=r"turns them into features once.*use one of the two"):
+        parse_config(values)
+
+
+@pytest.mark.parametrize("key", ["data__content", "data__extractor"])
+def test_a_text_model_reads_texts(key):
+    model = {"name": "text_classifier", "weights": "somewhere"}
+    parse_config(small_values(model=model, data__content="text"))
+    other = {"data__content": "image", "data__extractor": "scattering"}[key]
+    with pytest.raises(ConfigError, match=r"text_classifier reads texts; set data\.content: text"):
+        parse_config(small_values(model=model, **{key: other}))
+
+
 def test_runtime_is_no_part_of_the_plan():
-    assert small_spec(runtime__physical_batch=7, runtime__artifacts="elsewhere") == small_spec()
-    assert small_spec(training__learning_rate=0.1) != small_spec()
+    elsewhere = {
+        "runtime__physical_batch": 7,
+        "runtime__artifacts": "elsewhere",
+        "runtime__backend": "functional",
+        "runtime__processes": 4,
+        "runtime__cache_mib": 1,
+    }
+    assert small_spec(**elsewhere) == small_spec()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training__learning_rate", 0.1),
+        ("training__weight_decay", 0.1),
+        ("training__optimizer", "adamw"),
+        ("training__agc_clipping", 0.2),
+        ("training__clipping", {"kind": "adaptive"}),
+        ("training__clipping", {"quantile": 0.7}),
+        ("training__averaging", {"kind": "tail"}),
+        ("training__rate_schedule", "cosine"),
+        ("training__warmup", 0.1),
+        ("training__precision", "bf16"),
+        ("model__trainable", ["1"]),
+        ("model__seed", 1),
+        ("data__normalisation", {"kind": "constants", "mean": [0.0] * 8, "std": [2.0] * 8}),
+    ],
+)
+def test_whatever_decides_what_is_computed_is_part_of_the_plan(key, value):
+    assert digest(small_spec(**{key: value})) != digest(small_spec())
+
+
+def test_a_plan_commits_to_what_public_weights_are_and_not_to_where(tmp_path):
+    (tmp_path / "deeper").mkdir()
+    here, there = tmp_path / "a.safetensors", tmp_path / "deeper" / "b.safetensors"
+    for place in (here, there):
+        place.write_bytes(b"the same")
+    one, other = (small_spec(model__weights=str(place)) for place in (here, there))
+    assert one.model.weights == str(here)
+    assert digest(one) == digest(other) != digest(small_spec())
+    assert str(tmp_path) not in canonical_json(one)
+    there.write_bytes(b"not the same")
+    assert digest(small_spec(model__weights=str(there))) != digest(one)
+    there.unlink()
+    with pytest.raises(ParameterError, match="is no file, and no folder with files in it"):
+        small_spec(model__weights=str(there))
+
+
+def test_a_folder_of_weights_is_known_by_its_files_and_their_names(tmp_path):
+    inside = tmp_path / "model" / "part"
+    inside.mkdir(parents=True)
+    (inside / "weights").write_bytes(b"1")
+    known = place_digest(tmp_path)
+    (tmp_path / ".cache").write_bytes(b"notes of a download")
+    assert place_digest(tmp_path) == known
+    (inside / "weights").rename(inside / "other")
+    assert place_digest(tmp_path) != known
+    (inside / "other").rename(inside / "weights")
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert place_digest(tmp_path) != known
+
+
+def test_constants_are_given_as_they_are_printed():
+    """Pixels are printed from 0 to 1, and models see them from -1 to 1."""
+    normalisation = {"kind": "constants", "mean": [0.25], "std": [0.5]}
+    config = parse_config(small_values(data__normalisation=normalisation))
+    image = config.to_spec(pool_size=600, input_shape=(1, 28, 28), classes=2).model.normalisation
+    assert (image.mean, image.std) == ((-0.5,), (1.0,))
+    features = config.to_spec(pool_size=600, input_shape=(1,), classes=2).model.normalisation
+    assert (features.mean, features.std) == ((0.25,), (0.5,))
+    measured = parse_config(small_values(data__normalisation={"kind": "validation"}))
+    with pytest.raises(ParameterError, match="needs the validation set's own numbers"):
+        measured.to_spec(pool_size=600, input_shape=(1,), classes=2)
+    found = measured.to_spec(pool_size=600, input_shape=(1,), classes=2, measured=features)
+    assert found.model.normalisation == features
 
 
 @pytest.mark.parametrize(
@@ -94,6 +226,8 @@ def test_runtime_is_no_part_of_the_plan():
         ({"acquisition": "random", "privacy__selection_epsilon": 1}, "would be wasted"),
         ({"privacy__selection_epsilon": 1e-7}, "5e-08 for one selection, and 1e-06 to 64"),
         ({"privacy__selection": "hidden", "privacy__selection_epsilon": 1}, "leave it null"),
+        ({"training__augmentation": {"shift": 2}}, r"shape \(8,\); set flip: false, shift: 0"),
+        ({"training__augmentation": {"multiplicity": 4}}, "would repeat one view of a record"),
         ({"schedule__initial": 600}, "asks for 680 labels and the pool has 600"),
         ({"schedule__queries": [40, 0]}, r"schedule\.queries must be a finite number >= 1, got 0"),
         ({"schedule__queries": [-3]}, r"schedule\.queries must be a finite number >= 1, got -3"),
@@ -109,13 +243,16 @@ def test_the_form_has_descriptions_choices_and_defaults():
     schema = run_campaign.parameters.model_dump()
     assert list(schema["properties"]) == ["config", "redraw"]
     sections = schema["definitions"]
-    for name in ("PrivacyConfig", "ScheduleConfig", "RuntimeConfig", "CampaignConfig"):
+    for name in [one for one in sections if one.endswith("Config")]:
         fields = sections[name]["properties"]
         described = {
             key for key, field in fields.items() if "description" in field or "$ref" in field
         }
         assert described == set(fields)
-    for choices in (Acquisition, SelectionMode, Strategy, Accountant):
+    assert len(sections) > 20
+    for choices in (Acquisition, SelectionMode, Strategy, Accountant, ClippingKind, Backend):
         assert set(sections[choices.__name__]["enum"]) == {choice.value for choice in choices}
+    assert set(sections["ModelConfig"]["properties"]["name"]["enum"]) == set(MODELS)
+    assert set(sections["TrainingConfig"]["properties"]["optimizer"]["enum"]) == set(OPTIMIZERS)
     assert sections["PrivacyConfig"]["properties"]["selection"]["default"] == "hidden"
     assert sections["CampaignConfig"]["properties"]["strategy"]["default"] == "step_amplification"

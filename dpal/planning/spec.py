@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dpal import check
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
+from dpal.features.spec import ExtractorSpec
 from dpal.ledger.datasets import BlockShare
 from dpal.models.spec import ModelSpec
+from dpal.planning.recipe import OptimizerSpec as OptimizerSpec
+from dpal.planning.recipe import Recipe
 from dpal.privacy import Adjacency, PrivacyTarget
 
 
@@ -86,32 +89,6 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerSpec:
-    """How noisy gradients become steps.
-
-    Attributes:
-      name: "sgd", "adam" or "nadam".
-      learning_rate: step size.
-      momentum: of SGD; the others ignore it.
-      max_grad_norm: clipping norm C of one record's gradient.
-    """
-
-    name: str
-    learning_rate: float
-    momentum: float
-    max_grad_norm: float
-
-    def __post_init__(self) -> None:
-        check.positive(
-            **{
-                "training.learning_rate": self.learning_rate,
-                "training.max_grad_norm": self.max_grad_norm,
-            }
-        )
-        check.within(0, 1, **{"training.momentum": self.momentum})
-
-
-@dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
     """Everything that decides what happens to private records.
 
@@ -129,6 +106,8 @@ class CampaignSpec:
       start_from: the earlier campaign whose model is the start, if any.
       carries_labels: whether the initial cohort was labeled by an earlier campaign, which
         may have looked at records to choose them.
+      recipe: what else decides the steps of a training.
+      extractor: the fixed, public function that makes features of every record first.
     """
 
     pool_size: int
@@ -147,6 +126,8 @@ class CampaignSpec:
     blocks: tuple[BlockShare, ...] = ()
     start_from: str | None = None
     carries_labels: bool = False
+    recipe: Recipe = field(default_factory=Recipe)
+    extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -158,6 +139,7 @@ class CampaignSpec:
                 f"the schedule asks for {wanted:,} labels and the pool has {self.pool_size:,} "
                 "records; lower schedule.initial or schedule.queries"
             )
+        self._check_model()
         self._check_selection_epsilon()
         if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
             raise ParameterError(
@@ -179,6 +161,14 @@ class CampaignSpec:
                 "a record and its replacement may enter in different phases unseen, and "
                 f"strategy {self.strategy} trains phases at different rates; use strategy naive, "
                 "selection visible, or adjacency zero_out"
+            )
+
+    def _check_model(self) -> None:
+        model, views = self.model, self.recipe.augmentation
+        if views.changes_records and len(model.input_shape) != 3:
+            raise ParameterError(
+                "training.augmentation flips and shifts images, and a record here has shape "
+                f"{model.input_shape}; set flip: false, shift: 0 and multiplicity: 1"
             )
 
     def _check_selection_epsilon(self) -> None:

@@ -7,7 +7,7 @@ model. What noise or batches are drawn from is no part of it: whoever resumes dr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from dpal import check
 from dpal.errors import ParameterError
+from dpal.training.averaging import WeightAverage
+from dpal.training.clipping import Clipper
 from dpal.training.optimizers import restore_state, state_tensors
 
-_MODEL, _OPTIMIZER = "model", "optimizer"
+_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER = "model", "optimizer", "average", "clipper"
 _BETWEEN = "/"  # of a section and a tensor's name, which has dots
 
 
@@ -57,29 +59,116 @@ class Cadence:
         return True
 
 
-def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
-    """Writes weights and optimizer state as safetensors."""
-    return _pack({_MODEL: model.state_dict(), _OPTIMIZER: state_tensors(optimizer)})
+def pack_state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage | None = None,
+    clipper: Clipper | None = None,
+) -> bytes:
+    """Writes, in mid-phase, all that was computed so far, as safetensors."""
+    return _pack(
+        {
+            _MODEL: model.state_dict(),
+            _OPTIMIZER: state_tensors(optimizer),
+            _AVERAGE: {} if average is None else average.state(),
+            _CLIPPER: {} if clipper is None else clipper.state(),
+        }
+    )
 
 
-def restore_training(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore_training(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage | None = None,
+    clipper: Clipper | None = None,
+) -> None:
     """Puts back what `pack_state` wrote, in place.
 
     Raises:
-      ParameterError: the file holds more than weights and optimizer state; going on without
-        the rest would be another training than the planned one.
+      ParameterError: the file holds more than was asked for; going on without the rest would
+        be another training than the planned one.
     """
-    sections: dict[str, dict[str, Tensor]] = {_MODEL: {}, _OPTIMIZER: {}}
+    wanted = {_MODEL, _OPTIMIZER}
+    wanted |= {_AVERAGE} if average is not None else set()
+    wanted |= {_CLIPPER} if clipper is not None and clipper.adaptive else set()
+    sections = _unpack(path, wanted)
+    if average is not None:
+        average.restore(sections[_AVERAGE])
+    if clipper is not None:
+        clipper.restore(sections[_CLIPPER])
+    model.load_state_dict(sections[_MODEL])
+    restore_state(optimizer, sections[_OPTIMIZER])
+
+
+def pack_carried(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage,
+    clipper: Clipper,
+) -> bytes:
+    """Writes what the next phase takes up beside the released model.
+
+    Where that one is an average, training goes on from the last, raw weights instead.
+    """
+    return _pack(
+        {
+            _MODEL: model.state_dict() if average.averages else {},
+            _OPTIMIZER: state_tensors(optimizer),
+            _AVERAGE: average.carried(),
+            _CLIPPER: clipper.state(),
+        }
+    )
+
+
+def restore_carried(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage,
+    clipper: Clipper,
+) -> None:
+    """Puts back what `pack_carried` wrote, in place, over the released weights.
+
+    Raises:
+      ParameterError: the file holds what this version does not know, or another average.
+    """
+    sections = _unpack(path, {_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER})
+    if sections[_AVERAGE]:
+        average.restore(sections[_AVERAGE])
+    clipper.restore(sections[_CLIPPER])
+    if sections[_MODEL]:
+        model.load_state_dict(sections[_MODEL])
+    restore_state(optimizer, sections[_OPTIMIZER])
+
+
+def latest_weights(released: Path, carried: Path) -> bytes:
+    """Weights that a later campaign trains on from, as safetensors.
+
+    Args:
+      released: the model.
+      carried: by `pack_carried`; holds the raw weights where the model is an average.
+    """
+    prefix = f"{_MODEL}{_BETWEEN}"
+    stored = load_file(carried).items()
+    raw = {name.removeprefix(prefix): one for name, one in stored if name.startswith(prefix)}
+    return save(raw) if raw else released.read_bytes()
+
+
+def _unpack(path: Path, wanted: Set[str]) -> dict[str, dict[str, Tensor]]:
+    """Reads every section; one that nobody would take up is refused."""
+    sections: dict[str, dict[str, Tensor]] = {
+        name: {} for name in (_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER)
+    }
     for key, value in load_file(path).items():
         section, _, name = key.partition(_BETWEEN)
-        if section not in sections:
+        if section not in wanted:
             raise ParameterError(
                 f"{path} holds {section!r}, which this version of dpal cannot take up; go on "
                 "with the version that wrote it, nothing was lost"
             )
         sections[section][name] = value
-    model.load_state_dict(sections[_MODEL])
-    restore_state(optimizer, sections[_OPTIMIZER])
+    return sections
 
 
 def _pack(sections: Mapping[str, Mapping[str, Tensor]]) -> bytes:

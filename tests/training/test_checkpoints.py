@@ -5,15 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 
-from dpal.data.pool import LabeledSet
+from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
+from dpal.planning.recipe import Averaging, AveragingKind, Clipping, ClippingKind
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
-from dpal.training.checkpoints import Cadence, pack_state, restore_training
+from dpal.training.averaging import WeightAverage
+from dpal.training.checkpoints import (
+    Cadence,
+    latest_weights,
+    pack_carried,
+    pack_state,
+    restore_carried,
+    restore_training,
+)
+from dpal.training.clipping import Clipper
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, state_tensors
 from dpal.training.phase import position, remaining, train_phase
 from tests.conftest import WIDTH
@@ -50,6 +60,94 @@ def test_a_state_with_more_in_it_is_not_taken_up_in_part(tmp_path):
     with pytest.raises(ParameterError, match="'ema', which this version of dpal cannot take up"):
         restore_training(tmp_path / "state", model, build_optimizer(ADAM, model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+AVERAGES = [
+    Averaging(kind=AveragingKind.EXPONENTIAL, decay=0.9),
+    Averaging(kind=AveragingKind.TAIL, tail=0.5),
+    Averaging(),
+]
+by_kind = pytest.mark.parametrize("averaging", AVERAGES, ids=lambda one: one.kind)
+
+
+class Trained:
+    """A model, its optimizer and its average after some steps on a fixed gradient."""
+
+    def __init__(self, averaging: Averaging, *, seed: int = 0) -> None:
+        self.model = build_model(replace(MODEL, seed=seed))
+        self.optimizer = build_optimizer(ADAM, self.model.parameters())
+        self.average = WeightAverage(self.model, averaging, 8)
+        self.clipper = Clipper(Clipping(kind=ClippingKind.ADAPTIVE), max_grad_norm=1.0)
+
+    def steps(self, first: int, last: int) -> Trained:
+        for step in range(first, last + 1):
+            for parameter in self.model.parameters():
+                parameter.grad = torch.full_like(parameter, 0.3 - 0.1 * step)
+            self.optimizer.step()
+            self.average.update(step)
+            self.clipper.move(0.1 * step, expected_batch_size=1.0)
+        return self
+
+    def everything(self) -> dict[str, torch.Tensor]:
+        averaged = self.average.averaged_state_dict()
+        named = {f"average.{name}": value for name, value in averaged.items()}
+        rest = {**state_tensors(self.optimizer), **self.clipper.state()}
+        return {**self.model.state_dict(), **rest, **named}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+@by_kind
+def test_an_average_goes_on_from_a_checkpoint(averaging, tmp_path):
+    whole, stopped = Trained(averaging).steps(1, 8), Trained(averaging).steps(1, 6)
+    (tmp_path / "state").write_bytes(
+        pack_state(stopped.model, stopped.optimizer, stopped.average, stopped.clipper)
+    )
+    again = Trained(averaging, seed=1)
+    restore_training(tmp_path / "state", again.model, again.optimizer, again.average, again.clipper)
+    assert same(again.steps(7, 8).everything(), whole.everything())
+
+
+@by_kind
+def test_the_next_phase_trains_on_from_the_raw_weights(averaging, tmp_path):
+    done = Trained(averaging).steps(1, 8)
+    released = {name: one.clone() for name, one in done.average.averaged_state_dict().items()}
+    raw = {name: one.clone() for name, one in done.model.state_dict().items()}
+    place = tmp_path / "optimizer.safetensors"
+    place.write_bytes(pack_carried(done.model, done.optimizer, done.average, done.clipper))
+    following = Trained(averaging, seed=1)
+    following.model.load_state_dict(released)  # what a phase begins with
+    restore_carried(
+        place, following.model, following.optimizer, following.average, following.clipper
+    )
+    assert same(following.model.state_dict(), raw)
+    assert same(state_tensors(following.optimizer), state_tensors(done.optimizer))
+    assert following.clipper.bound == done.clipper.bound != 1.0
+    averages = averaging.kind is not AveragingKind.NONE
+    assert same(released, raw) is not averages
+    save_file(released, tmp_path / "model.safetensors")
+    later = load(latest_weights(tmp_path / "model.safetensors", place))
+    assert same(later, raw)
+    goes_on = averaging.kind is AveragingKind.EXPONENTIAL
+    begins_with = following.average.averaged_state_dict()
+    assert same(begins_with, released if goes_on else raw)
+
+
+def test_an_average_that_nobody_asked_for_is_not_dropped(tmp_path):
+    done = Trained(AVERAGES[0]).steps(1, 3)
+    place = tmp_path / "state"
+    place.write_bytes(pack_state(done.model, done.optimizer, done.average, done.clipper))
+    without = Trained(Averaging(), seed=1)
+    before = {name: one.clone() for name, one in without.everything().items()}
+    with pytest.raises(ParameterError, match="'average', which this version"):
+        restore_training(place, without.model, without.optimizer, None, without.clipper)
+    with pytest.raises(ParameterError, match="'clipper', which this version"):
+        restore_training(place, without.model, without.optimizer, without.average)
+    with pytest.raises(ParameterError, match="does not belong to this model"):
+        restore_training(place, without.model, without.optimizer, without.average, without.clipper)
+    assert same(without.everything(), before)
 
 
 def test_the_parts_of_a_phase_go_on_where_they_stood():
