@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpal import check
+from dpal.canonical import PLACE
+from dpal.labels import Task as Task
+from dpal.models.normalisation import Normalisation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,21 +17,37 @@ class ModelSpec:
     Attributes:
       name: a name registered in `dpal.models.registry`.
       input_shape: shape of one record as the model sees it, such as (1, 28, 28).
-      classes: number of classes.
+      classes: number of classes, or of labels in a multi-label task.
+      task: what a record's label is.
       activation: "tanh" or "relu", where the architecture has one.
       hidden: widths of the hidden layers of an MLP.
+      dropout: chance that a unit is dropped in training, where the architecture drops any.
+      weights: local file or folder of public pretrained weights, or None for fresh ones;
+        where it lies is no part of a plan.
+      weights_digest: of what lies there, by `dpal.canonical.place_digest`; part of a plan.
+      trainable: prefixes of the parameters that train; empty for all of them.
+      normalisation: public numbers by which inputs are centred and scaled, or None.
       seed: of the initial weights; public.
     """
 
     name: str
     input_shape: tuple[int, ...]
     classes: int
+    task: Task = Task.SINGLE_LABEL
     activation: str = "tanh"
     hidden: tuple[int, ...] = ()
+    dropout: float = 0.0
+    weights: str | None = field(default=None, metadata=PLACE)
+    weights_digest: str | None = None
+    trainable: tuple[str, ...] = ()
+    normalisation: Normalisation | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check.at_least(2, classes=self.classes)
+        check.at_least(1 if self.task is Task.MULTI_LABEL else 2, classes=self.classes)
+        check.within(0, 0.99, dropout=self.dropout)
         check.one_of(("tanh", "relu"), activation=self.activation)
         for size in (*self.input_shape, *self.hidden):
             check.at_least(1, **{"model sizes": size})
+        if self.normalisation is not None:
+            self.normalisation.require_fits(self.input_shape)
