@@ -21,23 +21,13 @@ from scipy.special import entr
 
 from dpal import check
 from dpal.errors import ParameterError
+from dpal.labels import Task as Task
 from dpal.planning.spec import Acquisition
 
 Scores = NDArray[np.float64]
 Compute = Callable[[Scores], Scores]
 
 ENTROPY_CLIP = 0.8  # a public constant of the source, not read off any data
-
-
-class Task(StrEnum):
-    """What a record's label is.
-
-    SINGLE_LABEL: one class out of several; probabilities sum to 1.
-    MULTI_LABEL: any subset of the labels; one sigmoid for each.
-    """
-
-    SINGLE_LABEL = "single_label"
-    MULTI_LABEL = "multi_label"
 
 
 class OverLabels(StrEnum):

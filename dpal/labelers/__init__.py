@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from dpal.labels import Label
+
 
 class Labeler(Protocol):
     """Answers queries about records, each on its own account.
@@ -12,8 +14,8 @@ class Labeler(Protocol):
     The guarantee needs the label of a record to depend on that record alone.
     """
 
-    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
-        """Returns the class of each record.
+    def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
+        """Returns the class of each record, or a 0 or 1 for each label.
 
         Raises:
           LabelError: a record has no valid label.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpal.data.pool import labels_of
 from dpal.errors import LabelError
+from dpal.labels import Label
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class EarlierLabels:
 
     state: Path
 
-    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
+    def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Looks the records up."""
         known = labels_of(self.state)
         if not set(ids) <= known.keys():

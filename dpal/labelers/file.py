@@ -1,4 +1,9 @@
-"""A person answers: query.csv goes out, labels.csv comes in."""
+"""A person answers: query.csv goes out, labels.csv comes in.
+
+The column `label` takes a class number or name. Where a record may have several labels it
+takes all that apply, separated by semicolons ("3;7", "rain;dusk"), and `none` where none
+does: an empty cell is a record that nobody has looked at yet, in either case.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,16 @@ from PIL import Image
 from dpal.data.catalog import Content, Source
 from dpal.data.pool import read_labels
 from dpal.data.readers import decode, raw_batches
+from dpal.data.texts import texts_in
 from dpal.errors import LabelError, LabelsPending
+from dpal.labels import Label, Task
 from dpal.persist import staged
 
 QUERY = "query.csv"
 _THUMBNAILS = "thumbnails"
 _SHOWN = 5  # rows named in one message
+_NONE = "none"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class FileLabeler:
     delivered: Path
     command: str
 
-    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
+    def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Returns delivered answers, or writes the query and says what to do."""
         if self.delivered.exists():
             return read_labels(self.delivered)
@@ -50,13 +59,33 @@ class FileLabeler:
         raise LabelsPending(str(query), self.command)
 
     def _write(self, ids: Sequence[str], query: Path) -> None:
-        images = self.source.content is Content.IMAGE
-        pictures = self._thumbnails(ids) if images else {}
+        columns, shown = self._shown(ids)
         with staged(query) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
             writer = csv.writer(out)
-            writer.writerow(["id", "label", *(["image"] if images else [])])
+            writer.writerow(["id", "label", *columns])
             for name in ids:
-                writer.writerow([name, "", *([pictures[name]] if images else [])])
+                writer.writerow([name, "", *shown.get(name, ())])
+
+    def _shown(self, ids: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
+        """What a person sees of each record, and the names of its columns."""
+        if self.source.content is Content.IMAGE:
+            pictures = self._thumbnails(ids)
+            return ["image"], {name: [picture] for name, picture in pictures.items()}
+        if self.source.content is Content.TEXT:
+            return self.source.texts, self._texts(ids)
+        return [], {}
+
+    def _texts(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        wanted = pa.array(ids, pa.string())
+        found: dict[str, list[str]] = {}
+        for batch in raw_batches(self.source, ["id", Content.TEXT]):
+            names = batch.table.column(0).cast(pa.string())
+            hits = pc.is_in(names, value_set=wanted)
+            texts = texts_in(batch.table.column(1).filter(hits), first_row=batch.first_row)
+            for name, parts in zip(names.filter(hits).to_pylist(), texts, strict=True):
+                # A spreadsheet would compute what begins like a formula.
+                found[name] = [f"'{one}" if one.startswith(_FORMULA) else one for one in parts]
+        return found
 
     def _thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
         """Writes one PNG a record and returns their names; numbered, as ids may hold anything."""
@@ -82,18 +111,24 @@ class FileLabeler:
 
 
 def accept_labels(
-    path: Path, query: Sequence[str], *, classes: int, class_names: Sequence[str]
-) -> dict[str, int]:
+    path: Path,
+    query: Sequence[str],
+    *,
+    classes: int,
+    class_names: Sequence[str],
+    task: Task = Task.SINGLE_LABEL,
+) -> dict[str, Label]:
     """Reads a person's answers, whole or not at all.
 
     Args:
-      path: CSV with the columns `id` and `label`; a label is a class number or name.
+      path: CSV with the columns `id` and `label`, filled in as the module says.
       query: the ids that were asked for.
-      classes: number of classes.
+      classes: number of classes or labels.
       class_names: their names, or nothing.
+      task: what a label is.
 
     Returns:
-      One class for each id of the query.
+      One class, or a 0 or 1 for each label, for each id of the query.
 
     Raises:
       LabelError: rows (numbered as in a spreadsheet, the header being row 1) are unknown,
@@ -105,10 +140,11 @@ def accept_labels(
     repeated: list[int] = []
     conflicting: list[int] = []
     invalid: list[int] = []
-    answers: dict[str, int] = {}
+    answers: dict[str, Label] = {}
+    multi = task is Task.MULTI_LABEL
     for number, written, text in _rows(path):
         name = written if written in asked else written.strip()
-        label = _class_number(text, by_name, classes)
+        label = (_some_labels if multi else _class_number)(text, by_name, classes)
         if name in asked and not text:
             continue  # not answered yet
         if name not in asked:
@@ -123,7 +159,12 @@ def accept_labels(
         _describe(unknown, "an id that was not asked for"),
         _describe(conflicting, "another label for an id above"),
         _describe(repeated, "an id a second time"),
-        _describe(invalid, f"a label that is no class (0 to {classes - 1}, or a name)"),
+        _describe(
+            invalid,
+            f"what are no labels (0 to {classes - 1} or names, with ; between them, or {_NONE})"
+            if multi
+            else f"a label that is no class (0 to {classes - 1}, or a name)",
+        ),
     ]
     # The header of query.csv is row 1, its first id row 2.
     missing = [row for row, name in enumerate(query, start=2) if name not in answers]
@@ -162,6 +203,18 @@ def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | 
     if text in by_name:
         return by_name[text]
     return int(text) if text.isascii() and text.isdigit() and int(text) < classes else None
+
+
+def _some_labels(text: str, by_name: Mapping[str, int], classes: int) -> Label | None:
+    """Zeros and ones; a name goes before the word for none of them."""
+    if text not in by_name and text.lower() == _NONE:
+        return (0,) * classes
+    parts = [text] if text in by_name else text.split(";")
+    numbers = [_class_number(one.strip(), by_name, classes) for one in parts]
+    # A label written twice was probably meant to be another one.
+    if None in numbers or len(set(numbers)) < len(numbers):
+        return None
+    return tuple(int(number in numbers) for number in range(classes))
 
 
 def _describe(rows: Sequence[int], what: str) -> str:

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpal.data.catalog import Source
+from dpal.data.label_columns import as_label
 from dpal.data.readers import raw_batches
 from dpal.errors import LabelError
+from dpal.labels import Label, Task
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,13 @@ class OracleLabeler:
 
     Attributes:
       source: a pool with a label column.
-      classes: number of classes.
+      classes: number of classes or labels.
     """
 
     source: Source
     classes: int
 
-    def label(self, ids: Sequence[str]) -> Mapping[str, int]:
+    def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Looks the records up, in one pass over the file."""
         if self.source.label_column is None:
             raise LabelError(
@@ -33,7 +35,7 @@ class OracleLabeler:
                 "set labeler.kind: file"
             )
         wanted = pa.array(ids, pa.string())
-        found: dict[str, int] = {}
+        found: dict[str, Label] = {}
         for batch in raw_batches(self.source, ["id", self.source.label_column]):
             names = batch.table.column(0).cast(pa.string())
             hits = pc.is_in(names, value_set=wanted)
@@ -42,13 +44,24 @@ class OracleLabeler:
                 batch.table.column(1).filter(hits).to_pylist(),
                 strict=True,
             ):
-                if label is None or not 0 <= label < self.classes:
+                if label is None or not self._valid(as_label(label)):
                     raise LabelError(
-                        f"a selected record has no label from 0 to {self.classes - 1}; correct the "
-                        "pool's label column, nothing was merged"
+                        f"a selected record has no {self._wanted}; correct the pool's label "
+                        "column, nothing was merged"
                     )
-                found[name] = label
+                found[name] = as_label(label)
         if len(found) != len(ids):
             # How many were selected may be confidential, and errors reach the orchestrator.
             raise LabelError("a selected record is not in the pool; nothing was merged")
         return {name: found[name] for name in ids}
+
+    def _valid(self, label: Label) -> bool:
+        if isinstance(label, int):
+            return self.source.task is Task.SINGLE_LABEL and 0 <= label < self.classes
+        return len(label) == self.classes and set(label) <= {0, 1}
+
+    @property
+    def _wanted(self) -> str:
+        if self.source.task is Task.SINGLE_LABEL:
+            return f"label from 0 to {self.classes - 1}"
+        return f"list of {self.classes} labels, each 0 or 1"

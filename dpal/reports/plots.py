@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dpal.reports.drawing import BLUE, GREY, GRID, INK, PROMISE, QUIET
+from dpal.reports.validation import headline
 
 _SIZE = (7.2, 4.2)
 
@@ -60,11 +61,12 @@ def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]
     return figure
 
 
-def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
-    """Validation accuracy by the number of labels bought."""
-    figure, axes = _figure("Validation accuracy")
+def validation_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """The headline figure on the validation set by the number of labels bought."""
+    name, _ = headline(phases[0])
+    figure, axes = _figure(f"Validation {name}")
     labels = [phase["labels"] for phase in phases]
-    values = [phase["validation_accuracy"] for phase in phases]
+    values = [headline(phase)[1] for phase in phases]
     axes.plot(labels, values, marker="o", color=BLUE)
     for x, y in zip(labels, values, strict=True):
         axes.annotate(
@@ -76,7 +78,7 @@ def accuracy_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
             fontsize=8,
         )
     axes.set_xlabel("labels, up to")
-    axes.set_ylabel("accuracy (validation set, not protected)")
+    axes.set_ylabel(f"{name} (validation set, not protected)")
     axes.set_ylim(max(0.0, min(values) - 0.1), min(1.0, max(values) + 0.05))
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     return figure

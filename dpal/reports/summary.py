@@ -8,6 +8,7 @@ from typing import Any
 
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.spec import SelectionMode
+from dpal.reports.validation import figures_in, headline, percent
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,19 @@ def shares_table(summary: Mapping[str, Any]) -> Table:
     )
 
 
-def accuracy_table(phases: Sequence[Mapping[str, Any]]) -> Table:
-    """Validation accuracy after each finished phase."""
+def validation_table(phases: Sequence[Mapping[str, Any]]) -> Table:
+    """Figures on the validation set after each finished phase, of which there is one."""
+    name, _ = headline(phases[0])
+    # A figure that is not defined on a set of labels is not in any phase's metrics.
+    columns = [f"validation {one}" for one in figures_in(phases[0])]
     return Table(
-        "Accuracy by phase",
-        ("phase", "labels, up to", "validation accuracy", "epsilon so far"),
+        f"{name[0].upper()}{name[1:]} by phase",
+        ("phase", "labels, up to", *columns, "epsilon so far"),
         tuple(
             (
                 str(phase["phase"]),
                 f"{phase['labels']:,}",
-                f"{100 * phase['validation_accuracy']:.2f} %",
+                *(percent(value) for value in figures_in(phase).values()),
                 f"{phase['campaign_epsilon']:.4f}",
             )
             for phase in phases
@@ -178,7 +182,7 @@ def report(
         f"second opinion (dp-accounting): {summary['epsilon_oracle']:.3f}.",
         _selection_in_words(summary),
     ]
-    tables = [accuracy_table(phases), *([spent_table(phases[-1])] if phases else [])]
+    tables = [validation_table(phases), spent_table(phases[-1])] if phases else []
     for table in (*tables, plan_table(summary), cohort_table(summary)):
         parts += [f"## {table.title}", table.markdown()]
     parts += [f"![{path}]({path})" for path in figures]

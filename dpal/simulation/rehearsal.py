@@ -19,13 +19,17 @@ from dpal.acquisition.reference import exact_top_k
 from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.selection import Selection, select
 from dpal.acquisition.thresholds import Rows
-from dpal.data.pool import LabeledSet
+from dpal.data.records import LabeledSet
+from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.planning.plan import Phase, Plan
 from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.randomness import secure
 from dpal.simulation.quality import SelectionQuality, measure_selection
-from dpal.training.evaluation import accuracy, probabilities
+from dpal.training.averaging import WeightAverage
+from dpal.training.clipping import Clipper
+from dpal.training.evaluation import evaluate, probabilities
+from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import train_phase
@@ -55,12 +59,12 @@ class RehearsedPhase:
 
     Attributes:
       labels: bought so far.
-      accuracy: on the validation set, in [0, 1].
+      figures: on the validation set, in [0, 1], the headline first.
       quality: of the selection; None for the initial phase.
     """
 
     labels: int
-    accuracy: float
+    figures: dict[str, float]
     quality: SelectionQuality | None
 
 
@@ -70,9 +74,9 @@ class PublicData:
 
     Attributes:
       inputs: (n, *input_shape) decoded records.
-      labels: (n,) class numbers.
+      labels: (n,) class numbers, or (n, labels) zeros and ones.
       validation_inputs: (m, *input_shape).
-      validation_labels: (m,).
+      validation_labels: (m,) or (m, labels).
     """
 
     inputs: Tensor
@@ -81,7 +85,16 @@ class PublicData:
     validation_labels: Tensor
 
     def long_tailed(self, ratio: float, *, rng: np.random.Generator) -> PublicData:
-        """Keeps a pool record of class c with chance ratio**c."""
+        """Keeps a pool record of class c with chance ratio**c.
+
+        Raises:
+          ParameterError: records have several labels, and so no class.
+        """
+        if self.labels.ndim > 1:
+            raise ParameterError(
+                "a long tail thins out classes, and these records have several labels each; leave "
+                "--long-tail out"
+            )
         kept = rng.random(len(self.labels)) < ratio ** self.labels.numpy()
         rows = torch.from_numpy(np.flatnonzero(kept))
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
@@ -124,18 +137,26 @@ def rehearse(
       on_step: told the number of finished steps of the phase.
     """
     model = build_model(plan.spec.model)
+    released = build_model(plan.spec.model)  # the averaged weights, where any are averaged
+    recipe, norm = plan.spec.recipe, plan.spec.optimizer.max_grad_norm
     optimizer = build_optimizer(plan.spec.optimizer, model.parameters())
+    clipper = Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision)
+    carried: dict[str, Tensor] = {}
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     phases = []
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
         scores = np.zeros(eligible.size)
         if phase.index:
-            scores = _scores(model, data.inputs, eligible, acquisition, method, physical_batch)
+            chosen = data.inputs[torch.from_numpy(eligible)]
+            scores = _scores(plan, released, chosen, acquisition, method, physical_batch)
         picked = _pick(phase, method, eligible, scores, _width(plan, acquisition, method))
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
+        average = WeightAverage(model, recipe.averaging, phase.steps)
+        if carried:
+            average.restore(carried)
         train_phase(
             model,
             optimizer,
@@ -148,17 +169,23 @@ def rehearse(
             plan.spec.optimizer,
             physical_batch=physical_batch,
             rng=secure(),
+            recipe=recipe,
+            clipper=clipper,
+            average=average,
             on_step=on_step,
         )
+        carried = average.carried()
+        released.load_state_dict(average.averaged_state_dict())
         positions = np.searchsorted(eligible, picked.rows)
         phases.append(
             RehearsedPhase(
                 labels=labeled.size,
-                accuracy=accuracy(
-                    model,
+                figures=evaluate(
+                    released,
                     data.validation_inputs,
                     data.validation_labels,
                     physical_batch=physical_batch,
+                    task=plan.spec.model.task,
                 ),
                 quality=measure_selection(scores, positions, query=phase.cohort_size)
                 if phase.index
@@ -183,23 +210,27 @@ def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
 
 
 def _scores(
+    plan: Plan,
     model: nn.Module,
     inputs: Tensor,
-    rows: Rows,
     acquisition: Acquisition,
     method: Method,
     physical_batch: int,
 ) -> Scores:
-    chosen = inputs[torch.from_numpy(rows)]
-    if score_function(acquisition).reads_passes:
-        masks = draw_masks(model, rng=secure())
-        guesses = mc_probabilities(model, chosen, masks, physical_batch=physical_batch)
+    task = plan.spec.model.task
+    if score_function(acquisition, task=task).reads_passes:
+        guesses = mc_probabilities(
+            model,
+            inputs,
+            draw_masks(model, rng=secure()),
+            physical_batch=physical_batch,
+            to_probabilities=probabilities_of(task),
+        )
     else:
-        guesses = probabilities(model, chosen, physical_batch=physical_batch)
-    return score(acquisition, guesses, clipped=method is Method.PAPER)
+        guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
+    return score(acquisition, guesses, task=task, clipped=method is Method.PAPER)
 
 
 def _width(plan: Plan, acquisition: Acquisition, method: Method) -> float:
-    return score_function(acquisition).width(
-        plan.spec.model.classes, clipped=method is Method.PAPER
-    )
+    model, clipped = plan.spec.model, method is Method.PAPER
+    return score_function(acquisition, task=model.task).width(model.classes, clipped=clipped)

@@ -26,13 +26,9 @@ from dpal.data.readers import to_input
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.training.chunks import chunks
+from dpal.training.losses import softmax as softmax
 
 Masks = dict[nn.Linear, Tensor]
-
-
-def softmax(logits: Tensor) -> Tensor:
-    """Probabilities of classes that exclude each other, over the last axis."""
-    return torch.softmax(logits, dim=-1)
 
 
 def draw_masks(
@@ -88,7 +84,7 @@ def mc_probabilities(
       inputs: (n, *input_shape) decoded records, at least one.
       masks: of this model, by `draw_masks`; the same for all records that are compared.
       physical_batch: records per forward pass; changes memory, nothing else.
-      to_probabilities: from logits; softmax, or `torch.sigmoid` for multi-label tasks.
+      to_probabilities: from logits, over the last axis; `probabilities_of` a task.
 
     Returns:
       (passes, n, classes).

@@ -14,6 +14,7 @@ from dpal.data.pool import write_labels
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers.file import FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler
+from dpal.labels import Task
 from tests.conftest import write_blobs
 
 QUERY = ["a", "b", "c"]
@@ -123,3 +124,44 @@ def test_an_oracle_without_labels_says_what_to_do(tmp_path):
     source = open_source(path, Role.POOL, label_column="label")
     with pytest.raises(LabelError, match=r"set labeler\.kind: file"):
         OracleLabeler(source, 3).label(["r-00001"])
+
+
+def accept_several(path, names=("rain", "dusk", "a;b")):
+    return accept_labels(path, QUERY, classes=3, class_names=names, task=Task.MULTI_LABEL)
+
+
+def test_several_labels_stand_in_one_cell(tmp_path):
+    path = answers(tmp_path, "id,label\na,dusk; rain\nb, None \nc,2;0\n")
+    assert accept_several(path) == {"a": (1, 1, 0), "b": (0, 0, 0), "c": (1, 0, 1)}
+    odd = answers(tmp_path, "id,label\na,a;b\nb,1\nc,none\n")
+    assert accept_several(odd) == {"a": (0, 0, 1), "b": (0, 1, 0), "c": (0, 0, 0)}
+    named = accept_several(odd, names=("none", "b", "a;b"))
+    assert named["c"] == (1, 0, 0)  # a label of that name goes first
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        ("3", "row 3 gives what are no labels .0 to 2 or names, with ; between them, or none"),
+        ("rain;fog", "row 3 gives what are no labels"),
+        ("rain;", "row 3 gives what are no labels"),
+        ("1;1", "row 3 gives what are no labels"),
+        ("none;rain", "row 3 gives what are no labels"),
+        ("", "1 of 3 ids has no label, row 3 of query"),
+    ],
+)
+def test_an_empty_cell_is_not_a_record_without_labels(tmp_path, cell, sentence):
+    with pytest.raises(LabelError, match=sentence):
+        accept_several(answers(tmp_path, f"id,label\na,rain\nb,{cell}\nc,2;0\n"))
+
+
+def test_the_oracle_answers_with_lists(tmp_path):
+    path, rows = tmp_path / "pool.parquet", [[0, 1], [1, 1], [0, 0], None]
+    columns = {"id": list("abcd"), "label": pa.array(rows, pa.list_(pa.int8()))}
+    columns["features"] = pa.array([[1.0]] * 4, pa.list_(pa.float32()))
+    pq.write_table(pa.table(columns), path)
+    source = open_source(path, Role.POOL, label_column="label")
+    assert OracleLabeler(source, 2).label(["c", "b"]) == {"c": (0, 0), "b": (1, 1)}
+    for classes, asked in ((2, "d"), (3, "a")):
+        with pytest.raises(LabelError, match=f"no list of {classes} labels, each 0 or 1"):
+            OracleLabeler(source, classes).label([asked])

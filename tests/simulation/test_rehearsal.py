@@ -41,7 +41,7 @@ def test_a_rehearsal_buys_labels_learns_and_judges(plans, method):
     phases = run(plans, method)
     assert [phase.labels for phase in phases] == [100, 140, 180]
     # Three blobs far apart: chance is a third, and noise costs a few percent.
-    assert all(0.6 < phase.accuracy <= 1 for phase in phases)
+    assert all(0.6 < phase.figures["accuracy"] <= 1 for phase in phases)
     assert phases[0].quality is None
     for phase in phases[1:]:
         assert (phase.quality.selected, phase.quality.query) == (40, 40)

@@ -1,0 +1,19 @@
+"""What a record's label is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+# A class number; or, for each label, 0 or 1.
+Label = int | tuple[int, ...]
+
+
+class Task(StrEnum):
+    """What a record's label is.
+
+    SINGLE_LABEL: one class out of several; probabilities sum to 1.
+    MULTI_LABEL: any subset of the labels; one sigmoid for each.
+    """
+
+    SINGLE_LABEL = "single_label"
+    MULTI_LABEL = "multi_label"

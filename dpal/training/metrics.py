@@ -1,0 +1,71 @@
+"""How good predictions are, by task; the first figure of each is the one that is shown.
+
+For several labels that is micro-F1: most records have few of the labels, so that the share
+of right answers rewards a model that always says no, and F1 does not. It counts all answers
+together; macro-F1 lets rare labels weigh as much as common ones, and the area under the
+ROC curve judges the ranking of records, whatever the threshold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from dpal.errors import ParameterError
+from dpal.labels import Task
+
+THRESHOLD = 0.5  # public and the same for all labels: a tuned one would read records
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.integer]
+
+
+def figures_of(task: Task, probabilities: Floats, labels: Labels) -> dict[str, float]:
+    """Judges predictions by the figures of a task, the headline first.
+
+    Args:
+      task: what a label is.
+      probabilities: (n, classes); what is not finite counts as 0.
+      labels: (n,) class numbers, or (n, classes) zeros and ones.
+
+    Returns:
+      accuracy; or micro_f1, macro_f1, subset_accuracy and, where any label both occurs and
+      is absent, macro_auc. All in [0, 1].
+
+    Raises:
+      ParameterError: there is no record, or the shapes do not belong together.
+    """
+    single = task is Task.SINGLE_LABEL
+    expected = probabilities.shape[:1] if single else probabilities.shape
+    if probabilities.ndim != 2 or not len(labels) or labels.shape != expected:
+        raise ParameterError(
+            f"labels of shape {labels.shape} cannot judge {task} predictions of shape "
+            f"{probabilities.shape}; give one label, or one row of labels, a record"
+        )
+    sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
+    if single:
+        return {"accuracy": float((sound.argmax(axis=1) == labels).mean())}
+    said, true = sound > THRESHOLD, labels.astype(np.int64) == 1
+    figures = {
+        "micro_f1": _f1(said.ravel(), true.ravel()),
+        "macro_f1": float(np.mean([_f1(*one) for one in zip(said.T, true.T, strict=True)])),
+        "subset_accuracy": float((said == true).all(axis=1).mean()),
+    }
+    areas = [_area(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
+    return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
+
+
+def _f1(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
+    """Harmonic mean of precision and recall; 0 for a label that neither occurs nor is said."""
+    return 2 * int((said & true).sum()) / max(1, int(said.sum()) + int(true.sum()))
+
+
+def _area(scores: Floats, true: NDArray[np.bool_]) -> float:
+    """Chance that a record with the label is ranked above one without; ties count half.
+
+    Source: Hanley & McNeil (1982), the area under the ROC curve as a Mann-Whitney statistic.
+    """
+    ranks, count = rankdata(scores), int(true.sum())
+    above = float(ranks[true].sum()) - count * (count + 1) / 2
+    return above / (count * (true.size - count))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn import metrics as oracle
+
+from dpal.errors import ParameterError
+from dpal.labels import Task
+from dpal.models.registry import build_model
+from dpal.models.spec import ModelSpec
+from dpal.training.evaluation import evaluate, probabilities
+from dpal.training.metrics import figures_of
+
+MULTI = Task.MULTI_LABEL
+
+shapes = st.tuples(st.integers(1, 30), st.integers(2, 6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), shapes)
+def test_figures_of_several_labels_are_scikit_learns(data, shape):
+    guesses = data.draw(
+        arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.2, 0.5, 0.51, 1.0]))
+    )
+    labels = data.draw(arrays(np.int8, shape, elements=st.integers(0, 1)))
+    found = figures_of(MULTI, guesses, labels)
+    # scikit-learn takes int8 rows for something else than indicators in some places.
+    true, said = labels.astype(np.int64), (guesses > 0.5).astype(np.int64)
+    for average in ("micro", "macro"):
+        expected = oracle.f1_score(true, said, average=average, zero_division=0)
+        assert found[f"{average}_f1"] == pytest.approx(expected)
+    assert found["subset_accuracy"] == pytest.approx(oracle.accuracy_score(true, said))
+    both = [i for i in range(shape[1]) if 0 < true[:, i].mean() < 1]
+    areas = [oracle.roc_auc_score(true[:, i], guesses[:, i]) for i in both]
+    assert ("macro_auc" in found) == bool(areas)
+    if areas:
+        assert found["macro_auc"] == pytest.approx(np.mean(areas))
+    assert next(iter(found)) == "micro_f1"  # the headline
+    assert all(0 <= value <= 1 for value in found.values())
+
+
+def test_one_label_gives_accuracy():
+    guesses = np.array([[0.6, 0.4], [0.1, 0.9], [0.7, 0.3], [0.5, 0.5]])
+    assert figures_of(Task.SINGLE_LABEL, guesses, np.array([0, 1, 1, 0])) == {"accuracy": 0.75}
+
+
+def test_what_is_not_finite_is_not_said():
+    guesses = np.array([[np.nan, 0.9], [np.inf, 0.2]])
+    found = figures_of(MULTI, guesses, np.array([[1, 1], [0, 0]]))
+    assert found == figures_of(
+        MULTI, np.array([[0.0, 0.9], [0.0, 0.2]]), np.array([[1, 1], [0, 0]])
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        (MULTI, np.zeros(3)),
+        (MULTI, np.zeros((3, 1))),
+        (MULTI, np.zeros((1, 2))),
+        (Task.SINGLE_LABEL, np.zeros((3, 2))),
+    ],
+)
+def test_labels_that_would_be_spread_over_predictions_are_refused(task, labels):
+    """numpy would compare them all the same, and give a number."""
+    with pytest.raises(ParameterError, match="cannot judge"):
+        figures_of(task, np.full((3, 2), 0.5), labels.astype(np.int8))
+
+
+def test_nothing_to_judge_is_refused():
+    with pytest.raises(ParameterError, match="cannot judge"):
+        figures_of(MULTI, np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int8))
+
+
+def test_models_give_sigmoids_for_several_labels():
+    """By the weights themselves."""
+    model = build_model(ModelSpec(name="logistic", input_shape=(5,), classes=3, task=MULTI))
+    inputs = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    odds = model(inputs).detach().numpy().astype(np.float64)
+    expected = 1 / (1 + np.exp(-odds))
+    guesses = probabilities(model, inputs, physical_batch=16, task=MULTI)
+    assert guesses == pytest.approx(expected, rel=1e-6)
+    labels = torch.from_numpy((expected > 0.5).astype(np.int8))
+    judged = evaluate(model, inputs, labels, physical_batch=16, task=MULTI)
+    assert judged["subset_accuracy"] == judged["micro_f1"] == 1.0
