@@ -1,14 +1,15 @@
 """What a data file is, found out before anything depends on it.
 
-A pool is Parquet: `id` (string, unique), one of `image` (PNG or JPEG bytes) or
-`features` (list of float32), and possibly a label column. A `split` column, where there
-is one, is obeyed: its "train" rows are the pool, its "test" rows the validation set.
+A pool is Parquet: `id` (string, unique), one of `image` (PNG or JPEG bytes), `features`
+(list of float32) or `text_a` (string, with `text_b` for pairs), and possibly a label column.
+A `split` column, where there is one, is obeyed: its "train" rows are the pool, its "test"
+rows the validation set.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +17,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+from torch import Tensor
 
 from dpal.data.files import files_of
+from dpal.data.label_columns import task_of
+from dpal.data.texts import TEXT_COLUMNS, TextEncoding
 from dpal.errors import DataError
+from dpal.labels import Task
+
+# A fixed, public function of every record by itself: decoded records in, features out.
+Extractor = Callable[[Tensor], Tensor]
 
 
 class Role(StrEnum):
@@ -29,10 +37,14 @@ class Role(StrEnum):
 
 
 class Content(StrEnum):
-    """What one record consists of; also the name of its column."""
+    """What one record consists of; also the name of its column.
+
+    Texts are one column of structs: `text_a` alone, or a pair `text_a` and `text_b`.
+    """
 
     IMAGE = "image"
     FEATURES = "features"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +56,12 @@ class Source:
       role: pool or validation.
       content: what a record consists of.
       label_column: name of the label column, or None when the file has none.
+      task: what a label is; of a file without labels, what a labeler will give.
       has_split: whether rows are filtered by the `split` column.
       class_names: names in class order as the file's metadata gives them; may be empty.
+      texts: columns of the file that make up a text record; empty for other content.
+      encoding: what turns texts into records; None where they are not decoded.
+      extractor: what turns decoded records into features; None leaves them as they are.
     """
 
     paths: tuple[Path, ...]
@@ -54,6 +70,10 @@ class Source:
     label_column: str | None
     has_split: bool
     class_names: tuple[str, ...]
+    task: Task = Task.SINGLE_LABEL
+    texts: tuple[str, ...] = ()
+    encoding: TextEncoding | None = None
+    extractor: Extractor | None = None
 
     @property
     def name(self) -> str:
@@ -70,7 +90,14 @@ class Source:
         return [*columns, "split"] if self.has_split else columns
 
 
-def open_source(place: Path | Sequence[Path], role: Role, *, label_column: str) -> Source:
+def open_source(
+    place: Path | Sequence[Path],
+    role: Role,
+    *,
+    label_column: str,
+    encoding: TextEncoding | None = None,
+    content: Content | None = None,
+) -> Source:
     """Reads the schema of a file or of several and says what they hold.
 
     Args:
@@ -78,22 +105,29 @@ def open_source(place: Path | Sequence[Path], role: Role, *, label_column: str) 
         several files.
       role: what they will be used for.
       label_column: name of the label column; a pool may lack it.
+      encoding: what turns texts into records, where some are to be decoded.
+      content: which column a record is, where there are several; None takes the first that
+        is there of image, features and texts.
 
     Raises:
       DataError: a file is missing, is not Parquet, lacks or mistypes a column, or differs in
         kind from the first.
     """
-    first, *others = (_open_file(path, role, label_column=label_column) for path in files_of(place))
+    first, *others = (
+        _open_file(path, role, label_column=label_column, wanted=content)
+        for path in files_of(place)
+    )
     for other in others:
         if replace(other, paths=first.paths) != first:
             raise DataError(
                 f"{other.name} and {first.name} differ in columns or class names; files of one "
                 "pool need the same id, content, label and split columns"
             )
-    return replace(first, paths=(*first.paths, *(one.paths[0] for one in others)))
+    paths = (*first.paths, *(one.paths[0] for one in others))
+    return replace(first, paths=paths, encoding=encoding if first.texts else None)
 
 
-def _open_file(path: Path, role: Role, *, label_column: str) -> Source:
+def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | None) -> Source:
     schema = _schema(path)
     named = f"{role.name.lower()} file {path}"
     if "id" not in schema.names or not _is_string(schema.field("id").type):
@@ -104,23 +138,24 @@ def _open_file(path: Path, role: Role, *, label_column: str) -> Source:
             f"{named} has no column {label_column!r} (it has {', '.join(schema.names)}); "
             "set data.label_column, or use a file with labels"
         )
-    if label is not None and not pt.is_integer(schema.field(label).type):
-        kind = schema.field(label).type
+    task = Task.SINGLE_LABEL if label is None else task_of(schema.field(label).type)
+    if task is None:
         raise DataError(
-            f"column {label!r} of {named} holds {kind}, where whole class numbers are needed; "
-            "multi-label data is not supported yet"
-            if _is_list(kind)
-            else f"column {label!r} of {named} holds {kind}, where whole class numbers are needed"
+            f"column {label!r} of {named} holds {schema.field(label).type}, where whole class "
+            "numbers are needed, or lists with a 0 or 1 for each label"
         )
     if "split" in schema.names and not _is_string(schema.field("split").type):
         raise DataError(f"column 'split' of {named} is no string; use 'train' and 'test'")
+    content = _content(schema, named, wanted)
     return Source(
         paths=(path,),
         role=role,
-        content=_content(schema, named),
+        content=content,
         label_column=label,
         has_split="split" in schema.names,
-        class_names=_class_names(schema, named),
+        texts=_texts(schema) if content is Content.TEXT else (),
+        class_names=_class_names(schema, named, least=1 if task is Task.MULTI_LABEL else 2),
+        task=task,
     )
 
 
@@ -135,7 +170,17 @@ def _schema(path: Path) -> pa.Schema:
         raise DataError(f"{path} is not a readable Parquet file") from error
 
 
-def _content(schema: pa.Schema, named: str) -> Content:
+def _content(schema: pa.Schema, named: str, wanted: Content | None) -> Content:
+    column = TEXT_COLUMNS[0] if wanted is Content.TEXT else wanted
+    if column is not None:
+        if column not in schema.names:
+            raise DataError(
+                f"{named} has no column {column!r}, which data.content {wanted} asks for; set "
+                "data.content to auto"
+            )
+        # The other columns do not count.
+        others = {"image", "features", TEXT_COLUMNS[0]} - {column}
+        schema = pa.schema([one for one in schema if one.name not in others])
     if "image" in schema.names:
         kind = schema.field("image").type
         if pt.is_binary(kind) or pt.is_large_binary(kind):
@@ -148,10 +193,21 @@ def _content(schema: pa.Schema, named: str) -> Content:
             f"column 'features' of {named} holds {kind}, where float32 lists are needed"
         )
     if "text_a" in schema.names:
-        raise DataError(f"{named} holds texts; no registered model reads texts yet")
+        for name in _texts(schema):
+            kind = schema.field(name).type
+            if not _is_string(kind):
+                raise DataError(
+                    f"column {name!r} of {named} holds {kind}, where strings are needed"
+                )
+        return Content.TEXT
     raise DataError(
-        f"{named} has neither 'image' (PNG or JPEG bytes) nor 'features' (float32 lists)"
+        f"{named} has neither 'image' (PNG or JPEG bytes) nor 'features' (float32 lists) nor "
+        "'text_a' (strings)"
     )
+
+
+def _texts(schema: pa.Schema) -> tuple[str, ...]:
+    return tuple(name for name in TEXT_COLUMNS if name in schema.names)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -162,7 +218,7 @@ def _is_string(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
-def _class_names(schema: pa.Schema, named: str) -> tuple[str, ...]:
+def _class_names(schema: pa.Schema, named: str, *, least: int) -> tuple[str, ...]:
     stored = (schema.metadata or {}).get(b"class_names")
     if not stored:
         return ()
@@ -170,6 +226,6 @@ def _class_names(schema: pa.Schema, named: str) -> tuple[str, ...]:
         names = json.loads(stored)
     except ValueError:
         names = None
-    if not isinstance(names, list) or len(names) < 2:
+    if not isinstance(names, list) or len(names) < least:
         raise DataError(f"class_names in the metadata of {named} is no JSON list of names")
     return tuple(str(name) for name in names)

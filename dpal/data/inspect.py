@@ -11,8 +11,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpal.data.catalog import Source
-from dpal.data.readers import decode, raw_batches
+from dpal.data.label_columns import classes_in
+from dpal.data.readers import decoded_of, extracted, raw_batches
 from dpal.errors import DataError
+from dpal.labels import Task
+
+_KINDS = {
+    Task.SINGLE_LABEL: "class numbers",
+    Task.MULTI_LABEL: "lists with a 0 or 1 for each label",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +29,20 @@ class Inventory:
     Attributes:
       rows: records in the source's role.
       input_shape: shape of one record as a model sees it.
-      classes: highest label + 1, or 0 without labels.
+      task: what a label is.
+      classes: highest class number + 1, or the number of labels; 0 without labels.
       fully_labeled: whether every row has a label.
     """
 
     rows: int
     input_shape: tuple[int, ...]
+    task: Task
     classes: int
     fully_labeled: bool
 
 
 def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: None) -> Inventory:
-    """Reads every row once: names unique, records decodable, labels whole numbers >= 0.
+    """Reads every row once: names unique, records decodable, labels as they should be.
 
     Memory: eight bytes a row for the names.
 
@@ -50,10 +59,10 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
     columns = [name for name in source.columns if name != "split"]
     for batch in raw_batches(source, columns):
         hashes.append(_name_hashes(batch.table.column("id"), batch.first_row))
-        records = decode(
-            source.content, batch.table.column(source.content.value), first_row=batch.first_row
-        )
-        shape = shape or tuple(records.shape[1:])
+        column = batch.table.column(source.content.value)
+        records = decoded_of(source, column, first_row=batch.first_row)
+        if shape is None:
+            shape, sample = tuple(records.shape[1:]), records[:1]
         if tuple(records.shape[1:]) != shape:
             raise DataError(
                 f"row {batch.first_row} of {source.name} has a record of shape "
@@ -62,26 +71,48 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         if source.label_column:
             labels = batch.table.column(source.label_column)
             fully_labeled &= labels.null_count == 0
-            classes = max(classes, _highest(labels, batch.first_row) + 1)
+            classes = classes_in(labels, source.task, known=classes, first_row=batch.first_row)
         rows += batch.table.num_rows
         on_rows(batch.table.num_rows)
     if shape is None:
         wanted = f" with split {source.role.value!r}" if source.has_split else ""
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     _require_unique(np.concatenate(hashes), source)
-    return Inventory(rows=rows, input_shape=shape, classes=classes, fully_labeled=fully_labeled)
+    names = len(source.class_names)
+    if source.task is Task.MULTI_LABEL and classes and names not in (0, classes):
+        raise DataError(
+            f"{source.name} names {names} labels in its metadata (class_names) and its rows have "
+            f"{classes}; bring both to one number"
+        )
+    return Inventory(
+        rows=rows,
+        input_shape=tuple(extracted(source, sample).shape[1:]),
+        task=source.task,
+        classes=classes,
+        fully_labeled=fully_labeled,
+    )
 
 
 def require_match(pool: Inventory, validation: Inventory) -> None:
-    """Requires a pool and a validation set of records of one shape.
+    """Requires a pool and a validation set of records of one shape, with labels of one kind.
 
     Raises:
-      DataError: shapes differ.
+      DataError: shapes differ, or what a label is, or how many labels there are.
     """
     if pool.input_shape != validation.input_shape:
         raise DataError(
             f"pool records have shape {pool.input_shape}, validation records "
             f"{validation.input_shape}; bring both to one shape"
+        )
+    if pool.task is not validation.task:
+        raise DataError(
+            f"labels of the pool are {_KINDS[pool.task]} and those of the validation set "
+            f"{_KINDS[validation.task]}; bring both to one kind"
+        )
+    if pool.task is Task.MULTI_LABEL and pool.classes not in (0, validation.classes):
+        raise DataError(
+            f"pool records have {pool.classes} labels, validation records {validation.classes}; "
+            "bring both to the same labels, in the same order"
         )
 
 
@@ -90,17 +121,6 @@ def _name_hashes(ids: pa.Array, first_row: int) -> NDArray[np.uint64]:
         row = first_row + int(pc.index(pc.is_null(ids), True).as_py())
         raise DataError(f"row {row} has no id; give every record a unique name")
     return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
-
-
-def _highest(labels: pa.Array, first_row: int) -> int:
-    known = pc.drop_null(labels)
-    if not len(known):
-        return -1
-    bounds = pc.min_max(known)
-    if bounds["min"].as_py() < 0:
-        row = first_row + int(pc.index(pc.less(labels, 0), True).as_py())
-        raise DataError(f"row {row} has a negative label; classes are numbered from 0")
-    return int(bounds["max"].as_py())
 
 
 def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:

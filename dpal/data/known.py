@@ -12,6 +12,7 @@ million records, and it spends an older budget.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpal.data.catalog import Content, Source
 from dpal.data.readers import RawBatch, decode, raw_batches
+from dpal.data.texts import texts_in
 from dpal.errors import DataError
 from dpal.persist import write_private_parquet
 
@@ -42,7 +44,7 @@ class Marks:
 
     Attributes:
       owners: (n,) of who is protected: the id, or the group.
-      contents: (n,) of the image's bytes or the features.
+      contents: (n,) of the image's bytes, the features or the texts.
     """
 
     owners: Hashes
@@ -230,6 +232,9 @@ def _bytes_of(content: Content, batch: RawBatch) -> Iterator[bytes]:
     column = batch.table.column(0)
     if content is Content.IMAGE and not column.null_count:
         return (bytes(one) for one in column.to_pylist())
+    if content is Content.TEXT:
+        # The texts themselves, whatever tokenizer reads them; JSON keeps a pair apart.
+        return (json.dumps(one).encode() for one in texts_in(column, first_row=batch.first_row))
     rows = decode(content, column, first_row=batch.first_row).numpy()
     return (row.tobytes() for row in rows)
 

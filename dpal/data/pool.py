@@ -6,8 +6,7 @@ the data set), written anew after each phase; the data file is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,36 +18,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.catalog import Source
-from dpal.data.readers import BATCH_ROWS, decode, raw_batches
+from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
+from dpal.data.readers import BATCH_ROWS, raw_batches, records_of
+from dpal.data.records import LabeledSet as LabeledSet
+from dpal.data.records import load_labeled as load_labeled
 from dpal.errors import DataError
+from dpal.labels import Label, Task
 from dpal.persist import write_private_parquet
 
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
 EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
 
-_STATE = pa.schema(
-    [("id", pa.string()), ("cohort", pa.int16()), ("label", pa.int64()), ("block", pa.int16())]
-)
-_LABELS = pa.schema([("id", pa.string()), ("label", pa.int64())])
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabeledSet:
-    """The labeled records of a pool, in memory: as many as labels were bought.
-
-    Attributes:
-      inputs: (n, *input_shape) decoded records, uint8 pixels or float32 features.
-      labels: (n,) int64 class numbers.
-      cohorts: (n,) int16 phase in which each record was labeled.
-      participation: (n,) factor on each record's sample rates; None is 1 for all.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    cohorts: NDArray[np.int16]
-    participation: NDArray[np.float64] | None = None
+def _state(label: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int16())]
+    )
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
@@ -72,7 +60,7 @@ def write_start(
       blocks: (n,) of a registered data set; None puts all into block 0.
       takes_part: (n,); None is everyone.
     """
-    cohorts = None
+    cohorts, schema = None, _state(stored_type(source.task))
     if takes_part is not None:
         cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
     unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
@@ -85,18 +73,18 @@ def write_start(
                 [
                     batch.table.column("id").cast(pa.string()),
                     pa.array(cohorts[batch.rows] if cohorts is not None else unlabeled[:count]),
-                    pa.nulls(count, pa.int64()),
+                    pa.nulls(count, schema.field("label").type),
                     pa.array(blocks[batch.rows] if blocks is not None else zeros[:count]),
                 ],
-                schema=_STATE,
+                schema=schema,
             )
 
-    write_private_parquet(state, _STATE, batches)
+    write_private_parquet(state, schema, batches)
 
 
 def write_merged(
     before: Path,
-    labels: Mapping[str, int],
+    labels: Mapping[str, Label],
     cohort: int,
     after: Path,
     *,
@@ -114,7 +102,11 @@ def write_merged(
     Raises:
       DataError: a record is not in the pool or is labeled already; nothing was written.
     """
-    found, leaving = 0, set(retired)
+    found, leaving, schema = 0, set(retired), pq.read_schema(before)
+    stored = schema.field("label").type
+    multi = task_of(stored) is Task.MULTI_LABEL
+    if any(isinstance(one, int) is multi for one in labels.values()):
+        raise DataError("labels are of another kind than the pool's; nothing was merged")
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal found
@@ -130,15 +122,15 @@ def write_merged(
                 cohorts[[name in leaving for name in ids]] = RETIRED
                 known = batch.column("label").to_pylist()
                 merged = [labels.get(name, old) for name, old in zip(ids, known, strict=True)]
-                columns = [pa.array(cohorts), pa.array(merged, pa.int64())]
+                columns = [pa.array(cohorts), pa.array(merged, stored)]
                 yield pa.record_batch(
-                    [batch.column("id"), *columns, batch.column("block")], schema=_STATE
+                    [batch.column("id"), *columns, batch.column("block")], schema=schema
                 )
         if found != len(labels):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
 
-    write_private_parquet(after, _STATE, batches)
+    write_private_parquet(after, schema, batches)
 
 
 def write_selection(
@@ -173,27 +165,32 @@ def _selected(path: Path, *, retired: bool) -> list[str]:
     return [str(name) for name in table.column("id").filter(pa.array(wanted)).to_pylist()]
 
 
-def write_labels(labels: Mapping[str, int], path: Path) -> None:
-    """Writes the answers to one query."""
+def write_labels(labels: Mapping[str, Label], path: Path) -> None:
+    """Writes the answers to one query, all of one kind."""
+    several = any(not isinstance(one, int) for one in labels.values())
+    kind = stored_type(Task.MULTI_LABEL if several else Task.SINGLE_LABEL)
+    schema = pa.schema([("id", pa.string()), ("label", kind)])
     table = pa.record_batch(
-        [pa.array(list(labels), pa.string()), pa.array(list(labels.values()), pa.int64())],
-        schema=_LABELS,
+        [pa.array(list(labels), pa.string()), pa.array(list(labels.values()), kind)],
+        schema=schema,
     )
-    write_private_parquet(path, _LABELS, lambda: iter([table]))
+    write_private_parquet(path, schema, lambda: iter([table]))
 
 
-def read_labels(path: Path) -> dict[str, int]:
+def read_labels(path: Path) -> dict[str, Label]:
     """Reads the answers to one query."""
-    table = pq.read_table(path, schema=_LABELS)
-    return dict(zip(table.column("id").to_pylist(), table.column("label").to_pylist(), strict=True))
+    return _labels_in(pq.read_table(path, columns=["id", "label"]))
 
 
-def labels_of(state: Path) -> dict[str, int]:
+def labels_of(state: Path) -> dict[str, Label]:
     """Ids and labels of all labeled records of a pool."""
     table = pq.read_table(state, columns=["id", "cohort", "label"])
-    bought = table.filter(pc.greater_equal(table.column("cohort"), 0))
-    ids, labels = (bought.column(name).to_pylist() for name in ("id", "label"))
-    return dict(zip(ids, labels, strict=True))
+    return _labels_in(table.filter(pc.greater_equal(table.column("cohort"), 0)))
+
+
+def _labels_in(table: pa.Table) -> dict[str, Label]:
+    ids, labels = (table.column(name).to_pylist() for name in ("id", "label"))
+    return {name: as_label(label) for name, label in zip(ids, labels, strict=True)}
 
 
 def holds_all(source: Source, state: Path) -> bool:
@@ -235,44 +232,8 @@ def write_carried(before: Path, state: Path, path: Path) -> None:
     write_private_parquet(path, _SELECTION, batches)
 
 
-def load_labeled(
-    source: Source, state: Path, *, participation: Callable[[int], float] = lambda block: 1.0
-) -> LabeledSet:
-    """Loads the labeled records of a pool; the others are never decoded.
-
-    Args:
-      source: the pool.
-      state: who is labeled.
-      participation: factor on the sample rates of a block's records.
-    """
-    table = pq.read_table(state, columns=["cohort", "label", "block"])
-    cohorts = table.column("cohort").to_numpy().astype(np.int16)
-    labeled = cohorts >= 0
-    parts = []
-    for batch in raw_batches(source, [source.content.value]):
-        mask = labeled[batch.rows]
-        if mask.any():
-            column = batch.table.column(0).filter(pa.array(mask))
-            parts.append(decode(source.content, column, first_row=batch.first_row))
-    labels = table.column("label").filter(pa.array(labeled)).to_numpy()
-    if not parts:  # all of them sit out: every batch is empty, and is released as noise
-        first = next(iter(raw_batches(source, [source.content.value])))
-        parts = [decode(source.content, first.table.column(0), first_row=0)[:0]]
-    return LabeledSet(
-        inputs=torch.cat(parts),
-        labels=torch.from_numpy(np.array(labels, dtype=np.int64)),
-        cohorts=cohorts[labeled],
-        participation=_by_block(table.column("block").to_numpy()[labeled], participation),
-    )
-
-
-def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:
-    numbers, at = np.unique(blocks, return_inverse=True)
-    return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[at]
-
-
 def load_all(source: Source) -> tuple[Tensor, Tensor]:
-    """Loads a labeled source whole: (n, *input_shape) inputs and (n,) labels.
+    """Loads a labeled source whole: (n, *input_shape) inputs and labels as in `LabeledSet`.
 
     For validation sets, which are public and small.
     """
@@ -283,6 +244,6 @@ def load_all(source: Source) -> tuple[Tensor, Tensor]:
         column = batch.table.column(1)
         if column.null_count:
             raise DataError(f"{source.name} has rows without a label; remove them")
-        inputs.append(decode(source.content, batch.table.column(0), first_row=batch.first_row))
-        labels.append(torch.from_numpy(np.array(column.to_numpy(), dtype=np.int64)))
+        inputs.append(records_of(source, batch.table.column(0), first_row=batch.first_row))
+        labels.append(label_tensor(column, source.task))
     return torch.cat(inputs), torch.cat(labels)

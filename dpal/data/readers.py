@@ -16,9 +16,12 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from dpal.data.catalog import Content, Source
+from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 
 BATCH_ROWS = 1024
+
+_TEXT = Content.TEXT.value
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,17 @@ class RawBatch:
 def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     """Yields the rows of a source's role in file order.
 
+    Args:
+      source: what is read.
+      columns: names of columns; `Content.TEXT` stands for the struct of a source's texts.
+
     Raises:
       DataError: the file cannot be read to its end.
     """
     first_row, path = 0, source.paths[0]
-    wanted = [*columns, "split"] if source.has_split else columns
+    stands_for = {_TEXT: source.texts} if source.texts else {}
+    wanted = [one for name in columns for one in stands_for.get(name, (name,))]
+    wanted += ["split"] if source.has_split else []
     try:
         for path in source.paths:
             with pq.ParquetFile(path) as file:
@@ -54,7 +63,7 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
                     if source.has_split:
                         batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
                     if batch.num_rows:
-                        yield RawBatch(first_row, batch.select(columns))
+                        yield RawBatch(first_row, _select(batch, columns, source))
                         first_row += batch.num_rows
     except (OSError, pa.ArrowException) as error:
         raise DataError(
@@ -63,16 +72,44 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
         ) from error
 
 
-def decode(content: Content, column: pa.Array, *, first_row: int) -> Tensor:
+def _select(batch: pa.RecordBatch, columns: list[str], source: Source) -> pa.RecordBatch:
+    """The columns asked for, with a source's texts as one column of structs."""
+    if not source.texts or _TEXT not in columns:
+        return batch.select(columns)
+    texts = pa.StructArray.from_arrays([batch.column(name) for name in source.texts], source.texts)
+    values = [texts if name == _TEXT else batch.column(name) for name in columns]
+    return pa.record_batch(values, list(columns))
+
+
+def records_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
+    """Turns a source's own column of records into what a model sees: decoded, or features."""
+    return extracted(source, decoded_of(source, column, first_row=first_row))
+
+
+def decoded_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
+    """Turns a source's own column of records into one tensor, as `decode` does."""
+    return decode(source.content, column, first_row=first_row, encoding=source.encoding)
+
+
+def extracted(source: Source, decoded: Tensor) -> Tensor:
+    """Puts decoded records through a source's extractor, if it has one."""
+    return decoded if source.extractor is None else source.extractor(decoded)
+
+
+def decode(
+    content: Content, column: pa.Array, *, first_row: int, encoding: TextEncoding | None = None
+) -> Tensor:
     """Turns a column of records into one tensor.
 
     Args:
       content: what a record consists of.
       column: the column's values, n of them.
       first_row: position of the first value, for messages.
+      encoding: what turns texts into records.
 
     Returns:
       Images: (n, channels, height, width) uint8. Features: (n, width) float32.
+      Texts: (n, 2, max_tokens) int32.
 
     Raises:
       DataError: a record is missing, cannot be read, or differs in shape from the first.
@@ -82,6 +119,13 @@ def decode(content: Content, column: pa.Array, *, first_row: int) -> Tensor:
         raise DataError(f"row {row} has no {content}; remove the row or fill it in")
     if content is Content.FEATURES:
         return _features(column, first_row)
+    if content is Content.TEXT:
+        if encoding is None:
+            raise DataError(
+                "the data holds texts; set model.name: text_classifier and model.weights to the "
+                "folder of a public BERT-type model, whose tokenizer reads them"
+            )
+        return encoding.encode(column, first_row=first_row)
     arrays = [_pixels(value, first_row + i) for i, value in enumerate(column.to_pylist())]
     shape = arrays[0].shape
     for i, array in enumerate(arrays):
@@ -95,8 +139,12 @@ def decode(content: Content, column: pa.Array, *, first_row: int) -> Tensor:
 
 def to_input(raw: Tensor) -> Tensor:
     """Scales decoded records for a model by public constants: pixels to [-1, 1]."""
-    return raw.float() / 127.5 - 1 if raw.dtype == torch.uint8 else raw
+    if raw.dtype == torch.uint8:
+        return raw.float() / 127.5 - 1
+    return raw.float() if raw.dtype == torch.float16 else raw  # features are stored in halves
 
+
+_FORMATS = ("PNG", "JPEG")  # no other of Pillow's readers ever sees a pool's bytes
 
 # Pillow's readers raise all of these for files that are cut short or altered.
 _BROKEN_IMAGE = (
@@ -110,9 +158,9 @@ _BROKEN_IMAGE = (
 
 def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
-            array = np.array(image.convert(mode), dtype=np.uint8)
+            array = np.array(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
     except _BROKEN_IMAGE as error:
         raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))

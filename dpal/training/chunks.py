@@ -12,14 +12,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dpal.data.records import Batch
+
 GRAIN = 32
 
 
-def chunks(inputs: Tensor, *, physical_batch: int) -> Iterator[tuple[slice, Tensor]]:
+def chunks(inputs: Batch, *, physical_batch: int) -> Iterator[tuple[slice, Tensor]]:
     """Splits records into filled-up chunks.
 
     Args:
-      inputs: (n, *input_shape).
+      inputs: (n, *input_shape): a tensor, or a batch that is read part by part.
       physical_batch: most records of `inputs` in a chunk.
 
     Yields:

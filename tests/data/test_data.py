@@ -79,7 +79,7 @@ def test_a_sound_file_is_described(tmp_path):
         ({"features": None, "image": [png(1), None, png(3)]}, "row 1 has no image"),
         ({"label": [0, -1, 2]}, "row 1 has a negative label"),
         ({"label": ["x", "y", "z"]}, "whole class numbers are needed"),
-        ({"label": [[0, 1]] * 3}, "multi-label data is not supported yet"),
+        ({"label": [["x"]] * 3}, "or lists with a 0 or 1 for each label"),
     ],
 )
 def test_what_a_campaign_cannot_rely_on_is_one_sentence(tmp_path, columns, sentence):

@@ -1,0 +1,285 @@
+"""The labeled records of a pool: decoded in memory where they fit, else on disk as they came."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpal.data.catalog import Source
+from dpal.data.encoded import EncodedRecords, ReadAhead, Rows
+from dpal.data.label_columns import label_tensor
+from dpal.data.readers import raw_batches, records_of
+from dpal.data.share import WHOLE, Share
+from dpal.errors import DataError
+
+CACHE_MIB = 2048
+WORKERS = min(8, os.cpu_count() or 1)
+
+_PART = 64  # records that a thread decodes at a time
+_STATE_ROWS = 2048  # rows of a pool's state in memory at a time
+
+
+class Batch(Protocol):
+    """Some records, read when a part of them is asked for; parts are asked for in order."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Number of records, and shape of each."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the decoded records."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice) -> Tensor:
+        """Decoded records (m, *input_shape)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Some records of a tensor; a large batch of them is never copied whole."""
+
+    records: Tensor
+    rows: Rows
+
+    @property
+    def shape(self) -> torch.Size:
+        """Number of records, and shape of each."""
+        return torch.Size((len(self), *self.records.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the records."""
+        return self.records.dtype
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> Tensor:
+        return self.records[torch.from_numpy(self.rows[part])]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabeledSet:
+    """The labeled records of a pool: as many as labels were bought.
+
+    Attributes:
+      inputs: (n, *input_shape) records: uint8 pixels, float32 features or int32 tokens.
+      labels: (n,) int64 class numbers, or (n, labels) int8 zeros and ones.
+      cohorts: (n,) int16 phase in which each record was labeled.
+      participation: (n,) factor on each record's sample rates; None is 1 for all.
+      share: whose they are; all of the pool's, or those of one process among several.
+    """
+
+    inputs: Tensor | EncodedRecords
+    labels: Tensor
+    cohorts: NDArray[np.int16]
+    participation: NDArray[np.float64] | None = None
+    share: Share = WHOLE
+
+    def batch(self, rows: Rows) -> Batch:
+        """The records of a batch by their numbers, read part by part."""
+        if isinstance(self.inputs, EncodedRecords):
+            return self.inputs.batch(rows)
+        return Chosen(self.inputs, rows)
+
+    def batches(self, drawn: Iterable[Rows], *, part: int) -> Iterator[tuple[Rows, Batch]]:
+        """Yields batches; decoding starts on the next one before the present one is worked on.
+
+        Args:
+          drawn: row numbers of each batch. One batch more is drawn than is yielded; who is
+            in it is nowhere to be seen until it is.
+          part: records that will be asked for first.
+        """
+        ready: tuple[Rows, Batch] | None = None
+        for rows in drawn:
+            batch = self.batch(rows)
+            if isinstance(batch, ReadAhead):
+                batch.prepare(part)
+            if ready is not None:
+                yield ready
+            ready = (rows, batch)
+        if ready is not None:
+            yield ready
+
+    def close(self) -> None:
+        """Gives the disk space of encoded records back."""
+        if isinstance(self.inputs, EncodedRecords):
+            self.inputs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load_labeled(
+    source: Source,
+    state: Path,
+    *,
+    participation: Callable[[int], float] = lambda block: 1.0,
+    cache_mib: int = CACHE_MIB,
+    scratch: Path | None = None,
+    workers: int = WORKERS,
+    share: Share = WHOLE,
+) -> LabeledSet:
+    """Loads the labeled records of a pool; the others are never decoded.
+
+    Memory: 16 bytes a label, and the decoded records if they fit.
+
+    Args:
+      source: the pool.
+      state: who is labeled.
+      participation: factor on the sample rates of a block's records.
+      cache_mib: what decoded records may take; more of them stay encoded, on disk.
+      scratch: folder for those, as private as the pool; None keeps all in memory.
+      workers: threads that decode.
+      share: whose records are loaded.
+
+    Raises:
+      DataError: a record cannot be read, or the pool is not the one of its state.
+      StorageError: there is no room in `scratch`.
+    """
+    table = _labeled_rows(state)
+    table = table.take(share.of(table.column("row").to_numpy()))
+    rows = table.column("row").to_numpy()
+    first = next(iter(raw_batches(source, [source.content.value]))).table.column(0)
+    like = records_of(source, first.slice(0, 1), first_row=0)
+    needed = len(rows) * math.prod(like.shape) * like.element_size()
+    inputs: Tensor | EncodedRecords
+    if scratch is None or needed <= cache_mib * 2**20:
+        inputs = _decoded(source, rows, like, workers)
+    else:
+        inputs = _encoded(source, rows, like, first.type, scratch, workers)
+    return LabeledSet(
+        inputs=inputs,
+        labels=label_tensor(table.column("label"), source.task),
+        cohorts=np.array(table.column("cohort"), dtype=np.int16),
+        participation=_by_block(np.array(table.column("block"), dtype=np.int16), participation),
+        share=share,
+    )
+
+
+def _labeled_rows(state: Path) -> pa.Table:
+    """Rows of the pool that are labeled, with their cohort, label and block."""
+    batches, first = [], 0
+    with pq.ParquetFile(state) as file:
+        for batch in file.iter_batches(_STATE_ROWS, columns=["cohort", "label", "block"]):
+            labeled = np.flatnonzero(np.asarray(batch.column("cohort")) >= 0)
+            kept = pa.Table.from_batches([batch]).take(pa.array(labeled))
+            batches.append(kept.append_column("row", pa.array(first + labeled)))
+            first += batch.num_rows
+    return pa.concat_tables(batches)
+
+
+def _columns(source: Source, rows: NDArray[np.int64]) -> Iterator[tuple[int, pa.Array]]:
+    """Yields the given rows batch by batch: how many came before, and their values."""
+    done = 0
+    for batch in raw_batches(source, [source.content.value]):
+        stop = int(np.searchsorted(rows, batch.first_row + batch.table.num_rows))
+        if stop > done:
+            here = pa.array(rows[done:stop] - batch.first_row)
+            yield done, batch.table.column(0).take(here)
+            done = stop
+    if done < len(rows):
+        raise DataError(
+            f"{source.name} has fewer rows than when the campaign started; restore the file"
+        )
+
+
+def _decoded(source: Source, rows: NDArray[np.int64], like: Tensor, workers: int) -> Tensor:
+    """All records in one tensor, into which the threads write side by side."""
+    whole = torch.empty((len(rows), *like.shape[1:]), dtype=like.dtype)
+    with ThreadPoolExecutor(workers) as threads:
+        for done, column in _columns(source, rows):
+
+            def place(start: int, done: int = done, column: pa.Array = column) -> None:
+                part = column.slice(start, _PART)
+                at = slice(done + start, done + start + len(part))
+                whole[at] = _records_at(source, part, rows[at], like)
+
+            list(threads.map(place, range(0, len(column), _PART)))
+    return whole
+
+
+def _encoded(
+    source: Source,
+    rows: NDArray[np.int64],
+    like: Tensor,
+    kind: pa.DataType,
+    scratch: Path,
+    workers: int,
+) -> EncodedRecords:
+    """Images as their files; what is no smaller encoded, or slow to make, as it is fed."""
+    columns = _columns(source, rows)
+    if like.dtype == torch.uint8:
+
+        def decoder(values: pa.Array, numbers: NDArray[np.int64]) -> Tensor:
+            return _records_at(source, values, numbers, like)
+
+        stored: Iterator[pa.Array] = (column for _, column in columns)
+    else:
+        kind = pa.binary(math.prod(like.shape) * like.element_size())
+
+        def decoder(values: pa.Array, numbers: NDArray[np.int64]) -> Tensor:
+            flat = np.frombuffer(values.buffers()[1], dtype=like.numpy().dtype).copy()
+            return torch.from_numpy(flat).reshape(len(numbers), *like.shape[1:])
+
+        stored = (
+            _as_bytes(_records_at(source, column, rows[done : done + len(column)], like), kind)
+            for done, column in columns
+        )
+    return EncodedRecords(
+        stored, kind, decoder=decoder, rows=rows, like=like, scratch=scratch, workers=workers
+    )
+
+
+def _as_bytes(records: Tensor, kind: pa.DataType) -> pa.Array:
+    content = pa.py_buffer(records.contiguous().numpy().tobytes())
+    return pa.Array.from_buffers(kind, len(records), [None, content])
+
+
+def _records_at(source: Source, column: pa.Array, rows: NDArray[np.int64], like: Tensor) -> Tensor:
+    """Decodes records that lie anywhere in the pool; what is wrong is said of the right row."""
+    try:
+        records = records_of(source, column, first_row=int(rows[0]))
+        if records.shape[1:] == like.shape[1:]:
+            return records
+    except DataError:
+        pass
+    for at, row in enumerate(rows.tolist()):
+        shape = records_of(source, column.slice(at, 1), first_row=row).shape[1:]
+        if shape != like.shape[1:]:
+            raise DataError(
+                f"row {row} has a record of shape {tuple(shape)}, others have "
+                f"{tuple(like.shape[1:])}; bring all to one shape"
+            )
+    raise DataError(f"{source.name} changes while it is read; restore the file")
+
+
+def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:
+    numbers, at = np.unique(blocks, return_inverse=True)
+    return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[at]

@@ -1,0 +1,75 @@
+"""A campaign on texts, from the tokenizer to the model that is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.artifacts import CampaignFolder
+from dpal.config import CampaignConfig
+from dpal.errors import DataError
+from flows.campaign import run_campaign
+from tasks.planning import open_data
+from tests.models.tiny_bert import SIZES, write_folder
+
+TEXT = {"model__name": "text_classifier", "model__weights": "bert", "model__max_tokens": 8}
+
+
+def write_texts(path: Path, rows: int, *, seed: int) -> None:
+    """Texts that say whether they are good, among words that say nothing."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 2, rows)
+    filler = generator.choice(["the", "film", "a", "was", "."], (rows, 2))
+    texts = [f"{a} {('bad', 'good')[label]} {b}" for (a, b), label in zip(filler, labels)]  # noqa: B905
+    ids = [f"{path.stem}-{i:05d}" for i in range(rows)]
+    pq.write_table(pa.table({"id": ids, "text_a": texts, "label": labels}), path)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "bert")
+    write_texts(tmp_path / "pool.parquet", 400, seed=1)
+    write_texts(tmp_path / "validation.parquet", 200, seed=2)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestrated):
+    config: CampaignConfig = small(
+        **TEXT,
+        name="texts",
+        runtime__mlflow_uri=f"sqlite:///{place / 'mlflow.sqlite'}",
+        acquisition="entropy",
+        schedule__initial=60,
+        schedule__queries=[20],
+        schedule__epochs_per_phase=2,
+    )
+    folder = CampaignFolder(Path(run_campaign(config)))
+    mlflow.set_tracking_uri(config.runtime.mlflow_uri)
+    (logged,) = mlflow.search_logged_models(experiment_ids=["1"], output_format="list")
+    for public in (place / "bert").iterdir():  # the model has what it needs with it
+        public.unlink()
+    served = mlflow.pyfunc.load_model(logged.model_uri)
+    validation = pq.read_table(place / "validation.parquet").to_pandas()
+    answers = served.predict(validation[["text_a"]])
+    right = float((answers["label"] == validation["label"]).mean())
+    assert right == pytest.approx(folder.finished_phases()[-1]["validation_accuracy"])
+    assert answers["probability"].nunique() > 10
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_spent(place, small):
+    with pytest.raises(DataError, match=r"holds texts; set model\.name: text_classifier"):
+        open_data(small())
+    (place / "bert" / "tokenizer_config.json").write_text("no JSON")
+    with pytest.raises(DataError, match="holds no settings in JSON; restore the folder"):
+        open_data(small(**TEXT))
+    write_folder(place / "bert", vocab_size=SIZES["vocab_size"] - 2)
+    (place / "bert" / "tokenizer_config.json").unlink()
+    with pytest.raises(DataError, match="knows 16 tokens and the model beside it 14"):
+        open_data(small(**TEXT))
