@@ -7,6 +7,7 @@ by more noise on the gradients, and the rest works on single records or on relea
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -94,6 +95,28 @@ class Clipping:
                 "training.clipping.count_noise": self.count_noise,
             }
         )
+
+    def gradient_noise(self, noise_multiplier: float, *, expected_batch_size: float) -> float:
+        """Noise multiplier of the gradient alone, when gradient and count cost as planned.
+
+        Args:
+          noise_multiplier: of both together.
+          expected_batch_size: public divisor.
+
+        Raises:
+          ParameterError: the count's noise leaves no room for the gradient.
+        """
+        if self.kind is not ClippingKind.ADAPTIVE:
+            return noise_multiplier
+        count = 2 * self.count_noise * expected_batch_size  # over its sensitivity, 1/2
+        if count <= noise_multiplier:
+            raise ParameterError(
+                f"training.clipping.count_noise {self.count_noise:g} of a batch of "
+                f"{expected_batch_size:g} is too little noise on the count for a noise multiplier "
+                f"of {noise_multiplier:.4g}; set it above "
+                f"{noise_multiplier / (2 * expected_batch_size):.3g}"
+            )
+        return 1.0 / math.sqrt(noise_multiplier**-2 - count**-2)
 
 
 class Precision(StrEnum):

@@ -35,6 +35,7 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
 
     Raises:
       PlanRejected: no plan keeps the promise.
+      ParameterError: an adaptive clipping bound's count has too little noise for some part.
     """
     wanted, limit = spec.planning_epsilon, spec.planning_epsilon
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
@@ -50,7 +51,13 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
         limit = min(wanted, _next_limit(tried, wanted))
         if not limit > wanted / 2:  # the envelope is far above: there is no plan this way
             break
-    return verify(best or plan)
+    chosen = best or plan
+    for phase in chosen.phases:
+        for part in phase.parts:  # in the middle of the campaign it would be too late
+            spec.recipe.clipping.gradient_noise(
+                part.noise_multiplier, expected_batch_size=part.expected_batch_size
+            )
+    return verify(chosen)
 
 
 def _next_limit(tried: list[tuple[float, float]], wanted: float) -> float:

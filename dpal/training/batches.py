@@ -12,6 +12,8 @@ from dpal.mechanisms.inclusion import include
 from dpal.planning.plan import TrainingPhase
 from dpal.randomness import BitSource
 
+_NOBODY = np.empty(0, dtype=np.intp)  # a process may own no labeled record at all
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBatches:
@@ -54,4 +56,4 @@ class PoissonBatches:
         """Yields the row numbers of each batch."""
         for _ in range(self.steps):
             drawn = [rows[include(rows.size, rate, rng=rng)] for rows, rate in self.groups]
-            yield np.concatenate(drawn)
+            yield np.concatenate([_NOBODY, *drawn])

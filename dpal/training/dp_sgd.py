@@ -1,40 +1,31 @@
-"""One private gradient: clip every record's, sum, add noise, divide by a public constant.
-
-Per-sample gradients come from Opacus (hooks). Clipping, summing and noise are ours:
-Opacus lets one record with a NaN gradient turn all parameters into NaN, and draws its
-noise from a generator that is not cryptographic.
-"""
+"""One private gradient: clip every record's, sum, add noise, divide by a public constant."""
 
 from __future__ import annotations
-
-import warnings
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from dpal import check
 from dpal.data.readers import to_input
-from dpal.errors import ParameterError
+from dpal.data.records import Batch
+from dpal.labels import Task
 from dpal.mechanisms.gaussian import noisy_sum
+from dpal.planning.recipe import Recipe
 from dpal.randomness import BitSource
+from dpal.training.augmentation import augment, view_generator
+from dpal.training.backends import Backend
 from dpal.training.chunks import chunks
-
-# A float32 norm may be this much too small (measured: 1e-5). Clipping below C by more than
-# that keeps every contribution at C. Contributions are added in float64, where the others'
-# rounding moves by less than 1e-15 of their sum when one of them goes.
-_FLOAT_SLACK = 1e-4
-
-_ROWS_AT_ONCE = 64  # turned into float64 at a time: memory for these alone
-
-# One output value depends on all records of the batch: no per-record gradient exists.
-_MIXING = (nn.modules.batchnorm._BatchNorm,)
+from dpal.training.clipping import Clipper
+from dpal.training.losses import per_record_loss
+from dpal.training.per_record.backend import PerRecordGradients, trainable
+from dpal.training.per_record.choice import per_record_gradients
+from dpal.training.per_record.screening import refuse_known_mixing
 
 
 class PrivateGradient:
-    """Writes private gradients of the cross-entropy into a model's parameters."""
+    """Writes private gradients of the loss into a model's parameters."""
 
     def __init__(
         self,
@@ -45,101 +36,125 @@ class PrivateGradient:
         expected_batch_size: float,
         physical_batch: int,
         rng: BitSource,
+        recipe: Recipe | None = None,
+        backend: Backend = Backend.BOOK_KEEPING,
+        clipper: Clipper | None = None,
     ) -> None:
-        """Prepares a model for per-sample gradients.
+        """Prepares a model for per-record gradients.
 
         Args:
           model: treats records apart; stays usable after `close`.
           max_grad_norm: clipping norm C.
-          noise_multiplier: noise standard deviation over C.
+          noise_multiplier: noise standard deviation over C; where the clipping norm is
+            adaptive, of gradient and count together.
           expected_batch_size: public divisor.
-          physical_batch: records per backward pass; changes memory, nothing else.
+          physical_batch: views per backward pass; changes memory, nothing else.
           rng: source of the noise.
+          recipe: clipping, augmentation and precision; None is the default one.
+          backend: what computes the sums; changes speed, nothing else.
+          clipper: carries an adaptive bound over from earlier steps; None starts anew.
 
         Raises:
           ParameterError: the model mixes records, or a number is out of range.
         """
-        check.positive(
-            max_grad_norm=max_grad_norm,
-            noise_multiplier=noise_multiplier,
-            expected_batch_size=expected_batch_size,
-        )
+        check.positive(noise_multiplier=noise_multiplier, expected_batch_size=expected_batch_size)
         check.at_least(1, physical_batch=physical_batch)
-        for name, layer in model.named_modules():
-            if isinstance(layer, _MIXING):
-                raise ParameterError(
-                    f"layer {name!r} ({type(layer).__name__}) mixes the records of a batch, so "
-                    "no record has a gradient of its own; use group normalisation"
-                )
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._hooked = GradSampleModule(model, loss_reduction="sum")
-        self._norm, self._multiplier = max_grad_norm, noise_multiplier
-        self._divisor, self._physical, self._rng = expected_batch_size, physical_batch, rng
+        refuse_known_mixing(model)
+        self._recipe = recipe or Recipe()
+        self._clipper = clipper or Clipper(
+            self._recipe.clipping, max_grad_norm=max_grad_norm, precision=self._recipe.precision
+        )
+        self._multiplier = self._clipper.gradient_noise(
+            noise_multiplier, expected_batch_size=expected_batch_size
+        )
+        self._model, self._backend, self._rng = model, backend, rng
+        self._divisor, self._physical = expected_batch_size, physical_batch
+        self._parameters = trainable(model)
+        self._engine: PerRecordGradients | None = None
 
-    def write(self, inputs: Tensor, labels: Tensor) -> None:
+    @property
+    def bound(self) -> float:
+        """The clipping norm of the next step."""
+        return self._clipper.bound
+
+    def write(self, inputs: Batch, labels: Tensor) -> None:
         """Sets every parameter's `grad` for one batch; an empty batch gives noise alone.
 
         Args:
           inputs: (n, *input_shape) decoded records.
-          labels: (n,) class numbers.
+          labels: (n,) class numbers, or (n, labels) zeros and ones.
         """
         total = self.clipped_sum(inputs, labels)
-        noisy = noisy_sum(total, self._multiplier * self._norm, rng=self._rng) / self._divisor
+        self.release(total, self._clipper.take_count())
+
+    def release(self, total: NDArray[np.float64], count: float) -> None:
+        """Adds noise to a clipped sum, writes it to the parameters, and moves the bound.
+
+        Args:
+          total: (n_parameters,) sum over all records of the step, wherever it was computed.
+          count: of the same records, by `Clipper.take_count`; 0 without an adaptive bound.
+        """
+        scale = self._multiplier * self._clipper.bound
+        noisy = noisy_sum(total, scale, rng=self._rng) / self._divisor
         at = 0
         for parameter in self._parameters:
             part = noisy[at : at + parameter.numel()].reshape(tuple(parameter.shape))
             parameter.grad = torch.from_numpy(part).to(parameter)
             at += parameter.numel()
+        if self._clipper.adaptive:
+            deviation = self._clipper.count_deviation(self._divisor)
+            released = noisy_sum(np.array([count]), deviation, rng=self._rng)[0]
+            self._clipper.move(float(released), expected_batch_size=self._divisor)
 
-    def clipped_sum(self, inputs: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    def clipped_sum(self, inputs: Batch, labels: Tensor) -> NDArray[np.float64]:
         """Sums the clipped gradients of a batch, without noise: (n_parameters,) float64.
 
         Every record contributes a vector of norm at most C; one whose gradient is not
         finite contributes zero.
         """
-        total = np.zeros(sum(p.numel() for p in self._parameters))
+        self._clipper.take_count()  # of an attempt that broke off: no part of this sum
         device = self._parameters[0].device
-        for rows, chunk in chunks(inputs, physical_batch=self._physical):
+        copies = self._recipe.augmentation.multiplicity
+        total = torch.zeros(sum(p.numel() for p in self._parameters), dtype=torch.float64)
+        total = total.to(device)
+        for rows, chunk in chunks(inputs, physical_batch=max(1, self._physical // copies)):
             real = rows.stop - rows.start
-            targets = labels.new_zeros(len(chunk))
+            targets = labels.new_zeros(len(chunk), *labels.shape[1:])
             targets[:real] = labels[rows]
-            self._backward(to_input(chunk.to(device)), targets.to(device))
-            total += self._clip_and_sum(real).cpu().numpy()
-        return total
+            views = to_input(self._views(chunk.to(device)))
+            targets = targets.to(device).repeat_interleave(copies, dim=0)
+            engine = self._ready(views, targets)
+            sums = engine.weighted_sum(
+                views, targets, real=real, copies=copies, weigh=self._clipper.weigh
+            )
+            total += torch.cat([one.reshape(-1) for one in sums])
+        return np.asarray(total.cpu().numpy())
 
     def close(self) -> None:
-        """Takes the hooks off the model."""
-        self._hooked.remove_hooks()
-        self._hooked.del_grad_sample()
+        """Leaves the model as it was found."""
+        if self._engine is not None:
+            self._engine.close()
 
-    def _backward(self, inputs: Tensor, labels: Tensor) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        with warnings.catch_warnings():
-            # Hooks on the first layer, whose input needs no gradient: as intended.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            loss = nn.functional.cross_entropy(self._hooked(inputs), labels, reduction="sum")
-            torch.autograd.backward(loss)
+    def _views(self, chunk: Tensor) -> Tensor:
+        wanted = self._recipe.augmentation
+        if not (wanted.flip or wanted.shift):
+            return chunk
+        return augment(chunk, wanted, generator=view_generator(self._rng))
 
-    def _clip_and_sum(self, real: int) -> Tensor:
-        """Sums the clipped gradients of the first `real` records; the others are blank."""
-        per_record = [p.grad_sample[:real].flatten(1) for p in self._parameters]  # type: ignore[attr-defined]
-        norms = torch.stack([part.norm(dim=1) for part in per_record]).norm(dim=0)
-        finite = torch.isfinite(norms)
-        factor = (self._norm / (norms * (1 + _FLOAT_SLACK))).clamp(max=1.0)
-        factor = torch.where(finite, factor, 0.0)
-        if not finite.all():
-            # 0 * NaN is NaN: the values themselves must go.
-            per_record = [part.masked_fill(~finite[:, None], 0.0) for part in per_record]
-        weights = factor.double()
-        return torch.cat([_weighted_sum(weights, part) for part in per_record])
-
-
-def _weighted_sum(weights: Tensor, part: Tensor) -> Tensor:
-    """Sums (n, width) float32 rows with float64 weights, a few rows at a time."""
-    total = torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
-    for start in range(0, len(part), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        total += weights[rows] @ part[rows].double()
-    return total
+    def _ready(self, views: Tensor, targets: Tensor) -> PerRecordGradients:
+        """The engine; built when the shape of a record is known."""
+        if self._engine is None:
+            task = Task.SINGLE_LABEL if targets.dim() == 1 else Task.MULTI_LABEL
+            if views.dim() == 4 and self._backend is Backend.BOOK_KEEPING:
+                # Convolutions and patches read all channels of a pixel together.
+                nn.utils.convert_conv2d_weight_memory_format(self._model, torch.channels_last)
+            self._engine = per_record_gradients(
+                self._model,
+                backend=self._backend,
+                loss=per_record_loss(task),
+                groups=self._clipper.groups(self._model),
+                precision=self._recipe.precision,
+                like=views,
+                targets=targets,
+            )
+        return self._engine

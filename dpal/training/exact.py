@@ -1,8 +1,13 @@
-"""Arithmetic on accelerators that is as exact as on processors."""
+"""Arithmetic of training: exact unless a recipe allows less, and then only where it may be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 import torch
+
+from dpal.planning.recipe import Precision
 
 
 def exact_arithmetic() -> None:
@@ -16,3 +21,26 @@ def exact_arithmetic() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
+
+
+def passes(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """What a model's forward pass, and the backward pass after it, computes in."""
+    if precision is Precision.BF16:
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+@contextmanager
+def products(precision: Precision) -> Iterator[None]:
+    """Lets accelerators round the factors of products as `precision` allows, for a while.
+
+    Factors that came from bfloat16 passes have eight bits and lose nothing in TF32, whose sums
+    are float32; others, such as weighted gradients, keep eleven bits, each for itself.
+    """
+    conv, matmul = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    allowed = precision is not Precision.FP32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = conv, matmul

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from dpal.errors import ParameterError
 from dpal.planning.budget import Budget
+from dpal.planning.recipe import Clipping, ClippingKind, Recipe
 from dpal.planning.selection import LEAST_KEY_BITS, design_selections
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.verify import PLANNERS, certified_plan
 from dpal.privacy import Adjacency, choose_delta
 from tests.conftest import small_spec
-from tests.planning.specs import campaign
+from tests.planning.specs import RANDOM, campaign, selecting
 
 
 def is_one_sentence(refusal: BaseException) -> bool:
@@ -150,3 +152,13 @@ def test_a_tiny_pool_still_has_keys_that_can_be_searched():
         selection=SelectionMode.VISIBLE,
     )
     assert design_selections(spec)[1].comparisons == LEAST_KEY_BITS
+
+
+def test_too_little_noise_on_an_adaptive_count_is_refused_before_anything_begins():
+    """A later part with a smaller batch would otherwise stop a campaign that has spent."""
+    adaptive = Recipe(clipping=Clipping(kind=ClippingKind.ADAPTIVE, count_noise=1e-3))
+    sizes = {"initial": 500, "queries": (60,), "batch_size": 100}
+    spec = selecting(RANDOM, strategy=Strategy.CONTINUAL, **sizes)
+    assert certified_plan(spec).plan.phases
+    with pytest.raises(ParameterError, match="count_noise 0.001 of a batch of .* set it above"):
+        certified_plan(replace(spec, recipe=adaptive))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from dpal.data.pool import LabeledSet
+from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec

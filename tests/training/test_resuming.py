@@ -16,7 +16,7 @@ from safetensors.torch import load, load_file
 
 from dpal import persist
 from dpal.accounting.cohorts import Accountant
-from dpal.data.pool import LabeledSet
+from dpal.data.records import LabeledSet
 from dpal.errors import LedgerError
 from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.claim import claim
@@ -197,7 +197,7 @@ def test_a_step_made_again_has_other_noise_and_another_batch(in_ledger, monkeypa
 
     class Watched(PrivateGradient):
         def write(self, inputs, labels):
-            batches.append(inputs)
+            batches.append(inputs[:])
             super().write(inputs, labels)
 
     monkeypatch.setattr("dpal.training.phase.PrivateGradient", Watched)

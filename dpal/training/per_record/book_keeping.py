@@ -1,0 +1,298 @@
+"""One forward pass, one backward pass for the inputs of layers, one weighted pass for weights.
+
+The backward pass computes no weight gradient. Every layer measures its records' gradients
+when the gradient of its output comes by; when the weights of the records are known, each
+layer sums once.
+
+Source: Bu, Wang, Zha & Karypis (2023), "Differentially private optimization on large model
+at small cost" (book-keeping); measured before with hand-made layers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from dpal.planning.recipe import Precision
+from dpal.training.exact import passes, products
+from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, without
+from dpal.training.per_record.capture import watch
+from dpal.training.per_record.fallback import FunctionalRule
+from dpal.training.per_record.rule import KEEP, PerRecord, Rule, SquaredNorms, squared, weighed
+from dpal.training.per_record.rules import find_rules
+
+_LOG = logging.getLogger(__name__)
+
+# Records whose gradients are summed in float32; the sums are added in float64. What another
+# record's rounding does to a sum grows with the number of records in it.
+RECORDS_PER_SUM = 256
+
+_TRIED_ON = 16  # records on which ways are timed
+
+
+@dataclass(eq=False)
+class _Layer:
+    """A layer, its rule, and what the pass under way has left behind."""
+
+    name: str
+    rule: Rule
+    parameters: list[int]
+    shares: bool
+    calls: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    kept: PerRecord | None = None
+    expected: int = 0
+    way: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        self.calls, self.kept, self.expected = [], None, 0
+
+
+class BookKeeping:
+    """Per-record gradients by book-keeping; see `PerRecordGradients`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        loss: Loss,
+        groups: Sequence[int],
+        precision: Precision = Precision.FP32,
+    ) -> None:
+        """Finds a rule for every layer.
+
+        Args:
+          model: treats records apart.
+          loss: of each record.
+          groups: for each parameter that trains, in the model's order, the number of the
+            group whose norms are measured together; a layer's parameters share one.
+          precision: of the forward and the backward pass.
+
+        Raises:
+          ParameterError: a layer cannot be served.
+        """
+        self.parameters = trainable(model)
+        self._model, self._loss, self._groups = model, loss, list(groups)
+        self._precision, self._shared = precision, dict[int, Tensor]()
+        number = {id(p): i for i, p in enumerate(self.parameters)}
+        owners: Counter[int] = Counter()
+        found = []
+        for name, rule in find_rules(model):
+            own, rule.precision = dict(rule.layer.named_parameters()), precision
+            mine = [number[id(own[key])] for key in rule.parameters]
+            owners.update(mine)
+            found.append((name, rule, mine))
+        self._layers = [
+            _Layer(name, rule, mine, shares=any(owners[i] > 1 for i in mine))
+            for name, rule, mine in found
+        ]
+        self.fallbacks = tuple(
+            f"{layer.name} ({type(layer.rule.layer).__name__})"
+            for layer in self._layers
+            if isinstance(layer.rule, FunctionalRule)
+        )
+        if self.fallbacks:
+            _LOG.warning("no rule for %s: torch.func serves there", ", ".join(self.fallbacks))
+
+    def weighted_sum(
+        self, inputs: Tensor, targets: Tensor, *, real: int, copies: int, weigh: Weigh
+    ) -> list[Tensor]:
+        """See `PerRecordGradients`."""
+        records = len(inputs) // copies
+        shape = (max(self._groups) + 1, records)
+        norms = [torch.zeros(shape, device=inputs.device) for _ in ("value", "rounding")]
+        try:
+            with products(self._precision):
+                self._pass(inputs, targets, records, copies, norms)
+            weights, broken = self._weights(norms[0] + norms[1], real, weigh)
+            with products(self._precision):
+                return self._sums(weights, broken, records)
+        finally:
+            for layer in self._layers:
+                layer.clear()
+
+    def squared_norms(self, inputs: Tensor, targets: Tensor, *, copies: int = 1) -> Tensor:
+        """Squared norms (groups, n) as computed, without room for rounding; for checks."""
+        records = len(inputs) // copies
+        norms = [torch.zeros(max(self._groups) + 1, records, device=inputs.device)
+                 for _ in range(2)]  # fmt: skip
+        try:
+            self._pass(inputs, targets, records, copies, norms)
+            return norms[0]
+        finally:
+            for layer in self._layers:
+                layer.clear()
+
+    def ways(self) -> dict[str, str]:
+        """How each layer measures, as far as it is decided; the last choice of each."""
+        return {layer.name: way for layer in self._layers for way in layer.way.values()}
+
+    def close(self) -> None:
+        """Nothing stays on the model between passes."""
+
+    def _pass(
+        self, inputs: Tensor, targets: Tensor, records: int, copies: int, norms: list[Tensor]
+    ) -> None:
+        """Runs forward and backward; afterwards `norms` are complete."""
+        anchor = torch.zeros(0, device=inputs.device, requires_grad=True)
+        with self._watched(anchor, records, norms), torch.enable_grad():
+            with passes(self._precision, inputs.device):
+                logits = self._model(inputs)
+            losses = self._loss(logits.float(), targets)
+            torch.autograd.backward(losses.sum() / copies)
+        self._measure_shared(records, norms)
+
+    @contextmanager
+    def _watched(self, anchor: Tensor, records: int, norms: list[Tensor]) -> Iterator[None]:
+        handles = []
+        for layer in self._layers:
+
+            def called(inputs: Tensor, layer: _Layer = layer) -> object:
+                layer.expected += 1
+
+                def receive(grads: Tensor) -> None:
+                    self._receive(layer, inputs, grads, records, norms)
+
+                return receive
+
+            handles.append(watch(layer.rule.layer, layer.name, anchor, called))  # type: ignore[arg-type]
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in self.parameters:
+                parameter.requires_grad_(True)
+            for handle in handles:
+                handle.remove()
+
+    def _receive(
+        self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int, norms: list[Tensor]
+    ) -> None:
+        # Norms and sums are float32 whatever the passes computed in; the input is rounded
+        # to what the layer read.
+        if inputs.is_floating_point():
+            inputs = inputs.to(grads.dtype).float()
+        grads = grads.detach().float()
+        if layer.shares or layer.expected > 1:
+            layer.calls.append((inputs, grads))
+            return
+        way = self._way(layer, inputs, grads, records)
+        if way == KEEP:
+            layer.kept = layer.rule.per_record(inputs, grads, records)
+            found = SquaredNorms.exact(squared(layer.kept))
+        else:
+            found = layer.rule.squared_norms(inputs, grads, records, way=way)
+            layer.calls.append((inputs, grads))
+        group = self._groups[layer.parameters[0]]
+        norms[0][group] += found.value
+        norms[1][group] += found.rounding
+
+    def _measure_shared(self, records: int, norms: list[Tensor]) -> None:
+        """Layers called several times, or sharing parameters: gradients add up first."""
+        totals: dict[int, Tensor] = {}
+        for layer in self._layers:
+            if not (layer.shares or layer.expected > 1):
+                continue
+            for inputs, grads in layer.calls:
+                for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
+                    part = layer.rule.per_record(inputs, grads, records)[key]
+                    totals[number] = totals[number] + part if number in totals else part
+            layer.calls = []
+        for number, total in totals.items():
+            norms[0][self._groups[number]] += total.reshape(records, -1).square().sum(dim=1)
+        self._shared = totals
+
+    def _weights(self, norms: Tensor, real: int, weigh: Weigh) -> tuple[Tensor, Tensor]:
+        filler = norms.shape[1] - real
+        weights = nn.functional.pad(weigh(norms[:, :real]), (0, filler))
+        broken = broken_records(norms)
+        return weights.masked_fill(broken, 0.0), broken
+
+    def _sums(self, weights: Tensor, broken: Tensor, records: int) -> list[Tensor]:
+        sums = [torch.zeros(p.shape, dtype=torch.float64, device=p.device)
+                for p in self.parameters]  # fmt: skip
+        any_broken = bool(broken.any())
+        for layer in self._layers:
+            mine = weights[self._groups[layer.parameters[0]]]
+            keys = layer.rule.parameters
+            for start in range(0, records, RECORDS_PER_SUM):
+                rows = slice(start, min(start + RECORDS_PER_SUM, records))
+                for part in self._parts(layer, rows, mine, broken if any_broken else None, records):
+                    for number, key in zip(layer.parameters, keys, strict=True):
+                        sums[number] += part[key]
+            layer.clear()
+        for number, total in self._shared.items():
+            if any_broken:
+                total = without(total, broken)
+            sums[number] += torch.tensordot(weights[self._groups[number]].double(),
+                                            total.double(), 1)  # fmt: skip
+        self._shared = {}
+        return sums
+
+    def _parts(
+        self, layer: _Layer, rows: slice, weights: Tensor, broken: Tensor | None, records: int
+    ) -> Iterator[PerRecord]:
+        if layer.kept is not None:
+            part = {key: value[rows] for key, value in layer.kept.items()}
+            if broken is not None:
+                part = {key: without(value, broken[rows]) for key, value in part.items()}
+            yield {key: weighed(value, weights[rows]) for key, value in part.items()}
+        for inputs, grads in layer.calls:
+            copies = len(inputs) // records
+            views = slice(rows.start * copies, rows.stop * copies)
+            found, back = inputs[views], grads[views]
+            if broken is not None:
+                # 0 * NaN is NaN: the values themselves must go.
+                bad = broken[rows].repeat_interleave(copies)
+                back = without(back, bad)
+                found = without(found, bad) if found.is_floating_point() else found
+            yield layer.rule.weighted(found, back, weights[rows])
+
+    def _way(self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int) -> str:
+        """The fastest way for calls of this shape, tried once on a few records."""
+        copies = len(inputs) // records
+        shape = (copies, *inputs.shape[1:])
+        if shape in layer.way:
+            return layer.way[shape]
+        ways = layer.rule.ways(inputs, grads, records)
+        if len(ways) > 1 and records >= _TRIED_ON:
+            views = _TRIED_ON * copies
+            trial = (inputs[:views], grads[:views], _TRIED_ON)
+            ways = (min(ways, key=lambda way: _seconds(layer.rule, trial, way)),)
+            layer.way[shape] = ways[0]
+        elif len(ways) == 1:
+            layer.way[shape] = ways[0]
+        return ways[0]
+
+
+def _seconds(rule: Rule, trial: tuple[Tensor, Tensor, int], way: str) -> float:
+    """Time of measuring and of what comes after, on few records."""
+    inputs, grads, records = trial
+    weights = torch.ones(records, device=grads.device)
+    best = float("inf")
+    for _ in range(3):  # the first one warms up
+        _wait(grads)
+        start = time.perf_counter()
+        if way == KEEP:
+            kept = rule.per_record(inputs, grads, records)
+            squared(kept)
+            for value in kept.values():
+                weighed(value, weights)
+        else:
+            rule.squared_norms(inputs, grads, records, way=way)
+            rule.weighted(inputs, grads, weights)
+        _wait(grads)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _wait(values: Tensor) -> None:
+    if values.is_cuda:
+        torch.cuda.synchronize(values.device)
