@@ -181,3 +181,18 @@ class AnchorError(LedgerError):
 
 class CampaignBusy(DpalError):
     """Another process runs this campaign. Nothing was started."""
+
+
+class ProcessLost(DpalError):
+    """A process that shares a training ended in mid-step. Nothing was released by that step."""
+
+    def __init__(self, rank: int, processes: int, how: str) -> None:
+        super().__init__(rank, processes, how)
+        self.rank, self.processes, self.how = rank, processes, how
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.rank + 1} of the {self.processes} that train together {self.how}; its "
+            "step released nothing, run the same command again to go on (with a smaller "
+            "runtime.processes or runtime.physical_batch if memory ran out)"
+        )

@@ -1,0 +1,1 @@
+"""DP-SGD over several processes on one machine, by the same law as in one."""
