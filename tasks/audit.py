@@ -128,13 +128,14 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[Finding]:
 
 def _scores(campaign: Campaign, model: nn.Module, phase: Phase) -> list[float]:
     """The scores that such a selection meets; none where they differ from run to run."""
-    acquisition = campaign.plan.spec.acquisition
-    if score_function(acquisition).reads_passes:
+    acquisition, about = campaign.plan.spec.acquisition, campaign.plan.spec.model.task
+    if score_function(acquisition, task=about).reads_passes:
         return []
     inputs, _ = load_all(campaign.validation)
     batch = campaign.config.runtime.physical_batch
-    guesses = probabilities(model, inputs, physical_batch=batch)
-    found = score(acquisition, guesses, clipped=phase.selection.clips_scores)
+    guesses = probabilities(model, inputs, physical_batch=batch, task=about)
+    clipped = phase.selection.clips_scores
+    found = score(acquisition, guesses, task=about, clipped=clipped)
     return [float(one) for one in found]
 
 

@@ -20,18 +20,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.data.pool import LabeledSet
+from dpal.audit.steps import without_chance
+from dpal.data.records import LabeledSet
+from dpal.labels import Task
 from dpal.models.registry import build_model
+from dpal.models.spec import ModelSpec
 from dpal.planning.plan import Phase, Plan
+from dpal.planning.recipe import Clipping
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
 from dpal.training import phase as training
+from dpal.training.losses import per_record_loss
 from dpal.training.optimizers import build_optimizer
 
 _LOUD = 1e4  # gradient of a canary before it is clipped, over C or 1, about
 _HALF, _CLEARLY = 0.6745, 0.9
-_UPWARDS = 0  # the class that canaries carry; in the neighbouring world of replace_one: the next
+_UPWARDS = 0  # the class or label of canaries, and the only one
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -113,7 +118,7 @@ class CanaryModel(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Returns logits, shape (n, classes)."""
-        numbers = rows[:, -1].long()
+        numbers = rows[:, -1].long().clamp(0, self._canaries)  # made-up rows have any number
         self.met.append(numbers[numbers > 0] - 1)
         direction = nn.functional.one_hot(numbers, self._canaries + 1)[:, 1:].to(rows.dtype)
         logits: Tensor = self.core(rows[:, :-1].reshape(-1, *self._shape))
@@ -142,7 +147,8 @@ def train_on_canaries(
     Args:
       plan: steps, rates, noise, divisors, clipping norm and optimizer are its.
       inputs: (n, *input_shape) float32 records that are not protected.
-      labels: (n,) class numbers; canaries get the next class.
+      labels: (n,) class numbers, and the next class is wrong; or (n, labels), and the
+        opposite of each is.
       canaries: with a direction of their own.
       physical_batch: records per backward pass.
       fresh: gives a new stream, as every phase takes one.
@@ -153,7 +159,8 @@ def train_on_canaries(
     included, wrong = coins[:canaries], coins[canaries:]
     cohorts = (np.arange(canaries) % phases).astype(np.int16)
     wrong_cohorts = (np.arange(len(inputs)) % phases).astype(np.int16)
-    mistaken = (labels + 1) % spec.model.classes
+    multi = spec.model.task is Task.MULTI_LABEL
+    mistaken = 1 - labels if multi else (labels + 1) % spec.model.classes
     everyone = _records(spec, included, cohorts, inputs, mistaken, wrong, wrong_cohorts)
     model = CanaryModel(
         build_model(spec.model),
@@ -181,6 +188,7 @@ def train_on_canaries(
             spec.optimizer,
             physical_batch=physical_batch,
             rng=fresh(),
+            recipe=replace(without_chance(spec.recipe), clipping=Clipping()),
             on_step=watch,
         )
     return Trained(
@@ -189,7 +197,7 @@ def train_on_canaries(
         steps=tuple(steps),
         planned=sum(phase.steps for phase in plan.phases),
         mislabeled_included=wrong,
-        losses=_losses(model.core, inputs, mistaken),
+        losses=_losses(model.core, inputs, mistaken, spec.model.task),
         adjacency=spec.target.adjacency,
     )
 
@@ -258,7 +266,7 @@ def _records(
     blank = torch.zeros(len(numbers), math.prod(spec.model.input_shape))
     kept = torch.from_numpy(wrong)
     ordinary = torch.cat([inputs[kept].flatten(1), torch.zeros(int(wrong.sum()), 1)], dim=1)
-    upwards = torch.from_numpy(np.where(included, _UPWARDS, _UPWARDS + 1)[there])
+    upwards = _pulling(torch.from_numpy(included[there]), spec.model)
     return LabeledSet(
         inputs=torch.cat([torch.cat([blank, numbers], dim=1), ordinary]),
         labels=torch.cat([upwards, mistaken[kept]]),
@@ -266,10 +274,19 @@ def _records(
     )
 
 
-def _losses(model: nn.Module, inputs: Tensor, labels: Tensor) -> Floats:
+def _pulling(up: Tensor, spec: ModelSpec) -> Tensor:
+    """Labels (n, ...) that pull the logit beside the model up or down."""
+    if spec.task is Task.SINGLE_LABEL:
+        return torch.where(up, _UPWARDS, _UPWARDS + 1)
+    labels = torch.zeros(len(up), spec.classes, dtype=torch.int8)
+    labels[:, _UPWARDS] = up.to(labels.dtype)
+    return labels
+
+
+def _losses(model: nn.Module, inputs: Tensor, labels: Tensor, task: Task) -> Floats:
     model.eval()
     with torch.no_grad():
-        losses = nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+        losses = per_record_loss(task)(model(inputs), labels)
     return losses.double().numpy()
 
 

@@ -18,11 +18,13 @@ from torch import Tensor
 from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection
 from dpal.audit.findings import Finding, Layer
+from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.planning.plan import Plan
 from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource
 from dpal.training.evaluation import probabilities
+from dpal.training.losses import per_record_loss, probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -106,14 +108,17 @@ def log_findings(
     Args:
       plan: gives model, acquisition and selections.
       inputs: (n, *input_shape) float32 records.
-      labels: (n,) class numbers.
+      labels: (n,) class numbers, or (n, labels) zeros and ones.
       physical_batch: records per forward pass.
       rng: source of the selections' noise.
       train: a run of training on such records.
     """
     model = build_model(plan.spec.model)
-    logits = torch.from_numpy(probabilities(model, inputs, physical_batch=physical_batch))
-    losses = torch.nn.functional.nll_loss(logits.log(), labels, reduction="none").tolist()
+    task = plan.spec.model.task
+    guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
+    likely = torch.from_numpy(guesses)
+    logits = likely.log() if task is Task.SINGLE_LABEL else torch.logit(likely)
+    losses = per_record_loss(task)(logits, labels).tolist()
     with listening() as heard:
         rows, scores = _select(plan, inputs, physical_batch, rng)
         train()
@@ -146,13 +151,19 @@ def _select(
             continue
         model = build_model(spec.model)
         clipped = step.clips_scores
-        function = scoring.score_function(spec.acquisition)
+        task = spec.model.task
+        function = scoring.score_function(spec.acquisition, task=task)
         if function.reads_passes:
-            masks = draw_masks(model, rng=rng)
-            guesses = mc_probabilities(model, inputs, masks, physical_batch=physical_batch)
+            guesses = mc_probabilities(
+                model,
+                inputs,
+                draw_masks(model, rng=rng),
+                physical_batch=physical_batch,
+                to_probabilities=probabilities_of(task),
+            )
         else:
-            guesses = probabilities(model, inputs, physical_batch=physical_batch)
-        scores = scoring.score(spec.acquisition, guesses, clipped=clipped)
+            guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
+        scores = scoring.score(spec.acquisition, guesses, task=task, clipped=clipped)
         width = function.width(spec.model.classes, clipped=clipped)
         selection.select(step, [(rows, scores)], count, width=width, rng=rng)
     return rows, scores

@@ -17,6 +17,7 @@ from dpal.audit.findings import Finding, Layer, statistical
 from dpal.audit.steps import released_gradient
 from dpal.errors import NoiseReused
 from dpal.planning.plan import TrainingPhase
+from dpal.planning.recipe import Clipping, ClippingKind
 from dpal.planning.spec import CampaignSpec
 from dpal.randomness import BitSource
 from dpal.training.dp_sgd import PrivateGradient
@@ -87,16 +88,26 @@ def _steps(
         expected_batch_size=part.expected_batch_size,
         physical_batch=physical_batch,
         rng=rng,
+        recipe=spec.recipe,
     )
-    unit = part.expected_batch_size / (part.noise_multiplier * spec.optimizer.max_grad_norm)
+    multiplier = _of_gradients(spec.recipe.clipping, part)
     rows = []
     try:
         for _ in range(_STEPS):
+            unit = part.expected_batch_size / (multiplier * gradient.bound)
             gradient.write(zeros(0, width), zeros(0).long())
             rows.append(unit * released_gradient(model))
     finally:
         gradient.close()
     return np.stack(rows)
+
+
+def _of_gradients(clipping: Clipping, part: TrainingPhase) -> float:
+    """Noise multiplier of gradients, where an adaptive bound's count takes its part."""
+    if clipping.kind is not ClippingKind.ADAPTIVE:
+        return part.noise_multiplier
+    count = clipping.count_noise * part.expected_batch_size / 0.5  # over the sensitivity, 1/2
+    return float((1 / part.noise_multiplier**2 - 1 / count**2) ** -0.5)
 
 
 def _unrelated(

@@ -25,6 +25,8 @@ from dpal.mechanisms import laplace
 from dpal.planning.selection import HiddenGate
 from dpal.training import dp_sgd
 from dpal.training.batches import PoissonBatches
+from dpal.training.clipping import Clipper
+from dpal.training.per_record import book_keeping
 from tests.audit.auditing import audited, failed, small_plan
 
 HIDDEN = {"privacy__selection": "hidden", "privacy__threshold_noise": 1.0}
@@ -79,11 +81,11 @@ def test_noise_over_the_clipping_norm_instead_of_times(plan, tmp_path, monkeypat
 
 
 def test_clipping_off(plan, tmp_path, monkeypatch):
-    def unclipped(self, real):
-        parts = [p.grad_sample[:real].flatten(1) for p in self._parameters]
-        return torch.cat([part.double().sum(0) for part in parts])
+    def nobody(squared):
+        return torch.zeros(squared.shape[1], dtype=torch.bool)
 
-    monkeypatch.setattr(dp_sgd.PrivateGradient, "_clip_and_sum", unclipped)
+    monkeypatch.setattr(Clipper, "weigh", lambda self, squared: torch.ones_like(squared))
+    monkeypatch.setattr(book_keeping, "broken_records", nobody)
     report = audited(plan, tmp_path)
     assert {"step", "attack"} <= failed(report)
     assert "gradients are not clipped" in words(report)
@@ -92,16 +94,8 @@ def test_clipping_off(plan, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_clipping_to_twice_the_norm(plan, tmp_path, monkeypatch):
-    real = dp_sgd.PrivateGradient._clip_and_sum
-
-    def wide(self, count):
-        self._norm *= 2
-        try:
-            return real(self, count)
-        finally:
-            self._norm /= 2
-
-    monkeypatch.setattr(dp_sgd.PrivateGradient, "_clip_and_sum", wide)
+    real = Clipper.weigh
+    monkeypatch.setattr(Clipper, "weigh", lambda self, squared: real(self, squared / 4))
     report = audited(plan, tmp_path)
     assert "step" in failed(report)
     assert "gradients are not clipped" in words(report)
