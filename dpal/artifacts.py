@@ -148,6 +148,11 @@ class CampaignFolder:
         return self.root / "pool.salt"
 
     @property
+    def scratch(self) -> Path:
+        """Where labeled records lie that do not fit into memory; never versioned."""
+        return self.root / CONFIDENTIAL / "scratch"
+
+    @property
     def report(self) -> Path:
         """The report, for people."""
         return self.root / "report.md"

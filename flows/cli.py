@@ -12,7 +12,8 @@ import typer
 import dpal
 from dpal.config import CampaignConfig, parse_config
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table, accuracy_table, spent_table
+from dpal.reports.summary import Table, spent_table, validation_table
+from dpal.reports.validation import headline, percent
 from flows.audit_cli import audit
 from flows.data_cli import data_app
 from flows.folders import CampaignDir, campaign_folder
@@ -150,7 +151,7 @@ def status(
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
     rows = tuple(_progress(folder) for folder in folders)
-    columns = ("campaign", "phases", "labels, up to", "accuracy", "epsilon", "state")
+    columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
     show(Table("Campaigns", columns, rows))
     for folder in folders:
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
@@ -203,7 +204,7 @@ def _run(config: CampaignConfig, redraw: Sequence[str] = ()) -> None:
         out.print(f"paused: {waiting}", markup=False)
     else:
         phases = folder.finished_phases()
-        show(accuracy_table(phases))
+        show(validation_table(phases))
         show(spent_table(phases[-1]))
         out.print(f"report:   {folder.report}")
         out.print(f"ledger:   {folder.ledger_page}")
@@ -215,7 +216,10 @@ def _run(config: CampaignConfig, redraw: Sequence[str] = ()) -> None:
 def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
     total = len(summary["phases"])
-    accuracy = f"{100 * phases[-1]['validation_accuracy']:.2f} %" if phases else "-"
+    reached = "-"
+    if phases:
+        name, value = headline(phases[-1])
+        reached = f"{percent(value)} {name}"
     spent = phases[-1]["campaign_epsilon"] if phases else 0.0
     labels = f"{phases[-1]['labels']:,}" if phases else "0"
     current = folder.phase(len(phases))
@@ -225,7 +229,7 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
-    return folder.name, f"{len(phases)}/{total}", labels, accuracy, f"{spent:.3f}", state
+    return folder.name, f"{len(phases)}/{total}", labels, reached, f"{spent:.3f}", state
 
 
 def main() -> None:

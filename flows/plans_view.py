@@ -131,7 +131,10 @@ def _wish(config: CampaignConfig, spec: CampaignSpec, key: str, value: object) -
     values = config.model_dump(mode="json")
     override(values, key, value)
     return parse_config(values).to_spec(
-        pool_size=spec.pool_size, input_shape=spec.model.input_shape, classes=spec.model.classes
+        pool_size=spec.pool_size,
+        input_shape=spec.model.input_shape,
+        classes=spec.model.classes,
+        task=spec.model.task,
     )
 
 

@@ -14,8 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dpal.config import CampaignConfig
-from dpal.data.catalog import Role, open_source
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect import Inventory, inspect, require_match
 from dpal.data.pool import load_all
 from dpal.errors import DpalError
 from dpal.persist import staged
@@ -23,8 +22,10 @@ from dpal.planning.verify import certified_plan
 from dpal.randomness import seeded
 from dpal.reports.rehearsal_plots import rehearsal_figure
 from dpal.reports.summary import Table
+from dpal.reports.validation import headline
 from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
 from tasks.reporting import as_png
+from tasks.sources import open_sources
 from tasks.standing import require_unregistered
 
 Records = list[dict[str, Any]]
@@ -80,13 +81,13 @@ def run_rehearsals(
 
 
 def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
-    """Mean and standard deviation of the final accuracy by method, and who was found."""
+    """Mean and standard deviation of the last headline figure by method, and who was found."""
     by_method: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         by_method.setdefault(record["method"], []).append(record)
     rows = []
     for method, runs in by_method.items():
-        final = [100 * run["phases"][-1]["accuracy"] for run in runs]
+        final = [100 * headline(run["phases"][-1], prefix="")[1] for run in runs]
         spread = f" +- {statistics.stdev(final):.1f}" if len(final) > 1 else ""
         hits = [
             f"{statistics.mean(phase['quality']['hits'] for phase in phases):.2f}"
@@ -104,7 +105,8 @@ def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
                 " / ".join(hits),
             )
         )
-    columns = ("selection", "accuracy %", "runs", "labels", "epsilon", "noise", "steps",
+    name, _ = headline(runs[0]["phases"][-1], prefix="")
+    columns = ("selection", f"{name} %", "runs", "labels", "epsilon", "noise", "steps",
                "hits in the true top k, by query")  # fmt: skip
     return Table("Rehearsal on public data", columns, tuple(rows))
 
@@ -128,12 +130,14 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
     if threads:
         torch.set_num_threads(threads)
     config, started = wanted.config, time.monotonic()
-    data, classes = _load(config)
+    data, holds = _load(config)
     if wanted.long_tail < 1:
         rng = seeded(wanted.run, "long tail")
         data = data.long_tailed(wanted.long_tail, rng=rng)
     shape = tuple(data.inputs.shape[1:])
-    spec = config.to_spec(pool_size=len(data.labels), input_shape=shape, classes=classes)
+    spec = config.to_spec(
+        pool_size=len(data.labels), input_shape=shape, classes=holds.classes, task=holds.task
+    )
     acquisition = spec.acquisition
     spec = replace(spec, model=replace(spec.model, seed=spec.model.seed + wanted.run))
     try:
@@ -160,17 +164,22 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
         "unit": spec.target.unit.value,
         "noise_multiplier": certified.plan.phases[0].training.noise_multiplier,
         "steps": sum(phase.steps for phase in certified.plan.phases),
-        "phases": [asdict(phase) for phase in phases],
+        "phases": [
+            {
+                "labels": phase.labels,
+                **phase.figures,
+                "quality": asdict(phase.quality) if phase.quality else None,
+            }
+            for phase in phases
+        ],
         "seconds": round(time.monotonic() - started, 1),
     }
 
 
-def _load(config: CampaignConfig) -> tuple[PublicData, int]:
-    column = config.data.label_column
-    pool = open_source(config.data.pool, Role.POOL, label_column=column)
-    validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
+def _load(config: CampaignConfig) -> tuple[PublicData, Inventory]:
+    pool, validation = open_sources(config)
     for source in (pool, validation):
         require_unregistered(config, source)  # said to be public, and is not
     holds = inspect(validation)
     require_match(inspect(pool), holds)
-    return PublicData(*load_all(pool), *load_all(validation)), holds.classes
+    return PublicData(*load_all(pool), *load_all(validation)), holds

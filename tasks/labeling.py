@@ -21,6 +21,7 @@ from dpal.labelers import Labeler
 from dpal.labelers.earlier import EarlierLabels
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler
+from dpal.labels import Task
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
@@ -101,6 +102,7 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
                     read_selection(files.selection),
                     classes=record["classes"],
                     class_names=record["class_names"],
+                    task=Task(record["task"]) if "task" in record else Task.SINGLE_LABEL,
                 )
                 write_labels(accepted, files.labels)
                 return len(accepted)

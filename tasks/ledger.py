@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from prefect import task
@@ -14,6 +15,7 @@ from dpal.ledger.export import write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import write_text
 from dpal.planning.plan import Phase
+from dpal.reports.validation import as_metrics
 from tasks.context import Campaign
 
 
@@ -41,7 +43,7 @@ def is_finished(campaign: Campaign, phase: Phase) -> bool:
 
 
 @task(cache_policy=NO_CACHE)
-def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) -> None:
+def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) -> None:
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
     with campaign.ledger() as ledger:
@@ -49,7 +51,7 @@ def close_phase(campaign: Campaign, phase: Phase, validation_accuracy: float) ->
         metrics = {
             "phase": phase.index,
             "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
-            "validation_accuracy": validation_accuracy,
+            **as_metrics(figures),
             "campaign_epsilon": campaign_epsilon(
                 ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant
             ),

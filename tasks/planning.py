@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,32 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
+from dpal.acquisition.scores import score_function
 from dpal.artifacts import RECORD, CampaignFolder
 from dpal.config import CampaignConfig, LabelerKind
-from dpal.data.catalog import Role, Source, open_source
+from dpal.data.catalog import Source
 from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
+from dpal.data.normalisation import public_statistics
 from dpal.data.pool import write_start
 from dpal.errors import DataError, LedgerError, ParameterError
+from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.persist import staged, sweep
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Unit
 from dpal.reports.summary import plan_table, promise
+from dpal.training.augmentation import require_images
+from dpal.training.checkpoints import latest_weights
 from tasks.context import Campaign, say
-from tasks.standing import SpecFor, locate, plan_start, require_unregistered
+from tasks.sources import open_sources
+from tasks.standing import (
+    SpecFor,
+    locate,
+    plan_start,
+    require_unregistered,
+    weights_for,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +70,9 @@ class OpenedData:
 
 def open_data(config: CampaignConfig) -> OpenedData:
     """Looks at the data and checks that the wishes fit it. Releases nothing, writes nothing."""
-    column = config.data.label_column
-    pool = open_source(config.data.pool, Role.POOL, label_column=column)
-    validation = open_source(config.data.validation, Role.VALIDATION, label_column=column)
+    pool, validation = open_sources(config)
+    if pool.label_column is None:
+        pool = replace(pool, task=validation.task)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         pool_holds = inspect(pool, on_rows=bar.update)
         validation_holds = inspect(validation, on_rows=bar.update)
@@ -82,13 +94,20 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 f"{validation.name}; use a validation set that covers all classes"
             )
 
+    measured = None
+    if config.data.normalisation.measured:
+        mean, std = public_statistics(validation)
+        measured = Normalisation(mean=mean, std=std)
+
     def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
         return config.to_spec(
             pool_size=owners,
             input_shape=pool_holds.input_shape,
             classes=classes,
+            task=validation.task,
             unit=unit,
             carried=carried,
+            measured=measured,
         )
 
     opened = OpenedData(
@@ -98,7 +117,11 @@ def open_data(config: CampaignConfig) -> OpenedData:
         rows=pool_holds.rows,
         spec_for=spec_for,
     )
-    build_model(opened.spec.model)  # one that does not fit is refused before it costs
+    spec = opened.spec
+    require_images(spec.recipe.augmentation, spec.model.input_shape)
+    build_model(spec.model)  # one that does not fit is refused before it costs
+    if not spec.acquisition.is_random:
+        score_function(spec.acquisition, task=spec.model.task)
     return opened
 
 
@@ -157,12 +180,15 @@ def hold_budget(campaign: Campaign) -> None:
             plan.releases(),
             accountant=plan.spec.accountant,
             data=campaign.start.data,
-            changes=_changes(folder, campaign.config),
+            changes=_changes(campaign),
         )
     folder.write_record(
         {
             "name": campaign.config.name,
             "plan": campaign.certified.summary(),
+            "task": plan.spec.model.task.value,
+            "public_weights": _public_weights(campaign),
+            "weights_for": weights_for(plan.spec),
             "classes": plan.spec.model.classes,
             "class_names": list(campaign.class_names),
             "config": _anywhere(campaign.config).model_dump(mode="json"),
@@ -177,7 +203,7 @@ def _write_start(campaign: Campaign) -> None:
     folder, spec, earlier = campaign.folder, campaign.plan.spec, campaign.start.earlier
     if earlier is not None:
         with staged(folder.start_model) as temporary:
-            temporary.write_bytes(earlier.model.read_bytes())
+            temporary.write_bytes(latest_weights(earlier.model, earlier.optimizer))
     if campaign.start.data is None:
         write_start(campaign.pool, folder.start)
         return
@@ -188,42 +214,66 @@ def _write_start(campaign: Campaign) -> None:
     write_start(campaign.pool, folder.start, blocks=located.blocks, takes_part=takes_part)
 
 
-def _changes(folder: CampaignFolder, config: CampaignConfig) -> str:
+def _changes(campaign: Campaign) -> str:
     """Settings that decide a plan and are not as the campaign was started with."""
+    folder = campaign.folder
     if not (folder.root / RECORD).is_file():
         return ""
-    before = _deciding(folder.read_record()["config"])
-    now = _deciding(config.model_dump(mode="json"))
-    return ", ".join(
+    record = folder.read_record()
+    before = _deciding(record["config"])
+    now = _deciding(_anywhere(campaign.config).model_dump(mode="json"))
+    found = [
         f"{key} was {json.dumps(before.get(key))}, is {json.dumps(value)}"
         for key, value in now.items()
         if before.get(key) != value
-    )
+    ]
+    for key, digest in _public_weights(campaign).items():
+        if record.get("public_weights", {}).get(key) != digest:
+            found.append(f"what lies at {key} is not what lay there then")
+    return ", ".join(found)
+
+
+def _public_weights(campaign: Campaign) -> dict[str, str | None]:
+    """Digests of what the campaign starts from, by setting."""
+    spec = campaign.plan.spec
+    return {
+        "model.weights": spec.model.weights_digest,
+        "data.backbone.weights": spec.extractor.weights_digest,
+    }
 
 
 def _deciding(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key, but for those that decide no plan."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, dict) and name not in ("data", "runtime", "labeler"):
-            found |= {f"{name}.{key}": one for key, one in value.items()}
-        elif not isinstance(value, dict):
+        if name in ("runtime", "labeler"):
+            continue
+        if name == "data":
+            found |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}
+        elif isinstance(value, dict):
+            found |= {f"{name}.{key}": one for key, one in _deciding(value).items()}
+        else:
             found[name] = value
     return found
 
 
 def _anywhere(config: CampaignConfig) -> CampaignConfig:
     """The configuration with absolute paths, so that it means the same from any folder."""
-    pool = config.data.pool
-    data = {
+    pool, backbone = config.data.pool, config.data.backbone
+    data: dict[str, Any] = {
         "pool": [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve(),
         "validation": config.data.validation.resolve(),
     }
+    if backbone is not None:
+        data["backbone"] = backbone.model_copy(update={"weights": backbone.weights.resolve()})
+    weights = config.model.weights and config.model.weights.resolve()
     remote = config.runtime.dvc_remote
     if remote and "://" not in remote:
         remote = str(Path(remote).resolve())
     return config.model_copy(
         update={
             "data": config.data.model_copy(update=data),
+            "model": config.model.model_copy(update={"weights": weights}),
             "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
         }
     )

@@ -18,7 +18,7 @@ from dpal.errors import AnchorError, DataError
 from dpal.ledger.chain import verify_chain
 from dpal.persist import staged, write_text
 from dpal.reports.ledger_page import ledger_page
-from dpal.reports.plots import accuracy_figure, budget_figure
+from dpal.reports.plots import budget_figure, validation_figure
 from dpal.reports.summary import report
 from tasks.context import Campaign, say
 from tasks.opening import recorded_ledger
@@ -46,7 +46,7 @@ def make_report(folder: CampaignFolder) -> Path:
     if not phases:
         raise DataError(f"campaign {folder.name} has no finished phase to report on yet")
     figures = {
-        "accuracy.png": accuracy_figure(phases),
+        "accuracy.png": validation_figure(phases),
         "budget.png": budget_figure(summary, phases),
     }
     for name, figure in figures.items():

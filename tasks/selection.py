@@ -15,11 +15,12 @@ from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.selection import Selection, select, select_at_random
 from dpal.acquisition.thresholds import Rows
 from dpal.data.pool import UNLABELED, cohort_column, write_carried, write_selection
-from dpal.data.readers import decode, raw_batches
+from dpal.data.readers import raw_batches, records_of
 from dpal.planning.plan import Phase
 from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource, secure
 from dpal.training.evaluation import probabilities
+from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from tasks.context import Campaign, say
 from tasks.training import load_model
@@ -57,7 +58,7 @@ def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selecti
         unlabeled = _unlabeled(campaign, phase)
         return select_at_random((rows[mask] for rows, mask in unlabeled), size, rng=rng)
     say(f"{phase.name}: selecting up to {size:,} records by {spec.acquisition}, {spec.selection}")
-    width = score_function(spec.acquisition).width(
+    width = score_function(spec.acquisition, task=spec.model.task).width(
         spec.model.classes, clipped=phase.selection.clips_scores
     )
     scored = _scored(campaign, phase, clipped=phase.selection.clips_scores, rng=rng)
@@ -84,7 +85,8 @@ def _scored(
     """Scores the unlabeled pool with the last phase's model, batch by batch, never stored."""
     spec, physical = campaign.plan.spec, campaign.config.runtime.physical_batch
     model = load_model(campaign, phase.index - 1)
-    reads_passes = score_function(spec.acquisition).reads_passes
+    label_task = spec.model.task
+    reads_passes = score_function(spec.acquisition, task=label_task).reads_passes
     masks = draw_masks(model, rng=rng) if reads_passes else {}
     content = campaign.pool.content
     batches = zip(
@@ -99,10 +101,17 @@ def _scored(
                 continue
             # Labeled records go through the model, too: who shares a batch with whom must
             # not depend on who was selected, or another record's rounding would.
-            inputs = decode(content, batch.table.column(0), first_row=batch.first_row)
+            inputs = records_of(campaign.pool, batch.table.column(0), first_row=batch.first_row)
             if reads_passes:
-                guesses = mc_probabilities(model, inputs, masks, physical_batch=physical)
+                guesses = mc_probabilities(
+                    model,
+                    inputs,
+                    masks,
+                    physical_batch=physical,
+                    to_probabilities=probabilities_of(label_task),
+                )
                 guesses = guesses[:, mask]
             else:
-                guesses = probabilities(model, inputs, physical_batch=physical)[mask]
-            yield rows[mask], score(spec.acquisition, guesses, clipped=clipped)
+                guesses = probabilities(model, inputs, physical_batch=physical, task=label_task)
+                guesses = guesses[mask]
+            yield rows[mask], score(spec.acquisition, guesses, task=label_task, clipped=clipped)

@@ -1,4 +1,4 @@
-"""The model as MLflow serves it: the pool's own columns in, classes and probabilities out.
+"""The model as MLflow serves it: the pool's own columns in, labels and probabilities out.
 
 Logged as source code next to safetensors weights, so that loading it runs no pickle.
 """
@@ -6,9 +6,11 @@ Logged as source code next to safetensors weights, so that loading it runs no pi
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from mlflow.models import set_model
@@ -17,23 +19,47 @@ from safetensors.torch import load_file
 
 from dpal.data.catalog import Content
 from dpal.data.readers import decode
+from dpal.data.texts import TextEncoding
+from dpal.features.extractors import build_extractor
+from dpal.features.spec import ExtractorKind, ExtractorSpec
+from dpal.labels import Task
+from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.training.evaluation import probabilities
+from dpal.training.metrics import THRESHOLD
 
 _BATCH = 256
 
 
 class CampaignModel(PythonModel):
-    """Classifies records in the columns `image` (PNG or JPEG bytes) or `features`."""
+    """Labels records in the columns `image` (PNG or JPEG bytes), `features` or `text_a`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Builds the architecture and loads its weights."""
         facts = json.loads(Path(context.artifacts["model_spec"]).read_text(encoding="utf-8"))
         self._content = Content(facts["content"])
         self._names = facts["class_names"]
-        sizes = {key: tuple(facts["spec"][key]) for key in ("input_shape", "hidden")}
-        self._model = build_model(ModelSpec(**{**facts["spec"], **sizes}))
+        spec = facts["spec"]
+        sizes: dict[str, Any] = {key: tuple(value) for key, value in spec.items() if isinstance(value, list)}
+        self._task = Task(spec["task"])
+        public = spec.get("normalisation")
+        if public is not None:
+            sizes["normalisation"] = Normalisation(**{k: tuple(v) for k, v in public.items()})
+        self._texts = facts["texts"]
+        # The encoder's sizes and the tokenizer lie beside the weights.
+        folder = Path(context.artifacts["weights"]).parent
+        built = ModelSpec(**{**spec, **sizes, "task": self._task})
+        self._encoding = None
+        # The trained weights follow; public ones that training began with need not be here.
+        built = replace(built, weights=None, weights_digest=None)
+        if self._content is Content.TEXT:
+            built = replace(built, weights=str(folder))
+            self._encoding = TextEncoding(folder=folder, max_tokens=built.input_shape[-1])
+        features = {"weights": context.artifacts.get("backbone"), **facts["extractor"]}
+        features["kind"] = ExtractorKind(features["kind"])
+        self._extractor = build_extractor(ExtractorSpec(**features), self._content)
+        self._model = build_model(built)
         self._model.load_state_dict(load_file(context.artifacts["weights"]))
 
     def predict(
@@ -42,20 +68,47 @@ class CampaignModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Returns one row a record: label, its name and its probability."""
-        kind = pa.binary() if self._content is Content.IMAGE else pa.list_(pa.float32())
-        column = pa.array(model_input[self._content.value].tolist(), kind)
+        """Returns one row a record: its label, the label's name and probability.
+
+        Of a multi-label task: lists of the labels that are more likely than not, of their
+        names, and of the probabilities of all labels.
+        """
+        column = self._column(model_input)
+        records = decode(self._content, column, first_row=0, encoding=self._encoding)
         guesses = probabilities(
-            self._model, decode(self._content, column, first_row=0), physical_batch=_BATCH
+            self._model,
+            records if self._extractor is None else self._extractor(records),
+            physical_batch=_BATCH,
+            task=self._task,
         )
+        if self._task is Task.MULTI_LABEL:
+            likely = [np.flatnonzero(one > THRESHOLD).tolist() for one in guesses]
+            return pd.DataFrame(
+                {
+                    "labels": likely,
+                    "label_names": [[self._name(i) for i in one] for one in likely],
+                    "probabilities": guesses.tolist(),
+                }
+            )
         best = guesses.argmax(axis=1)
         return pd.DataFrame(
             {
                 "label": best,
-                "class_name": [self._names[i] if self._names else str(i) for i in best],
+                "class_name": [self._name(i) for i in best],
                 "probability": guesses.max(axis=1),
             }
         )
+
+    def _column(self, records: pd.DataFrame) -> pa.Array:
+        """The column of records as a pool's file has it."""
+        if self._content is Content.TEXT:
+            texts = [pa.array(records[name].tolist(), pa.string()) for name in self._texts]
+            return pa.StructArray.from_arrays(texts, self._texts)
+        kind = pa.binary() if self._content is Content.IMAGE else pa.list_(pa.float32())
+        return pa.array(records[self._content.value].tolist(), kind)
+
+    def _name(self, label: int) -> str:
+        return str(self._names[label]) if self._names else str(label)
 
 
 set_model(CampaignModel())

@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from dpal.artifacts import DATASETS, CampaignFolder, PhaseFolder
+from dpal.canonical import plain
 from dpal.config import CampaignConfig
+from dpal.config_training import ModelConfig
 from dpal.data.catalog import Source
 from dpal.data.pool import holds_all
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
+from dpal.features.spec import ExtractorSpec
+from dpal.labels import Task
 from dpal.ledger.datasets import data_set
 from dpal.ledger.limits import DataHold
 from dpal.ledger.registry import COINCIDENCE, Located, Registry
@@ -45,8 +50,13 @@ class Earlier:
 
     @property
     def model(self) -> Path:
-        """Its last weights."""
+        """Its last released weights."""
         return self._last.model
+
+    @property
+    def optimizer(self) -> Path:
+        """What its training would have gone on with."""
+        return self._last.optimizer
 
     @property
     def state(self) -> Path:
@@ -104,6 +114,8 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
         require_unregistered(config, pool)
         certified = certified_plan(spec_for(rows, Unit.RECORD, 0))
         return Start(certified=certified, data=None, earlier=None)
+    if earlier is not None:
+        _require_same_start(earlier, spec_for(rows, Unit.RECORD, 0))
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
         known = data_set(store.verified(), name)
@@ -159,7 +171,7 @@ def find_earlier(config: CampaignConfig) -> Earlier | None:
             f"files; finish it first (dpal status {folder.root})"
         )
     here = config.model_dump(mode="json")
-    models = [{**one["model"], "seed": 0} for one in (before, here)]
+    models = [_architecture(one["model"]) for one in (before, here)]
     if config.data.dataset is None or before["data"].get("dataset") != config.data.dataset:
         raise ConfigError(
             f"start_from {config.start_from} needs data.dataset, the same in both campaigns, so "
@@ -181,6 +193,47 @@ def find_earlier(config: CampaignConfig) -> Earlier | None:
         labels=sum(phase["cohort_size"] for phase in plan["phases"]),
         blocks=frozenset(one["block"] for one in plan["blocks"]),
     )
+
+
+def _architecture(model: dict[str, Any]) -> dict[str, Any]:
+    """The model section, without where weights lie: what lies there is compared later."""
+    whole = ModelConfig.model_validate(model).model_dump(mode="json")
+    return {**whole, "seed": 0, "weights": whole["weights"] is not None}
+
+
+def weights_for(spec: CampaignSpec) -> dict[str, Any]:
+    """What the weights of a campaign belong to, by setting: its inputs, and where they began."""
+    return {
+        "data.extractor": plain(spec.extractor),
+        "data.normalisation": plain(spec.model.normalisation),
+        "model.weights": spec.model.weights_digest,
+        "shape of a record": plain(spec.model.input_shape),
+    }
+
+
+def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
+    """Requires that the earlier weights go on over the inputs and labels they were made for."""
+    record, model = earlier.folder.read_record(), spec.model
+    labels = (record.get("task", Task.SINGLE_LABEL.value), record["classes"])
+    if labels != (model.task.value, model.classes):
+        raise DataError(
+            f"start_from {earlier.folder.name} has {labels[1]} classes ({labels[0]}) and the "
+            f"validation set {model.classes} ({model.task}); use data with the same labels"
+        )
+    now = weights_for(spec)
+    # A campaign of an earlier version had neither extractor nor normalisation nor weights.
+    plainest = {"data.extractor": plain(ExtractorSpec()), "shape of a record": None}
+    before = record.get("weights_for", plainest)
+    others = [
+        name for name, value in now.items()
+        if before.get(name) != value and not (name == "shape of a record" and before is plainest)
+    ]
+    if others:
+        raise DataError(
+            f"start_from {earlier.folder.name} had another {' and '.join(others)}, and its weights "
+            "would go on over inputs they were not made for; use the same as there (a file of "
+            "weights or a validation set that was changed counts as another)"
+        )
 
 
 def require_unregistered(

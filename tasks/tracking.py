@@ -1,4 +1,4 @@
-"""The only module that talks to MLflow: one run a campaign, one child run a phase.
+"""Where MLflow is talked to: one run a campaign, one child run a phase.
 
 The ledger is the truth, MLflow a copy for reading. Names are listed in mlflow/README.md.
 Everything here may be done again: finished runs are found by their tags and left alone.
@@ -6,9 +6,7 @@ Everything here may be done again: finished runs are found by their tags and lef
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,26 +15,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
-import pyarrow.parquet as pq
-from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
-from mlflow.types.schema import Array, ColSpec, DataType, Schema
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from sqlalchemy.exc import SQLAlchemyError
 
-import dpal
 from dpal.canonical import plain
 from dpal.config import RuntimeConfig
-from dpal.data.catalog import Content
 from dpal.errors import DpalError
 from dpal.planning.plan import Phase
-from dpal.reports.plots import accuracy_figure, budget_figure
+from dpal.reports.plots import budget_figure, validation_figure
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
 from tasks.ledger_story import data_figure, data_metrics, data_tags, ledger_story
+from tasks.logged import log_model, validation_dataset
 from tasks.registry import register
 
 EXPERIMENT = "dpal"
@@ -102,7 +95,7 @@ def track_campaign(campaign: Campaign) -> str:
             _log_ledger(campaign, run_id)
             summary = campaign.certified.summary()
             mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
-            mlflow.log_figure(accuracy_figure(phases), "figures/accuracy.png")
+            mlflow.log_figure(validation_figure(phases), "figures/accuracy.png")
             mlflow.log_artifact(str(campaign.folder.report))
             mlflow.log_artifact(str(campaign.folder.certificate))
             mlflow.log_artifact(str(campaign.folder.ledger_page))
@@ -111,7 +104,7 @@ def track_campaign(campaign: Campaign) -> str:
                 mlflow.log_figure(figure, "figures/dataset.png")
             mlflow.log_metric("worst_epsilon", campaign.certified.worst_epsilon)
             certificate = certificate_in(campaign)
-            register(certificate, _log_model(campaign))
+            register(certificate, log_model(campaign))
             mlflow.set_tag("dpal.certificate", certificate["digest"])
             mlflow.set_tags(_ledger_tags(certificate["ledger"]["head"]))
             mlflow.set_tag("dpal.finished", "true")
@@ -146,66 +139,9 @@ def _find_or_start_campaign(campaign: Campaign) -> str:
         mlflow.log_metrics(data_metrics(campaign), step=0)
         mlflow.log_params(_flat(plain(spec)))
         mlflow.log_dict(campaign.certified.summary(), "plan.json")
-        mlflow.log_input(_validation_dataset(campaign), context="validation")
+        mlflow.log_input(validation_dataset(campaign), context="validation")
         mlflow.set_tag("dpal.described", "true")
     return str(run.info.run_id)
-
-
-def _validation_dataset(campaign: Campaign) -> Any:
-    """The validation set's ids and labels, which are not protected.
-
-    MLflow digests these columns; a digest of the whole file would commit to private
-    records where one file holds the pool, too.
-    """
-    source = campaign.validation
-    columns = ["id", source.label_column] + (["split"] if source.has_split else [])
-    table = pq.read_table([str(one) for one in source.paths], columns=columns).to_pandas()
-    if source.has_split:
-        table = table[table["split"] == source.role.value].drop(columns="split")
-    return from_pandas(
-        table,
-        source=source.name,
-        targets=source.label_column,
-        name=source.paths[0].stem,
-    )
-
-
-def _log_model(campaign: Campaign) -> str:
-    """Logs weights, description and certificate as one model; returns its address."""
-    last = campaign.files(campaign.plan.phases[-1])
-    content = campaign.pool.content
-    record = (
-        ColSpec(DataType.binary, "image")
-        if content is Content.IMAGE
-        else ColSpec(Array(DataType.float), "features")
-    )
-    answers = Schema(
-        [
-            ColSpec(DataType.long, "label"),
-            ColSpec(DataType.string, "class_name"),
-            ColSpec(DataType.double, "probability"),
-        ]
-    )
-    facts = {
-        "spec": plain(campaign.plan.spec.model),
-        "content": content.value,
-        "class_names": list(campaign.class_names),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        described = Path(folder) / "model_spec.json"
-        described.write_text(json.dumps(facts), encoding="utf-8")
-        logged = mlflow.pyfunc.log_model(
-            name="model",
-            python_model=str(Path(__file__).with_name("served_model.py")),
-            artifacts={
-                "weights": str(last.model),
-                "model_spec": str(described),
-                "certificate": str(campaign.folder.certificate),
-            },
-            signature=ModelSignature(inputs=Schema([record]), outputs=answers),
-            pip_requirements=[f"dpal=={dpal.__version__}"],
-        )
-    return str(logged.model_uri)
 
 
 def _log_ledger(campaign: Campaign, run_id: str) -> None:
@@ -217,7 +153,7 @@ def _log_ledger(campaign: Campaign, run_id: str) -> None:
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:
     metrics = {
-        "validation_accuracy": phase["validation_accuracy"],
+        **{name: value for name, value in phase.items() if name.startswith("validation_")},
         "labels": float(phase["labels"]),  # as planned; hidden selection may buy fewer
         "campaign_epsilon": phase["campaign_epsilon"],
     }

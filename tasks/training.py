@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from uuid import UUID
 
 from prefect import task
@@ -15,7 +16,9 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.cohorts import campaign_epsilon
-from dpal.data.pool import load_all, load_labeled
+from dpal.data.pool import load_all
+from dpal.data.records import WORKERS, load_labeled
+from dpal.data.share import WHOLE
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.checkpoints import TrainingRelease
@@ -24,10 +27,21 @@ from dpal.ledger.resume import ReservedSteps
 from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
 from dpal.randomness import secure
-from dpal.training.checkpoints import Cadence, pack_state, restore_training
-from dpal.training.evaluation import accuracy
+from dpal.reports.validation import as_metrics, headline, percent
+from dpal.training.averaging import WeightAverage
+from dpal.training.checkpoints import (
+    Cadence,
+    pack_carried,
+    pack_state,
+    restore_carried,
+    restore_training,
+)
+from dpal.training.clipping import Clipper
+from dpal.training.distributed.crew import HelpedCrew
+from dpal.training.distributed.team import Loader
+from dpal.training.evaluation import evaluate
 from dpal.training.exact import exact_arithmetic
-from dpal.training.optimizers import build_optimizer, restore_state, state_tensors
+from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
 from tasks.context import Campaign, say
 
@@ -96,14 +110,16 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
 
 
 @task(cache_policy=NO_CACHE)
-def measure(campaign: Campaign, phase: Phase) -> float:
-    """Accuracy of the phase's model on the validation set, which is not protected."""
+def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
+    """Figures of the phase's model on the validation set, which is not protected."""
     inputs, labels = load_all(campaign.validation)
     model = load_model(campaign, phase.index)
     batch = campaign.config.runtime.physical_batch
-    reached = accuracy(model, inputs, labels, physical_batch=batch)
-    say(f"{phase.name}: validation accuracy {100 * reached:.2f} %")
-    return reached
+    about = campaign.plan.spec.model.task
+    figures = evaluate(model, inputs, labels, physical_batch=batch, task=about)
+    name, value = headline(as_metrics(figures))
+    say(f"{phase.name}: validation {name} {percent(value)}")
+    return figures
 
 
 def load_model(campaign: Campaign, phase: int) -> nn.Module:
@@ -121,35 +137,81 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
 
 def _train(campaign: Campaign, phase: Phase, steps: ReservedSteps) -> Mapping[str, bytes]:
     files, runtime = campaign.files(phase), campaign.config.runtime
-    spec = campaign.plan.spec.optimizer
+    spec, recipe = campaign.plan.spec.optimizer, campaign.plan.spec.recipe
     model = load_model(campaign, phase.index - 1)
     optimizer = build_optimizer(spec, model.parameters())
+    average = WeightAverage(model, recipe.averaging, phase.steps)
+    clipper = Clipper(recipe.clipping, max_grad_norm=spec.max_grad_norm, precision=recipe.precision)
     if steps.state is not None:
-        restore_training(steps.state, model, optimizer)
+        restore_training(steps.state, model, optimizer, average, clipper)
     elif phase.index > 0:
-        restore_state(optimizer, load_file(campaign.folder.phase(phase.index - 1).optimizer))
+        before = campaign.folder.phase(phase.index - 1)
+        restore_carried(before.optimizer, model, optimizer, average, clipper)
     cadence = Cadence(minutes=runtime.checkpoint_minutes, steps=runtime.checkpoint_steps)
-    with _progress(phase, steps.done) as show:
+    load = _loader(campaign, phase)
+    with (
+        _crew(campaign, load) as crew,
+        load(share=WHOLE if crew is None else crew.share) as labeled,
+        _progress(phase, steps.done) as show,
+    ):
 
         def on_step(done: int) -> None:
             show(done)
             if done < phase.steps and cadence.due(done):  # the last one is the model itself
-                steps.persist(pack_state(model, optimizer), position(phase, done=done))
+                state = pack_state(model, optimizer, average, clipper)
+                steps.persist(state, position(phase, done=done))
 
         train_phase(
             model,
             optimizer,
-            load_labeled(campaign.pool, files.pool, participation=campaign.plan.spec.participation),
+            labeled,
             phase,
             spec,
             physical_batch=runtime.physical_batch,
             rng=secure(),  # never that of an attempt before
+            recipe=recipe,
+            backend=runtime.backend,
+            clipper=clipper,
+            average=average,
+            crew=crew,
             done=steps.done,
             before_step=steps.require,
             on_step=on_step,
         )
-    weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-    return {files.optimizer.name: save(state_tensors(optimizer)), files.model.name: save(weights)}
+    released = average.averaged_state_dict()
+    weights = {name: value.cpu().contiguous() for name, value in released.items()}
+    return {
+        files.optimizer.name: pack_carried(model, optimizer, average, clipper),
+        files.model.name: save(weights),
+    }
+
+
+def _loader(campaign: Campaign, phase: Phase) -> Loader:
+    runtime = campaign.config.runtime
+    return partial(
+        load_labeled,
+        campaign.pool,
+        campaign.files(phase).pool,
+        participation=campaign.plan.spec.participation,
+        cache_mib=runtime.cache_mib // runtime.processes,
+        scratch=campaign.folder.scratch,
+        workers=max(1, WORKERS // runtime.processes),
+    )
+
+
+@contextmanager
+def _crew(campaign: Campaign, load: Loader) -> Iterator[HelpedCrew | None]:
+    runtime = campaign.config.runtime
+    if runtime.processes == 1:
+        yield None
+        return
+    with HelpedCrew(
+        load,
+        processes=runtime.processes,
+        scratch=campaign.folder.scratch,
+        device=runtime.device,
+    ) as crew:
+        yield crew
 
 
 class _Steps:

@@ -254,3 +254,16 @@ def test_where_people_are_protected_one_record_of_each_takes_part(tmp_path, monk
     summary = json.loads(Path("artifacts/c/campaign.json").read_text())["plan"]
     assert (summary["unit"], summary["pool_size"]) == ("group", 200)
     assert "unit group" in call("data", "show").stdout
+
+
+def test_a_validation_set_with_other_classes_cannot_go_on():
+    table = pq.read_table("validation.parquet")
+    at = table.schema.get_field_index("label")
+    more = pa.array([label + 1 for label in table["label"].to_pylist()])
+    pq.write_table(table.set_column(at, "label", more), "more.parquet")
+    values = {**SETTINGS, "data": {**SETTINGS["data"], "validation": "more.parquet"}}
+    write_config(
+        Path("fifth.yaml"), name="fifth", start_from="first", privacy=privacy(1.0), **values
+    )
+    said = sentence(call("plan", "fifth.yaml"))
+    assert "start_from first has 3 classes (single_label) and the validation set 4" in said

@@ -1,0 +1,116 @@
+"""What MLflow is handed of a campaign: its model, and the set on which it was judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pyarrow.parquet as pq
+from mlflow.data.pandas_dataset import from_pandas
+from mlflow.models import ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
+
+import dpal
+from dpal.canonical import plain
+from dpal.data.catalog import Content, Source
+from dpal.data.texts import MODEL_FILES
+from dpal.labels import Task
+from tasks.context import Campaign
+
+_ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
+    Task.SINGLE_LABEL: [
+        ColSpec(DataType.long, "label"),
+        ColSpec(DataType.string, "class_name"),
+        ColSpec(DataType.double, "probability"),
+    ],
+    Task.MULTI_LABEL: [
+        ColSpec(Array(DataType.long), "labels"),
+        ColSpec(Array(DataType.string), "label_names"),
+        ColSpec(Array(DataType.double), "probabilities"),
+    ],
+}
+
+
+def validation_dataset(campaign: Campaign) -> Any:
+    """The validation set's ids and labels, which are not protected.
+
+    MLflow digests these columns; a digest of the whole file would commit to private
+    records where one file holds the pool, too.
+    """
+    source = campaign.validation
+    columns = ["id", source.label_column] + (["split"] if source.has_split else [])
+    table = pq.read_table([str(one) for one in source.paths], columns=columns).to_pandas()
+    if source.has_split:
+        table = table[table["split"] == source.role.value].drop(columns="split")
+    if source.task is Task.MULTI_LABEL:  # MLflow's digest passes over lists
+        labels = table[source.label_column]
+        table[source.label_column] = ["".join(map(str, one)) for one in labels]
+    return from_pandas(
+        table,
+        source=source.name,
+        targets=source.label_column,
+        name=source.paths[0].stem,
+    )
+
+
+def log_model(campaign: Campaign) -> str:
+    """Logs weights, description and certificate as one model; returns its address."""
+    last = campaign.files(campaign.plan.phases[-1])
+    source, spec = campaign.pool, campaign.plan.spec.model
+    facts = {
+        "spec": plain(spec),
+        "content": source.content.value,
+        "texts": list(source.texts),
+        "extractor": plain(campaign.plan.spec.extractor),
+        "class_names": list(campaign.class_names),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        described = Path(folder) / "model_spec.json"
+        described.write_text(json.dumps(facts), encoding="utf-8")
+        logged = mlflow.pyfunc.log_model(
+            name="model",
+            python_model=str(Path(__file__).with_name("served_model.py")),
+            artifacts={
+                "weights": str(last.model),
+                "model_spec": str(described),
+                "certificate": str(campaign.folder.certificate),
+                **_beside_weights(source),
+                **_backbone(campaign, Path(folder)),
+            },
+            signature=ModelSignature(
+                inputs=Schema(_columns(source)), outputs=Schema(_ANSWERS[spec.task])
+            ),
+            pip_requirements=[f"dpal{'[text]' if source.texts else ''}=={dpal.__version__}"],
+        )
+    return str(logged.model_uri)
+
+
+def _backbone(campaign: Campaign, folder: Path) -> dict[str, str]:
+    """The public weights that features are made with, under a name of their own."""
+    weights = campaign.plan.spec.extractor.weights
+    if weights is None:
+        return {}
+    copy = folder / f"backbone{Path(weights).suffix}"
+    shutil.copyfile(weights, copy)
+    return {"backbone": str(copy)}
+
+
+def _columns(source: Source) -> list[ColSpec | TensorSpec]:
+    """The columns of a record, as the served model takes them."""
+    if source.content is Content.IMAGE:
+        return [ColSpec(DataType.binary, "image")]
+    if source.content is Content.TEXT:
+        return [ColSpec(DataType.string, name) for name in source.texts]
+    return [ColSpec(Array(DataType.float), "features")]
+
+
+def _beside_weights(source: Source) -> dict[str, str]:
+    """Public files without which a text model cannot be built, nor read a text."""
+    if source.encoding is None:
+        return {}
+    folder = source.encoding.folder
+    return {name: str(folder / name) for name in MODEL_FILES if (folder / name).is_file()}

@@ -1,0 +1,46 @@
+"""The pool and the validation set, opened as a campaign reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dpal.config import CampaignConfig
+from dpal.config_data import ContentChoice
+from dpal.config_training import TEXT_MODEL
+from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.data.texts import TextEncoding
+from dpal.features.extractors import build_extractor
+
+
+def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
+    """Looks at the files of a campaign: the pool and the validation set.
+
+    Raises:
+      DataError: a file is missing or not of a kind that is read.
+    """
+    return (
+        _open(config, config.data.pool, Role.POOL),
+        _open(config, config.data.validation, Role.VALIDATION),
+    )
+
+
+def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Source:
+    chosen = config.data.content
+    source = open_source(
+        place,
+        role,
+        label_column=config.data.label_column,
+        encoding=_encoding(config),
+        content=None if chosen is ContentChoice.AUTO else Content(chosen),
+    )
+    extractor = build_extractor(config.data.to_extractor(), source.content)
+    return replace(source, extractor=extractor)
+
+
+def _encoding(config: CampaignConfig) -> TextEncoding | None:
+    """What turns texts into records: the tokenizer beside a text model's public weights."""
+    model = config.model
+    if model.name != TEXT_MODEL or model.weights is None:
+        return None
+    return TextEncoding(folder=model.weights, max_tokens=model.max_tokens)
