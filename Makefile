@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 # For instance an --extra-index-url with PyTorch's CPU builds: PyPI's bring CUDA on Linux.
 PIP_FLAGS ?=
+# For instance --device cuda, or --models resnet9.
+BENCH ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow faults screenshots clean
+.PHONY: help install data demo test lint format slow faults accuracy bench screenshots clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,6 +48,12 @@ slow: data ## the tests that take minutes
 
 faults: data ## kill campaigns at 240 random moments, and break what they live in
 	$(BIN)/python -m pytest -n 0 -m 'slow or not slow' tests/faults
+
+accuracy: data ## train on real data sets, three runs each, beside baselines (DPAL_DATA; an hour)
+	$(BIN)/python -m pytest -n 0 -m slow tests/accuracy
+
+bench: $(STAMP) ## time and memory of private training beside its peers (BENCH: see docs/benchmarks.md)
+	$(BIN)/python -m tests.benchmarks.training $(BENCH)
 
 screenshots: data ## take the pictures of the documentation anew (needs chromium)
 	$(BIN)/python docs/take_screenshots.py

@@ -1,0 +1,186 @@
+"""Private training of a configuration's first phase, several times, on real data sets.
+
+The parts of a campaign without its ledger: the data is public. Every run has fresh noise.
+
+    python -m tests.accuracy.harness flows/configs/mnist-scattering.yaml --runs 3 \
+      --set data.pool=.../mnist-train.parquet --set data.validation=.../mnist-test.parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from dpal.config import CampaignConfig, override, parse_config
+from dpal.data.inspect import inspect, require_match
+from dpal.data.pool import load_all, write_merged, write_start
+from dpal.data.readers import raw_batches
+from dpal.data.records import LabeledSet, load_labeled
+from dpal.models.registry import build_model
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.verify import certified_plan
+from dpal.randomness import secure
+from dpal.training.averaging import WeightAverage
+from dpal.training.evaluation import evaluate
+from dpal.training.optimizers import build_optimizer
+from dpal.training.phase import train_phase
+from tasks.sources import open_sources
+from tests.conftest import ROOT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What several runs of one plan reached.
+
+    Attributes:
+      figures: of each run, by name, the headline first.
+      seconds: of training, each run.
+      epsilon: certified by PLD.
+      delta: of the same promise.
+      noise_multiplier: of the phase.
+      steps: of the phase.
+    """
+
+    figures: tuple[Mapping[str, float], ...]
+    seconds: tuple[float, ...]
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    steps: int
+
+    @property
+    def headline(self) -> list[float]:
+        """The first figure of each run."""
+        return [next(iter(one.values())) for one in self.figures]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the headline."""
+        return statistics.fmean(self.headline)
+
+    def __str__(self) -> str:
+        name, runs = next(iter(self.figures[0])), len(self.figures)
+        spread = statistics.stdev(self.headline) if runs > 1 else float("nan")
+        reached = ", ".join(f"{100 * one:.2f}" for one in self.headline)
+        return (
+            f"{name} {100 * self.mean:.2f} ± {100 * spread:.2f} % (n = {runs}: {reached}); "
+            f"epsilon {self.epsilon:.4f} at delta {self.delta:g}, noise "
+            f"{self.noise_multiplier:.4g}, {self.steps:,} steps, "
+            f"{statistics.fmean(self.seconds):.0f} s a run"
+        )
+
+
+def configured(name: str, **changes: object) -> CampaignConfig:
+    """A shipped configuration; changes have dotted keys."""
+    path = ROOT / "flows" / "configs" / f"{name}.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for key, value in changes.items():
+        override(values, key, value)
+    return parse_config(values)
+
+
+def measure(config: CampaignConfig, *, runs: int) -> Measured:
+    """Plans once, then trains the first phase `runs` times and evaluates it.
+
+    The initial cohort has to be the whole pool, as nothing is selected here.
+    """
+    pool, validation = open_sources(config)
+    held = inspect(pool)
+    judged = inspect(validation)
+    require_match(held, judged)
+    spec = config.to_spec(
+        pool_size=held.rows,
+        input_shape=held.input_shape,
+        classes=max(len(validation.class_names or pool.class_names), judged.classes),
+        task=held.task,
+    )
+    certified = certified_plan(spec)
+    inputs, labels = load_all(validation)
+    figures, seconds = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "pool.parquet"
+        _label_everything(pool, Path(folder) / "start.parquet", state)
+        with load_labeled(
+            pool, state, cache_mib=config.runtime.cache_mib, scratch=Path(folder) / "scratch"
+        ) as labeled:
+            assert len(labeled.cohorts) == spec.schedule.initial, "schedule.initial is not all"
+            for _ in range(runs):
+                started = time.monotonic()
+                model = train_once(certified, labeled, physical_batch=config.runtime.physical_batch)
+                seconds.append(time.monotonic() - started)
+                batch = config.runtime.physical_batch
+                figures.append(
+                    evaluate(model, inputs, labels, physical_batch=batch, task=held.task)
+                )
+                print(figures[-1], f"{seconds[-1]:.0f} s", flush=True)
+    phase = certified.plan.phases[0]
+    return Measured(
+        figures=tuple(figures),
+        seconds=tuple(seconds),
+        epsilon=certified.worst_epsilon,
+        delta=spec.target.delta,
+        noise_multiplier=phase.training.noise_multiplier,
+        steps=phase.steps,
+    )
+
+
+def train_once(
+    certified: CertifiedPlan, labeled: LabeledSet, *, physical_batch: int
+) -> torch.nn.Module:
+    """Trains a fresh model as a campaign does, and gives the averaged weights."""
+    plan = certified.plan
+    phase, spec, recipe = plan.phases[0], plan.spec.optimizer, plan.spec.recipe
+    model = build_model(plan.spec.model)
+    optimizer = build_optimizer(spec, model.parameters())
+    average = WeightAverage(model, recipe.averaging, phase.steps)
+
+    train_phase(
+        model,
+        optimizer,
+        labeled,
+        phase,
+        spec,
+        physical_batch=physical_batch,
+        rng=secure(),
+        recipe=recipe,
+        average=average,
+    )
+    model.load_state_dict(average.averaged_state_dict())
+    return model
+
+
+def _label_everything(pool: Any, start: Path, state: Path) -> None:
+    write_start(pool, start)
+    labels = {
+        name: label
+        for batch in raw_batches(pool, ["id", pool.label_column])
+        for name, label in zip(*(one.to_pylist() for one in batch.table.columns), strict=True)
+    }
+    write_merged(start, labels, 0, state)
+
+
+def main() -> None:
+    """Measures a configuration from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    given = parser.parse_args()
+    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))
+    for change in given.changes:
+        key, _, value = change.partition("=")
+        override(values, key, yaml.safe_load(value))
+    print(measure(parse_config(values), runs=given.runs))
+
+
+if __name__ == "__main__":
+    main()
