@@ -41,7 +41,9 @@ class CampaignModel(PythonModel):
         self._content = Content(facts["content"])
         self._names = facts["class_names"]
         spec = facts["spec"]
-        sizes: dict[str, Any] = {key: tuple(value) for key, value in spec.items() if isinstance(value, list)}
+        sizes: dict[str, Any] = {
+            key: tuple(value) for key, value in spec.items() if isinstance(value, list)
+        }
         self._task = Task(spec["task"])
         public = spec.get("normalisation")
         if public is not None:

@@ -33,6 +33,8 @@ from tasks.opening import open_ledger
 
 SpecFor = Callable[[int, Unit, int], CampaignSpec]
 
+_SHAPE = "shape of a record"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
@@ -207,7 +209,7 @@ def weights_for(spec: CampaignSpec) -> dict[str, Any]:
         "data.extractor": plain(spec.extractor),
         "data.normalisation": plain(spec.model.normalisation),
         "model.weights": spec.model.weights_digest,
-        "shape of a record": plain(spec.model.input_shape),
+        _SHAPE: plain(spec.model.input_shape),
     }
 
 
@@ -221,18 +223,15 @@ def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
             f"validation set {model.classes} ({model.task}); use data with the same labels"
         )
     now = weights_for(spec)
-    # A campaign of an earlier version had neither extractor nor normalisation nor weights.
-    plainest = {"data.extractor": plain(ExtractorSpec()), "shape of a record": None}
-    before = record.get("weights_for", plainest)
-    others = [
-        name for name, value in now.items()
-        if before.get(name) != value and not (name == "shape of a record" and before is plainest)
-    ]
+    # Campaigns of earlier versions wrote none of it, and had no extractor and the like.
+    early = {_SHAPE: now[_SHAPE], "data.extractor": plain(ExtractorSpec())}
+    before = record.get("weights_for", early)
+    others = [name for name, value in now.items() if before.get(name) != value]
     if others:
         raise DataError(
-            f"start_from {earlier.folder.name} had another {' and '.join(others)}, and its weights "
-            "would go on over inputs they were not made for; use the same as there (a file of "
-            "weights or a validation set that was changed counts as another)"
+            f"start_from {earlier.folder.name} had another {' and another '.join(others)}, which "
+            "its weights were trained for; use the same as there, also the same content of a "
+            "file of weights, or of a validation set that normalisation is measured on"
         )
 
 

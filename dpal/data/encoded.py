@@ -25,8 +25,7 @@ from dpal.errors import StorageError
 
 Rows = NDArray[np.intp]
 
-# Turns stored values into records, and names the pool's rows in what it refuses.
-Decoder = Callable[[pa.Array, NDArray[np.int64]], Tensor]
+Decoder = Callable[[pa.Array], Tensor]  # turns stored values into records
 
 
 class EncodedRecords:
@@ -43,7 +42,7 @@ class EncodedRecords:
         kind: pa.DataType,
         *,
         decoder: Decoder,
-        rows: NDArray[np.int64],
+        count: int,
         like: Tensor,
         scratch: Path,
         workers: int,
@@ -54,7 +53,7 @@ class EncodedRecords:
           stored: their stored values, batch by batch.
           kind: type of the stored values.
           decoder: turns such values into records.
-          rows: (n,) row of the pool that each record is in, for messages.
+          count: n, how many there are.
           like: (any number of records,), for shape and type.
           scratch: folder of the nameless file; made for its owner alone if it is missing.
           workers: threads that decode.
@@ -62,15 +61,15 @@ class EncodedRecords:
         Raises:
           StorageError: the disk is full or the folder cannot be written.
         """
-        self.shape = torch.Size((len(rows), *like.shape[1:]))
+        self.shape = torch.Size((count, *like.shape[1:]))
         self.dtype = like.dtype
-        self._rows, self._kind, self._decoder, self._workers = rows, kind, decoder, workers
+        self._kind, self._decoder, self._workers = kind, decoder, workers
         self._stored = _on_disk(stored, kind, scratch)
         self._starts = [0, *accumulate(len(one) for one in self._stored)]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decoding")
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self.shape[0]
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """Decodes records by their numbers, a mask over all, or a slice."""
@@ -98,8 +97,7 @@ class EncodedRecords:
         return torch.cat(parts) if parts else torch.empty((0, *self.shape[1:]), dtype=self.dtype)
 
     def _decode(self, rows: Rows) -> Tensor:
-        values = pa.array([self._value(int(row)) for row in rows], self._kind)
-        return self._decoder(values, self._rows[rows])
+        return self._decoder(pa.array([self._value(int(row)) for row in rows], self._kind))
 
     def _value(self, row: int) -> bytes:
         at = bisect_right(self._starts, row) - 1

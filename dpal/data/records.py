@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -219,7 +220,7 @@ def _decoded(source: Source, rows: NDArray[np.int64], like: Tensor, workers: int
             def place(start: int, done: int = done, column: pa.Array = column) -> None:
                 part = column.slice(start, _PART)
                 at = slice(done + start, done + start + len(part))
-                whole[at] = _records_at(source, part, rows[at], like)
+                whole[at] = _like_others(source, part, like)
 
             list(threads.map(place, range(0, len(column), _PART)))
     return whole
@@ -237,23 +238,26 @@ def _encoded(
     columns = _columns(source, rows)
     if like.dtype == torch.uint8:
 
-        def decoder(values: pa.Array, numbers: NDArray[np.int64]) -> Tensor:
-            return _records_at(source, values, numbers, like)
+        def decoder(values: pa.Array) -> Tensor:
+            return _like_others(source, values, like)
 
         stored: Iterator[pa.Array] = (column for _, column in columns)
     else:
         kind = pa.binary(math.prod(like.shape) * like.element_size())
 
-        def decoder(values: pa.Array, numbers: NDArray[np.int64]) -> Tensor:
+        def decoder(values: pa.Array) -> Tensor:
             flat = np.frombuffer(values.buffers()[1], dtype=like.numpy().dtype).copy()
-            return torch.from_numpy(flat).reshape(len(numbers), *like.shape[1:])
+            return torch.from_numpy(flat).reshape(len(values), *like.shape[1:])
 
-        stored = (
-            _as_bytes(_records_at(source, column, rows[done : done + len(column)], like), kind)
-            for done, column in columns
-        )
+        stored = (_as_bytes(_like_others(source, column, like), kind) for _, column in columns)
     return EncodedRecords(
-        stored, kind, decoder=decoder, rows=rows, like=like, scratch=scratch, workers=workers
+        stored,
+        kind,
+        decoder=decoder,
+        count=len(rows),
+        like=like,
+        scratch=scratch,
+        workers=workers,
     )
 
 
@@ -262,22 +266,19 @@ def _as_bytes(records: Tensor, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(records), [None, content])
 
 
-def _records_at(source: Source, column: pa.Array, rows: NDArray[np.int64], like: Tensor) -> Tensor:
-    """Decodes records that lie anywhere in the pool; what is wrong is said of the right row."""
-    try:
-        records = records_of(source, column, first_row=int(rows[0]))
-        if records.shape[1:] == like.shape[1:]:
-            return records
-    except DataError:
-        pass
-    for at, row in enumerate(rows.tolist()):
-        shape = records_of(source, column.slice(at, 1), first_row=row).shape[1:]
-        if shape != like.shape[1:]:
-            raise DataError(
-                f"row {row} has a record of shape {tuple(shape)}, others have "
-                f"{tuple(like.shape[1:])}; bring all to one shape"
-            )
-    raise DataError(f"{source.name} changes while it is read; restore the file")
+def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
+    """Decodes labeled records. A message does not point at one: who is labeled is private."""
+    records = None
+    with suppress(DataError):
+        records = records_of(source, column, first_row=0)
+    if records is None or records.shape[1:] != like.shape[1:]:
+        # Raised out here, so that no traceback shows the first error and its row.
+        raise DataError(
+            f"{source.name} has a record that cannot be read or differs in shape from the first, "
+            "and had none when the campaign was planned; restore the file, or see which row: "
+            "dpal plan checks all of them"
+        )
+    return records
 
 
 def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:

@@ -90,7 +90,7 @@ class NFNet(nn.Module):
         return logits
 
     def load_pretrained(self, path: Path) -> None:
-        """Takes up public weights: safetensors of this net, or the published Haiku file.
+        """Takes up public weights: safetensors of this net, or Haiku's names in an .npz.
 
         The classifier stays fresh where the file's is of another number of classes.
 

@@ -7,7 +7,6 @@ takes the prefixes that their readers know, such as "encoder.layer.11" or "poole
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,6 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu_pytorch_tanh": partial(nn.GELU, approximate="tanh"),
     "relu": nn.ReLU,
 }
-_CHECKPOINTS = ("model.safetensors", "pytorch_model.bin")
 _FOLDER = "set model.weights to the local folder of a public BERT-type model"
 
 
@@ -261,17 +259,16 @@ class _Pooler(nn.Module):
 
 
 def _read_checkpoint(folder: Path) -> dict[str, Tensor]:
-    safe, pickled = (folder / name for name in _CHECKPOINTS)
-    if not (safe.is_file() or pickled.is_file()):
-        raise DataError(f"{folder} has neither {' nor '.join(_CHECKPOINTS)}; {_FOLDER}")
+    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     if safe.is_file():
         return read_safetensors(safe)
-    try:
-        # Tensors alone: a checkpoint can bring no code along.
-        loaded: dict[str, Tensor] = torch.load(pickled, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise DataError(f"{pickled} holds no weights that can be read; restore it") from error
-    return loaded
+    if pickled.is_file():
+        raise DataError(
+            f"{pickled} is a pickle, which is never loaded here; write model.safetensors beside "
+            "it once, where you trust it: safetensors.torch.save_file({n: v.contiguous().clone() "
+            "for n, v in torch.load(FILE, weights_only=True).items()}, NEW)"
+        )
+    raise DataError(f"{folder} has no model.safetensors; {_FOLDER}")
 
 
 def _renamed(name: str) -> str:

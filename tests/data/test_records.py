@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +13,7 @@ import torch
 
 from dpal.data.catalog import Role, open_source
 from dpal.data.encoded import EncodedRecords
+from dpal.data.inspect import inspect
 from dpal.data.pool import write_merged, write_start
 from dpal.data.records import load_labeled
 from dpal.errors import DataError
@@ -106,10 +110,11 @@ def test_nobody_labeled_is_an_empty_set(tmp_path, cache_mib):
     [
         (b"no image", "row 1041 holds no readable PNG or JPEG image"),
         (None, "row 1041 has no image"),
-        (picture(1, side=9), r"row 1041 has a record of shape \(1, 9, 9\), others have"),
+        (picture(1, side=9), r"row 1041 has an image of shape \(1, 9, 9\), others have"),
     ],
 )
-def test_what_is_wrong_is_said_of_the_pools_row(tmp_path, other, sentence, in_memory):
+def test_no_message_says_which_record_is_labeled(tmp_path, other, sentence, in_memory):
+    """The check of all records names the row; what reads the labeled ones does not."""
     path = images(tmp_path / "p.parquet", 1100, replaced={1041: other})
     pool = labeled_pool(tmp_path, path, [5, 1030, 1041, 1090])
 
@@ -121,7 +126,13 @@ def test_what_is_wrong_is_said_of_the_pools_row(tmp_path, other, sentence, in_me
             return labeled.inputs[:]
 
     with pytest.raises(DataError, match=sentence):
+        inspect(pool[0])
+    with pytest.raises(DataError, match=r"p\.parquet has a record that cannot be read") as refused:
         everything()
+    whole = "".join(traceback.format_exception(refused.value, chain=True))
+    assert "which row: dpal plan" in whole
+    assert not re.search(r"row \d|1041|1, 9, 9", whole)
+    assert refused.value.__context__ is None
 
 
 def test_a_pool_that_lost_rows_is_said(tmp_path):
@@ -144,7 +155,11 @@ def test_a_multi_label_set_has_a_row_of_labels_for_each_record(tmp_path):
 
 
 def test_training_from_disk_is_training_from_memory(tmp_path):
-    """To the last bit, with the same coins, views and noise; parts are smaller than batches."""
+    """With the same coins, views and noise; parts are smaller than batches.
+
+    The last bit of a sum depends on where in memory its terms happen to lie, in both: of 60
+    trainings 11 differed from the first by 3e-8, a step of the grid that sums are rounded to.
+    """
     path = images(tmp_path / "p.parquet", 300)
     pool = labeled_pool(tmp_path, path, range(0, 300, 2))
     spec = ModelSpec(name="logistic", input_shape=(1, SIDE, SIDE), classes=10)
@@ -171,6 +186,6 @@ def test_training_from_disk_is_training_from_memory(tmp_path):
                 rng=RepeatableBits(5),
             )
             weights.append(torch.cat([one.detach().flatten() for one in model.parameters()]))
-    assert torch.equal(*weights)
+    assert torch.allclose(*weights, rtol=0, atol=1e-6)
     fresh = torch.cat([one.flatten() for one in build_model(spec).parameters()])
-    assert not torch.equal(weights[0], fresh)
+    assert not torch.allclose(weights[0], fresh, rtol=0, atol=1e-2)

@@ -168,6 +168,10 @@ def test_the_epsilon_that_the_refusal_names_is_accepted():
             {"start_from": "first", "model__name": "mlp", "model__hidden": [8]},
             "has another model (logistic)",
         ),
+        (
+            {"start_from": "first", "data__normalisation": {"kind": "validation"}},
+            "start_from first had another data.normalisation, which its weights were trained for",
+        ),
         ({"privacy__adjacency": "replace_one"}, "limited under adjacency zero_out"),
     ],
 )
@@ -185,17 +189,40 @@ def test_what_does_not_fit_is_refused_in_a_sentence(changes, match):
     assert not Path("artifacts/fourth/phase-0").exists()
 
 
+@pytest.mark.parametrize(
+    ("before", "match"),
+    [
+        ({"data.extractor": {"kind": "scattering"}}, "had another data.extractor, which"),
+        ({"model.weights": "0" * 64}, "had another model.weights, which"),
+        ({"shape of a record": [3]}, "had another shape of a record, which its weights were"),
+        (None, ""),  # an earlier version, whose inputs were as they came: so they are here
+    ],
+)
+def test_weights_go_on_over_the_inputs_they_were_trained_for(before, match):
+    """As if the first campaign had been about others."""
+    record = json.loads((FIRST / "campaign.json").read_text())
+    known = record.pop("weights_for")
+    said = planned_after(json.dumps(record | ({"weights_for": known | before} if before else {})))
+    assert (match in sentence(said)) if before else (said.returncode == 0)
+
+
 def test_what_was_hidden_stays_hidden():
     """Visible answers of all who are left would show who was labeled in secret."""
-    record = FIRST / "campaign.json"
-    text = record.read_text()
-    record.write_text(text.replace('"selection": "visible"', '"selection": "hidden"'))
-    values = {"name": "fifth", "start_from": "first", "privacy": privacy(1.0)}
-    write_config(Path("fifth.yaml"), **values, **SETTINGS)
+    text = (FIRST / "campaign.json").read_text()
+    hidden = text.replace('"selection": "visible"', '"selection": "hidden"')
+    assert "set privacy.selection: hidden" in sentence(planned_after(hidden))
+
+
+def planned_after(record: str):
+    """Plans a campaign that starts from the first one, as if that had left this record."""
+    path, values = FIRST / "campaign.json", {"start_from": "first", "privacy": privacy(1.0)}
+    text = path.read_text()
+    write_config(Path("fifth.yaml"), name="fifth", **values, **SETTINGS)
+    path.write_text(record)
     try:
-        assert "set privacy.selection: hidden" in sentence(call("run", "fifth.yaml"))
+        return call("plan", "fifth.yaml")
     finally:
-        record.write_text(text)
+        path.write_text(text)
 
 
 def test_registered_records_are_no_validation_set():

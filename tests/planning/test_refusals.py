@@ -160,5 +160,5 @@ def test_too_little_noise_on_an_adaptive_count_is_refused_before_anything_begins
     sizes = {"initial": 500, "queries": (60,), "batch_size": 100}
     spec = selecting(RANDOM, strategy=Strategy.CONTINUAL, **sizes)
     assert certified_plan(spec).plan.phases
-    with pytest.raises(ParameterError, match="count_noise 0.001 of a batch of .* set it above"):
+    with pytest.raises(ParameterError, match=r"count_noise 0.001 of a batch of .* set it above"):
         certified_plan(replace(spec, recipe=adaptive))

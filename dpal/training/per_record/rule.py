@@ -22,6 +22,7 @@ GRAM_ROUNDING = 1e-6
 # number of positions, of which no fewer than 4 are taken.
 INSTANTIATED_ROUNDING = {Precision.FP32: 2e-10, Precision.TF32: 1e-5, Precision.BF16: 1e-5}
 
+FLOATS_SQUARED_AT_ONCE = 1 << 18  # squares are written and read again at once
 FLOATS_AT_ONCE = 1 << 20  # temporaries of this size stay in a processor's cache
 
 PerRecord = Mapping[str, Tensor]
@@ -121,8 +122,11 @@ def measured(
 def squares(values: Tensor) -> Tensor:
     """Squared norms (n,) of a tensor (n, ...), however it lies in memory."""
     axes = tuple(range(1, values.dim()))
+    if not axes or not values.numel():
+        return values.square().reshape(len(values), -1).sum(dim=1)
+    at_once = max(1, FLOATS_SQUARED_AT_ONCE // values[0].numel())
     # Not vector_norm: it adds one after the other, 7e-4 wrong for ten million values.
-    return values.square().sum(dim=axes) if axes else values.square()
+    return torch.cat([part.square().sum(dim=axes) for part in torch.split(values, at_once)])
 
 
 def inner(first: Tensor, second: Tensor) -> Tensor:
