@@ -70,14 +70,12 @@ class _Step:
         self, spec: CampaignSpec, part: TrainingPhase, physical_batch: int, rng: BitSource
     ) -> None:
         self._spec, self._part, self._physical, self._rng = spec, part, physical_batch, rng
+        self._gradients: dict[float, tuple[nn.Module, PrivateGradient]] = {}
 
     def total(self, inputs: Tensor, labels: Tensor) -> NDArray[np.float64]:
         """The clipped sum of a batch."""
         _, gradient = self._gradient(_NO_NOISE)
-        try:
-            return gradient.clipped_sum(inputs, labels)
-        finally:
-            gradient.close()
+        return gradient.clipped_sum(inputs, labels)
 
     def error_of_division(self, inputs: Tensor, labels: Tensor) -> float:
         """How far, at most, divisor times gradient is from the sum, for several batch sizes."""
@@ -97,15 +95,15 @@ class _Step:
         self, inputs: Tensor, labels: Tensor, noise_multiplier: float
     ) -> NDArray[np.float64]:
         model, gradient = self._gradient(noise_multiplier)
-        try:
-            gradient.write(inputs, labels)
-        finally:
-            gradient.close()
+        gradient.write(inputs, labels)
         return released_gradient(model)
 
     def _gradient(self, noise_multiplier: float) -> tuple[nn.Module, PrivateGradient]:
+        # One for all steps: none of them changes a weight.
+        if noise_multiplier in self._gradients:
+            return self._gradients[noise_multiplier]
         model = build_model(self._spec.model).train()
-        return model, PrivateGradient(
+        gradient = PrivateGradient(
             model,
             max_grad_norm=self._spec.optimizer.max_grad_norm,
             noise_multiplier=noise_multiplier,
@@ -114,6 +112,8 @@ class _Step:
             rng=self._rng,
             recipe=without_chance(self._spec.recipe),
         )
+        self._gradients[noise_multiplier] = model, gradient
+        return model, gradient
 
 
 def without_chance(recipe: Recipe) -> Recipe:

@@ -53,7 +53,8 @@ def test_ratio_of_the_tutorial_cnn():
     case = Case(model="tutorial_cnn", batch=256, physical_batch=256)
     rows = list(rows_of(case, rounds=15, clock=time.perf_counter, memory=False))
     show(rows)
-    assert next(row.ratio for row in rows if row.method == OURS) < 1.1 * 1.5
+    # To training as torch lays images out; in channels_last so small a net is twice as fast.
+    assert speedup(rows, "tutorial_cnn", 256, over="non-private") > 1 / (1.1 * 1.5)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from dpal.training.metrics import figures_of
 from tests.conftest import shared_file, write_config
 from tests.flows.calling import call, sentence
 
-pytestmark = [pytest.mark.shared_data, pytest.mark.usefixtures("orchestrated")]
+pytestmark = [pytest.mark.slow, pytest.mark.shared_data, pytest.mark.usefixtures("orchestrated")]
 
 FIGURES = ["micro_f1", "macro_f1", "subset_accuracy", "macro_auc"]
 
