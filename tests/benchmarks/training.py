@@ -34,7 +34,8 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 TARGETS = (
     "targets on 2 CPU cores, batch 256: resnet9 at most 1.5 x the time and 1.15 x the memory of "
     "non-private in channels_last, at least 1.6 x faster than opacus hooks; tutorial_cnn at most "
-    "1.5 x non-private in torch's own layout; logical batch 4096 of resnet9 below 3 GiB. On a GPU: at most 1.5 x at 4096 in bf16"
+    "1.5 x non-private in torch's own layout; logical batch 4096 of resnet9 below 3 GiB. On a "
+    "GPU: at most 1.5 x at 4096 in bf16"
 )
 _WARM_UP = 2
 
