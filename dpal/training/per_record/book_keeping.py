@@ -201,8 +201,9 @@ class BookKeeping:
             if not (layer.shares or layer.expected > 1):
                 continue
             for inputs, grads in layer.calls:
+                found = layer.rule.per_record(inputs, grads, records)
                 for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
-                    part = layer.rule.per_record(inputs, grads, records)[key]
+                    part = found[key]
                     totals[number] = totals[number] + part if number in totals else part
             layer.calls = []
         for number, total in totals.items():

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dpal.errors import ParameterError
 from dpal.planning.recipe import Precision
 
 # Squared norms from products of Gram matrices can cancel: what rounding may hide of them is
@@ -79,8 +80,13 @@ class Rule(ABC):
     def squared_norms(
         self, inputs: Tensor, grads: Tensor, records: int, *, way: str
     ) -> SquaredNorms:
-        """Measures every record's gradient in one of the `ways` other than KEEP."""
-        raise NotImplementedError(f"{type(self).__name__} knows no way {way}")
+        """Measures every record's gradient in one of the `ways` other than KEEP.
+
+        Raises:
+          ParameterError: this rule has no such way.
+        """
+        known = ", ".join(self.ways(inputs, grads, records))
+        raise ParameterError(f"{type(self).__name__} knows no way {way!r}, it knows {known}")
 
 
 KEEP = "keep"  # instantiated, kept, and summed as they are
