@@ -6,10 +6,12 @@ VENV ?= .venv
 PIP_FLAGS ?=
 # For instance --device cuda, or --models resnet9.
 BENCH ?=
+# Where the load check keeps its ledger: postgres or sqlite.
+LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow faults accuracy bench screenshots clean
+.PHONY: help install data demo test lint format slow faults accuracy bench overhead browser screenshots clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -52,11 +54,20 @@ faults: data ## kill campaigns at 240 random moments, and break what they live i
 accuracy: data ## train on real data sets, three runs each, beside baselines (DPAL_DATA; an hour)
 	$(BIN)/python -m pytest -n 0 -m slow tests/accuracy
 
+load: data ## 20 campaigns at once on 4 workers, one ledger and one data set (LEDGER=postgres or sqlite)
+	$(BIN)/python -m tests.scale.load --ledger $(LEDGER)
+
 bench: $(STAMP) ## time and memory of private training beside its peers (BENCH: see docs/benchmarks.md)
 	$(BIN)/python -m tests.benchmarks.training $(BENCH)
 
-screenshots: data ## take the pictures of the documentation anew (needs chromium)
-	$(BIN)/python docs/take_screenshots.py
+overhead: data ## time that orchestration adds to the sample campaign (docs/benchmarks.md)
+	$(BIN)/python -m tests.benchmarks.orchestration $(BENCH)
+
+browser: data ## a campaign in a real browser, from form to certificate (chromium, Label Studio)
+	$(BIN)/python -m pytest -n 0 -m browser tests/browser
+
+screenshots: data ## take the pictures of the documentation anew (chromium, Label Studio)
+	$(BIN)/python -m docs.take_screenshots
 
 clean: ## remove campaigns and the environment
 	rm -rf $(VENV) artifacts

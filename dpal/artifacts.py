@@ -16,6 +16,7 @@ CERTIFICATE = "certificate.json"
 LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
 DATASETS = "datasets"
+SALT = "pool.salt"
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,16 @@ class PhaseFolder:
         head: dict[str, Any] = self._stated("ledger_head")
         return head
 
+    def stated_files(self) -> dict[str, str]:
+        """Digests by name of a finished phase's files."""
+        return dict(self._stated("files"))
+
     def read_manifest(self) -> dict[str, Any] | None:
         """The manifest of a finished phase whose files are as it says, else None."""
         if not self.manifest.is_file():
             return None
         manifest = _read_json(self.manifest)
-        for name, known in self._stated("files").items():
+        for name, known in self.stated_files().items():
             path = self.root.parent / name
             if not path.is_file() or file_digest(path) != known:
                 return None
@@ -145,7 +150,7 @@ class CampaignFolder:
     @property
     def salt(self) -> Path:
         """Random bytes under which the pool's digest is committed to; never leaves."""
-        return self.root / "pool.salt"
+        return self.root / SALT
 
     @property
     def scratch(self) -> Path:
@@ -156,6 +161,11 @@ class CampaignFolder:
     def report(self) -> Path:
         """The report, for people."""
         return self.root / "report.md"
+
+    @property
+    def report_page(self) -> Path:
+        """The report as a page that opens without a server."""
+        return self.root / "report.html"
 
     @property
     def ledger_page(self) -> Path:

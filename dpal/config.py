@@ -7,14 +7,16 @@ descriptions below. `runtime` changes where and how fast, never what is released
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from dpal.accounting.cohorts import Accountant
-from dpal.config_data import ContentChoice, DataConfig, ExtractorKind, LabelerConfig
-from dpal.config_data import LabelerKind as LabelerKind
+from dpal.config_data import ContentChoice, DataConfig, ExtractorKind
+from dpal.config_form import choice
 from dpal.config_help import explain
+from dpal.config_labeler import FORM_RECORDS, LabelerConfig
+from dpal.config_labeler import LabelerKind as LabelerKind
 from dpal.config_runtime import Backend
 from dpal.config_runtime import RuntimeConfig as RuntimeConfig
 from dpal.config_runtime import Section as _Section
@@ -26,79 +28,132 @@ from dpal.planning.recipe import Precision
 from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 
-_TAKEN_NAMES = ("datasets", "mlflow", "remote")
+_TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
 
 
 class PrivacyConfig(_Section):
     """What is promised to every record of the pool."""
 
-    epsilon: float = Field(8.0, gt=0, description="Privacy loss of any record, in all.")
+    epsilon: float = Field(
+        8.0,
+        gt=0,
+        title="Epsilon",
+        description="Privacy loss of any record, in all; smaller is safer, 1 to 8 is common.",
+        examples=[1, 3, 8],
+    )
     delta: float | None = Field(
-        None, gt=0, lt=1, description="Failure probability; null is 1 / (10 x pool size)."
-    )
-    adjacency: Adjacency = Field(
-        Adjacency.ZERO_OUT, description="What changes between neighbouring data sets."
-    )
-    accountant: Accountant = Field(
-        Accountant.PLD, description="pld: tight. rdp: 3 to 8 % more noise; for filters."
+        None,
+        gt=0,
+        lt=1,
+        title="Delta",
+        description="Failure probability; null is 1 / (10 x pool size).",
+        examples=[1e-5],
+        json_schema_extra=choice("A number", "1 / (10 x pool size)"),
     )
     selection: SelectionMode = Field(
         SelectionMode.HIDDEN,
-        description="Who sees who was selected. hidden: nobody outside. visible: anyone may see "
-        "the ids. paper: noisy scores are released.",
+        title="Who may see the selection",
+        description="hidden: nobody outside. visible: anyone may see the ids. paper: noisy "
+        "scores are released.",
     )
     selection_epsilon: float | None = Field(
         None,
         ge=0,
+        title="Epsilon of the selections",
         description="Share of epsilon for visible or paper selection; null is a quarter.",
+        json_schema_extra=choice("A number", "A quarter of epsilon"),
+    )
+    adjacency: Adjacency = Field(
+        Adjacency.ZERO_OUT,
+        title="Adjacency",
+        description="What changes between neighbouring data sets. zero_out: one record's content "
+        "is blanked. replace_one: it is any other content; about twice the noise.",
+    )
+    accountant: Accountant = Field(
+        Accountant.PLD,
+        title="Accountant",
+        description="pld: tight. rdp: 3 to 8 % more noise; for filters.",
     )
     threshold_noise: float | None = Field(
         None,
         gt=0,
+        title="Noise of the thresholds",
         description="Noise multiplier of each hidden or visible threshold; null fits the query.",
+        json_schema_extra=choice("A number", "Fitted to the query"),
     )
 
 
 class ScheduleConfig(_Section):
     """How many labels are bought when."""
 
-    initial: int = Field(700, ge=1, description="Records labeled at random at the start.")
-    queries: list[int] = Field(
-        [300, 300, 300], description="Records that each selection may buy, in order."
+    initial: int = Field(
+        700,
+        ge=1,
+        title="Labels at the start",
+        description="Records labeled at random before the first training.",
     )
-    batch_size: int = Field(600, ge=1, description="Expected batch size.")
-    epochs_per_phase: int = Field(16, ge=1, description="Passes over the labeled records.")
+    # The form refuses a 0 at once; elsewhere the plan says what is wrong with it.
+    queries: list[Annotated[int, Field(json_schema_extra={"minimum": 1})]] = Field(
+        [300, 300, 300],
+        title="Labels of each query",
+        description="Records that each selection may buy, in order; one line a phase, none "
+        "trains once.",
+    )
+    batch_size: int = Field(
+        600, ge=1, title="Batch size", description="Records expected in a step's batch."
+    )
+    epochs_per_phase: int = Field(
+        16,
+        ge=1,
+        title="Epochs of each phase",
+        description="Passes over the labeled records; few suit private training.",
+    )
 
 
 class CampaignConfig(_Section):
-    """A differentially private active-learning campaign."""
+    """A differentially private active-learning campaign.
+
+    Give it a name, its data, a promise (epsilon) and how many labels may be bought. All else
+    may stay as it is.
+    """
+
+    model_config = ConfigDict(title="Campaign")
 
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Names the campaign's folder and its ledger entries.",
+        title="Name",
+        description="Names the campaign's folder and its ledger entries: lower-case letters, "
+        "digits, - and _. The name of an unfinished campaign continues it.",
+        examples=["clinic"],
     )
-    data: DataConfig = Field(default_factory=DataConfig)
+    data: DataConfig = Field(default_factory=DataConfig, title="Data")
+    labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig, title="Privacy")
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig, title="Schedule")
     start_from: str | None = Field(
         None,
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        title="Start from",
         description="Finished campaign to go on from: its model, and labels where budget is left.",
+        json_schema_extra=choice("A finished campaign", "Afresh"),
     )
-    labeler: LabelerConfig = Field(default_factory=LabelerConfig)
-    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
-    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     strategy: Strategy = Field(
         Strategy.STEP_AMPLIFICATION,
+        title="Strategy",
         description="step_amplification: no cohort leaves budget unused, by more steps. "
         "noise_reduction: the same by less noise. continual: new records train alone first. "
         "naive: one rate for all.",
     )
     acquisition: Acquisition = Field(
-        Acquisition.ENTROPY, description="Which unlabeled records are wanted most."
+        Acquisition.ENTROPY,
+        title="Acquisition",
+        description="Which unlabeled records are wanted most: random (free, reads no record), or "
+        "those the model is least sure of by least_confidence, margin, entropy or bald (dropout).",
     )
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    training: TrainingConfig = Field(default_factory=TrainingConfig)
-    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training")
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
     @model_validator(mode="after")
     def _own_place(self) -> CampaignConfig:
@@ -119,6 +174,12 @@ class CampaignConfig(_Section):
             raise ValueError(
                 "training.augmentation changes images, and data.extractor "
                 f"{extractor} turns them into features once, before training; use one of the two"
+            )
+        largest = max(self.schedule.initial, *self.schedule.queries, 0)
+        if self.labeler.kind is LabelerKind.FORM and largest > FORM_RECORDS:
+            raise ValueError(
+                f"labeler.kind form is for queries of at most {FORM_RECORDS} records, and the "
+                f"schedule has one of {largest}; use labeler.kind file or label_studio"
             )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE

@@ -1,26 +1,20 @@
-"""Which records a campaign is about and who labels them: two sections of a configuration."""
+"""Which records a campaign is about: a section of a configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
+from dpal.config_form import FOLDED, choice, fold
 from dpal.config_runtime import Section as _Section
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
 from dpal.models.normalisation import Normalisation
-
-
-class LabelerKind(StrEnum):
-    """Who answers queries: the pool's own label column, or a person with a CSV file."""
-
-    ORACLE = "oracle"
-    FILE = "file"
 
 
 class ContentChoice(StrEnum):
@@ -43,14 +37,20 @@ class NormalisationKind(StrEnum):
 class NormalisationConfig(_Section):
     """Public numbers by which inputs are centred and scaled, one for each channel or feature."""
 
+    model_config = ConfigDict(title="Set here")
+
     kind: NormalisationKind = Field(
         NormalisationKind.NONE,
-        title="Normalisation",
+        title="Where the numbers are from",
         description="none: pixels run from -1 to 1. constants: mean and std below. validation: "
         "measured on the validation set, which is not protected.",
     )
-    mean: list[float] = Field([], description="Of constants; of pixels from 0 to 1 for images.")
-    std: list[float] = Field([], description="Of constants, on the same scale.")
+    mean: list[float] = Field(
+        [], title="Means", description="Of constants; of pixels from 0 to 1 for images."
+    )
+    std: list[float] = Field(
+        [], title="Standard deviations", description="Of constants, on the same scale."
+    )
 
     @property
     def measured(self) -> bool:
@@ -76,10 +76,14 @@ class NormalisationConfig(_Section):
 class BackboneConfig(_Section):
     """A public pretrained model that makes features; trained on nothing that is protected."""
 
+    model_config = ConfigDict(title="Set here")
+
     model: Literal[
         "resnet9", "wide_resnet16_4", "resnet50", "densenet121", "nfnet_f0", "tutorial_cnn"
     ] = Field("resnet50", title="Architecture", description="Architecture of the backbone.")
-    weights: Path = Field(description="A local .safetensors file (nfnet_f0: or .npz).")
+    weights: Path = Field(
+        title="Weights", description="A local .safetensors file (nfnet_f0: or .npz)."
+    )
 
 
 class DataConfig(_Section):
@@ -87,13 +91,25 @@ class DataConfig(_Section):
 
     pool: Path | list[Path] = Field(
         Path("data/digits-pool.parquet"),
+        title="Pool",
         description="Private records, a file, a folder of files or a list; labels may be absent.",
+        json_schema_extra=choice("One file or folder", "Several"),
     )
     validation: Path = Field(
         Path("data/digits-validation.parquet"),
+        title="Validation set",
         description="Labeled records for metrics; not protected.",
     )
-    label_column: str = Field("label", description="Name of the label column.")
+    label_column: str = Field(
+        "label", title="Label column", description="Name of the label column."
+    )
+    dataset: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        title="Data set",
+        description="Registered data set (dpal data) whose limit counts all campaigns together.",
+        json_schema_extra=choice("A registered data set", "None"),
+    )
     content: ContentChoice = Field(
         ContentChoice.AUTO,
         title="Content",
@@ -106,13 +122,16 @@ class DataConfig(_Section):
         "backbone (a public pretrained model without its last layer).",
     )
     backbone: BackboneConfig | None = Field(
-        None, title="Backbone", description="Of extractor backbone; else null."
-    )
-    normalisation: NormalisationConfig = Field(default_factory=NormalisationConfig)
-    dataset: str | None = Field(
         None,
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Registered data set (dpal data) whose limit counts all campaigns together.",
+        title="Backbone",
+        description="Of extractor backbone; else null.",
+        json_schema_extra=choice("Set here", "None"),
+    )
+    normalisation: Annotated[NormalisationConfig, FOLDED] = Field(
+        default_factory=NormalisationConfig,
+        title="Normalisation",
+        description="Public numbers by which inputs are centred and scaled; usually none.",
+        json_schema_extra=fold,
     )
 
     @model_validator(mode="after")
@@ -152,12 +171,3 @@ class DataConfig(_Section):
         if len(input_shape) == 3 and self.extractor is ExtractorKind.NONE:
             return Normalisation.of_pixels(mean, std)
         return Normalisation(mean=mean, std=std)
-
-
-class LabelerConfig(_Section):
-    """Where labels come from."""
-
-    kind: LabelerKind = Field(
-        LabelerKind.ORACLE,
-        description="oracle: the pool's label column. file: query.csv out, labels.csv in.",
-    )

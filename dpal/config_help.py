@@ -31,7 +31,8 @@ def explain(error: ValidationError, settings: type[BaseModel]) -> str:
             "name": "may hold lower-case letters, digits, '_' and '-' only",
             "runtime.device": "is no device; use cpu, cuda or cuda:0",
         }
-        return f"{where} {given!r} {rules[where]}"
+        rule = rules.get(where, f"is not of the form {first['ctx']['pattern']}")
+        return f"{where} {given!r} {rule}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     rule = first["msg"].removeprefix("Input ")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dpal.config_cron import require_cron, require_timezone
+from dpal.config_form import choice
+from dpal.store import StoreHolds, require_store_url
 from dpal.training.backends import Backend as Backend
 
 
@@ -16,48 +20,155 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
+class TaskRunnerKind(StrEnum):
+    """What runs the parts of a large computation side by side."""
+
+    LOCAL = "local"
+    DASK = "dask"
+    RAY = "ray"
+
+
 class RuntimeConfig(Section):
     """Where and how fast; no number here moves the guarantee."""
 
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N.")
-    physical_batch: int = Field(256, ge=1, le=4096, description="Records per backward pass.")
+    device: str = Field(
+        "cpu",
+        pattern=r"^(cpu|cuda(:\d+)?)$",
+        title="Device",
+        description="What trains: cpu, cuda or cuda:N.",
+    )
+    training_pool: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$",
+        title="Training pool",
+        description="Prefect work pool whose workers train, such as gpu; null trains in the "
+        "campaign's own process.",
+        json_schema_extra=choice("A work pool", "The campaign's own process"),
+    )
+    artifacts: Path = Field(
+        Path("artifacts"), title="Artifacts", description="Folder of all campaigns."
+    )
+    mlflow_uri: str | None = Field(
+        None,
+        title="MLflow",
+        description="MLflow tracking server; null is a SQLite file under artifacts.",
+        json_schema_extra=choice("A server", "A file under artifacts"),
+    )
+    ledger: str | None = Field(
+        None,
+        title="Ledger",
+        description="Ledger database (postgresql://...); null is ledger.sqlite under artifacts.",
+        json_schema_extra=choice("A PostgreSQL database", "A file under artifacts"),
+    )
+    anchors: Path | None = Field(
+        None,
+        title="Anchors",
+        description="Folder of the ledger's anchors, outside of artifacts; null is this user's "
+        "state folder.",
+        json_schema_extra=choice("A folder", "This user's state folder"),
+    )
+    dvc_remote: str | None = Field(
+        None,
+        title="DVC remote",
+        description="Where phases are pushed (a folder, s3://...); null keeps them local.",
+        json_schema_extra=choice("A folder or bucket", "Kept local"),
+    )
+    store: str | None = Field(
+        None,
+        title="Store",
+        description="Object storage (s3://bucket/dpal) that carries a campaign's files to other "
+        "machines; null: all machines share the artifacts folder.",
+        json_schema_extra=choice("Object storage", "The shared artifacts folder"),
+    )
+    store_holds: StoreHolds = Field(
+        StoreHolds.RELEASED,
+        title="What the store holds",
+        description="released, or everything: confidential files, too, where the store is inside "
+        "of the trusted boundary.",
+    )
+    cron: str | None = Field(
+        None,
+        title="Cron",
+        description="When the campaign's deployment runs by itself (dpal deploy), such as "
+        "'0 6 * * 1'; a finished campaign does nothing then. Null: when somebody starts it.",
+        json_schema_extra=choice("A schedule", "When somebody starts it"),
+    )
+    timezone: str | None = Field(
+        None,
+        title="Time zone of cron",
+        description="Such as Europe/Berlin; null is UTC.",
+        json_schema_extra=choice("A time zone", "UTC"),
+    )
+    checkpoint_minutes: float = Field(
+        10.0,
+        gt=0,
+        allow_inf_nan=False,
+        title="Minutes between checkpoints",
+        description="Training persists its state this often; a crash loses no more.",
+    )
+    checkpoint_steps: int | None = Field(
+        None,
+        ge=1,
+        title="Steps between checkpoints",
+        description="The same after so many steps; null goes by the clock alone.",
+        json_schema_extra=choice("A number of steps", "By the clock alone"),
+    )
     backend: Backend = Field(
         Backend.BOOK_KEEPING,
         title="Backend",
         description="What computes clipped sums, the same ones: book_keeping (fast), opacus, "
         "functional.",
     )
+    physical_batch: int = Field(
+        256,
+        ge=1,
+        le=4096,
+        title="Physical batch",
+        description="Records per backward pass; fewer need less memory, with the same result.",
+    )
     processes: int = Field(
-        1, ge=1, le=64, description="Processes that share the records of every step."
+        1,
+        ge=1,
+        le=64,
+        title="Processes",
+        description="Processes that share the records of every step.",
     )
     cache_mib: int = Field(
-        2048, ge=0, description="Memory for decoded records; more are decoded as they are needed."
+        2048,
+        ge=0,
+        title="Memory for records (MiB)",
+        description="Memory for decoded records; more are decoded as they are needed.",
     )
-    checkpoint_minutes: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Training persists its state this often; a crash loses no more.",
+    task_runner: TaskRunnerKind = Field(
+        TaskRunnerKind.LOCAL,
+        title="Task runner",
+        description="What scores the pool in shards, with the same result: local (this process), "
+        "dask, ray.",
     )
-    checkpoint_steps: int | None = Field(
-        None, ge=1, description="The same after so many steps; null goes by the clock alone."
+    shards: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        title="Shards",
+        description="Parts of the pool that are scored side by side.",
     )
-    artifacts: Path = Field(Path("artifacts"), description="Folder of all campaigns.")
-    ledger: str | None = Field(
+    scheduler: str | None = Field(
         None,
-        description="Ledger database (postgresql://...); null is ledger.sqlite under artifacts.",
+        title="Cluster",
+        description="Address of a running Dask or Ray cluster; null starts workers on this "
+        "machine.",
+        json_schema_extra=choice("An address", "Workers on this machine"),
     )
-    anchors: Path | None = Field(
-        None,
-        description="Folder of the ledger's anchors, outside of artifacts; null is this user's "
-        "state folder.",
-    )
-    mlflow_uri: str | None = Field(
-        None, description="MLflow tracking server; null is a SQLite file under artifacts."
-    )
-    dvc_remote: str | None = Field(
-        None, description="Where phases are pushed (a folder, s3://...); null keeps them local."
-    )
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, text: str | None) -> str | None:
+        return require_cron(text, setting="runtime.cron")
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str | None) -> str | None:
+        return require_timezone(name, setting="runtime.timezone")
 
     @field_validator("ledger")
     @classmethod
@@ -74,6 +185,23 @@ class RuntimeConfig(Section):
                 "and put it into ~/.pgpass or the environment variable PGPASSWORD"
             )
         return url
+
+    @field_validator("mlflow_uri")
+    @classmethod
+    def _without_password(cls, uri: str | None) -> str | None:
+        parts = urlsplit(uri or "")
+        if parts.password is not None or "password" in parse_qs(parts.query):
+            raise ValueError(
+                "runtime.mlflow_uri holds a password, and settings are shown on pages; leave it "
+                "out and put it into the environment: MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD for a server, ~/.pgpass for a database"
+            )
+        return uri
+
+    @field_validator("store")
+    @classmethod
+    def _without_secrets(cls, url: str | None) -> str | None:
+        return None if url is None else require_store_url(url)
 
     @field_validator("anchors")
     @classmethod

@@ -196,3 +196,68 @@ class ProcessLost(DpalError):
             "step released nothing, run the same command again to go on (with a smaller "
             "runtime.processes or runtime.physical_batch if memory ran out)"
         )
+
+
+class StoreError(DpalError):
+    """Object storage did not take or give a campaign's file. Nothing was released."""
+
+    def __init__(self, place: str, reason: str, advice: str) -> None:
+        super().__init__(place, reason, advice)
+        self.place, self.reason, self.advice = place, reason, advice
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} {self.reason}; nothing was lost or released by this, {self.advice} and "
+            "run the same command again"
+        )
+
+
+class StoreUnreachable(StoreError):
+    """Object storage does not answer at the moment. Nothing was released."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, f"does not answer ({reason})", "wait or correct its address")
+        self.args = (place, reason)
+
+
+class TrainingStopped(DpalError):
+    """Somebody asked a training to stop. What it had made is persisted."""
+
+
+class TrainingLost(DpalError):
+    """A training that was ordered from a work pool did not come to its end. Nothing was lost."""
+
+
+class RunnerError(DpalError):
+    """The workers of a task runner are missing, unfit or lost. Nothing was released."""
+
+
+class LabelingProjectOpen(LabelsPending):
+    """The campaign waits for annotators, and notices by itself when they are done."""
+
+    def __str__(self) -> str:
+        return (
+            f"labels are wanted in {self.query}; the campaign goes on by itself once they are "
+            f"complete, or at once by: {self.command}"
+        )
+
+
+class FormOpen(LabelsPending):
+    """The campaign waits for a form on its Prefect page."""
+
+    def __str__(self) -> str:
+        return f"labels are wanted for {self.query}; press {self.command} and fill in the form"
+
+
+class LabelStudioError(DpalError):
+    """Label Studio did not do what was asked. Nothing was lost or merged."""
+
+    def __init__(self, place: str, reason: str, advice: str) -> None:
+        super().__init__(place, reason, advice)
+        self.place, self.reason, self.advice = place, reason, advice
+
+    def __str__(self) -> str:
+        return (
+            f"Label Studio at {self.place} {self.reason}; {self.advice}. Nothing was lost, the "
+            "campaign keeps waiting"
+        )

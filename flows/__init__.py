@@ -1,1 +1,6 @@
 """The order of things."""
+
+import os
+
+if "PREFECT__FLOW_RUN_ID" in os.environ:  # a worker started this process for one flow run
+    os.umask(0o077)  # whatever a campaign writes, only its owner reads

@@ -2,49 +2,114 @@
 
 from __future__ import annotations
 
-from prefect import flow
+from collections.abc import Sequence
 
-from dpal.config import CampaignConfig
-from dpal.ledger.claim import claim
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed
+
+from dpal.config import CampaignConfig, parse_config
+from dpal.errors import TrainingStopped
+from dpal.ledger.claim import claim, conducting
+from dpal.planning.plan import Phase
+from flows.train_phase import train_phase
+from tasks.asking import await_server
+from tasks.attendant import leading
 from tasks.certificate import certify
-from tasks.context import folder_of
+from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, wait_for_labels
 from tasks.ledger import close_phase, end_campaign, is_finished
+from tasks.orders import at_hand, order_training, take_over
+from tasks.page import (
+    open_page,
+    run_name,
+    tell_end,
+    tell_phase,
+    tell_selection,
+    tell_training,
+    tell_waiting,
+)
 from tasks.planning import hold_budget, prepare_campaign, publish_plan
+from tasks.pools import train_on_pool, wait_for_earlier
 from tasks.reporting import write_report
 from tasks.selection import select_records
-from tasks.tracking import reach_tracking, track_campaign, track_phase
-from tasks.training import measure, start_over, train_model
+from tasks.store import bring_files, keep_files
+from tasks.tracking import reach_tracking, track_campaign, track_phase, watched
+from tasks.training import measure, start_over
 from tasks.versioning import version_phase
 
 
-@flow(name="campaign", retries=0, flow_run_name="{config.name}", validate_parameters=True)
-def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str:
+# Settings are checked inside: what is wrong with them is then one sentence on the page.
+@flow(name="campaign", retries=0, flow_run_name=run_name, validate_parameters=False)
+def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | State:
     """Runs a campaign from where it stands and returns its folder.
 
     Finished phases are skipped; a phase that was interrupted goes on with whatever it
     had persisted, under the reservation that it had. Trainings named in `redraw` throw that
-    away and are charged a second time, if the promise has room for it.
+    away and are charged a second time, if the promise has room for it. A campaign that is
+    cancelled stops after the step that it is in.
+
+    Args:
+      config: what is wanted; only the name must be given.
+      redraw: trainings to throw away and pay again, such as phase-2/training; usually none.
     """
+    if not isinstance(config, CampaignConfig):
+        config = parse_config(config)
+    try:
+        with leading(), conducting(folder_of(config).root):
+            wait_for_earlier(config)
+            last = _run(config, tuple(redraw))
+        return Completed(message=last, data=str(folder_of(config).root))
+    except TrainingStopped as stopped:
+        return Cancelled(message=str(stopped))
+
+
+def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
+    """All phases, as the one process that holds the campaign's claim; how it ended, in a line."""
     folder = folder_of(config)
-    with claim(folder.root):
+    with claim(folder.root), watched(config.runtime):
+        bring_files(config)
         campaign = prepare_campaign(config)
         publish_plan(campaign)
         reach_tracking(campaign)
         hold_budget(campaign)
+        open_page(campaign)
+        keep_files(campaign)
         if redraw:
             start_over(campaign, redraw)
         for phase in campaign.plan.phases:
             if not is_finished(campaign, phase):
+                tell_selection(campaign, phase)
                 select_records(campaign, phase)
                 if pending := ask_labeler(campaign, phase):
-                    wait_for_labels(pending)
+                    keep_files(campaign)
+                    tell_waiting(campaign, phase)
+                    wait_for_labels(campaign, phase, pending)
                 merge_labels(campaign, phase)
-                train_model(campaign, phase)
+                tell_training(campaign, phase)
+                _train(campaign, phase)
                 close_phase(campaign, phase, measure(campaign, phase))
+                keep_files(campaign)
             track_phase(campaign, phase, version_phase(campaign, phase))
+            tell_phase(campaign, phase)
         end_campaign(campaign)
         certify(campaign)
         write_report(campaign)
         track_campaign(campaign)
-    return str(folder.root)
+        keep_files(campaign)
+        return tell_end(campaign)
+
+
+def _train(campaign: Campaign, phase: Phase) -> None:
+    """Trains a phase here, or has a worker of a pool do it."""
+    order = order_training(campaign, phase)
+    if campaign.config.runtime.training_pool is not None:
+        receipt = train_on_pool(campaign, phase, order)
+    else:
+        with at_hand(campaign):
+            trained: State = train_phase(order, return_state=True)
+        if trained.is_cancelled():
+            raise TrainingStopped(trained.message)
+        receipt = trained.result()
+    await_server()
+    take_over(campaign, phase, receipt)

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import dpal
-from dpal.config import CampaignConfig, parse_config
+from dpal.config import parse_config
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table, spent_table, validation_table
+from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
 from flows.audit_cli import audit
+from flows.compare_cli import EXAMPLE as COMPARE_EXAMPLE
+from flows.compare_cli import compare
 from flows.data_cli import data_app
+from flows.deploy_cli import EXAMPLE as DEPLOY_EXAMPLE
+from flows.deploy_cli import deploy
 from flows.folders import CampaignDir, campaign_folder
+from flows.label_cli import COLLECT_EXAMPLE, LABEL_EXAMPLE, collect, label
 from flows.ledger_cli import ledger_app
 from flows.plan_cli import plan
+from flows.promote_cli import EXAMPLE as PROMOTE_EXAMPLE
+from flows.promote_cli import promote
+from flows.restore_cli import EXAMPLE as RESTORE_EXAMPLE
+from flows.restore_cli import restore
+from flows.serve_cli import EXAMPLE as SERVE_EXAMPLE
+from flows.serve_cli import serve
 from flows.settings import ConfigFile, Settings, load_config
 from flows.simulation_cli import rehearse, simulate
 from flows.terminal import (
-    err,
-    how_to_open_mlflow,
-    how_to_open_prefect,
     out,
     prepare_process,
     run_command,
     show,
-    stop_at_once_on_interrupt,
 )
 from flows.verify_cli import verify
+from flows.watch_cli import watch
 
 if TYPE_CHECKING:
     from dpal.artifacts import CampaignFolder
@@ -93,27 +100,22 @@ app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(sim
 app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
 app.command(epilog="Example: dpal audit artifacts/digits")(audit)
 app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits")(verify)
+app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=PROMOTE_EXAMPLE)(promote)
+app.command(epilog=RESTORE_EXAMPLE)(restore)
+app.command(epilog="Example: dpal watch watch.yaml --once")(watch)
+app.command(epilog=DEPLOY_EXAMPLE)(deploy)
+app.command(epilog=SERVE_EXAMPLE)(serve)
+app.command(epilog=LABEL_EXAMPLE)(label)
+app.command(epilog=COLLECT_EXAMPLE)(collect)
 
 
 @app.command(epilog="Example: dpal run clinic.yaml --set privacy.epsilon=3")
 def run(file: ConfigFile, settings: Settings = [], redraw: Redraw = []) -> None:  # noqa: B006
     """Run a campaign, or continue it from where it stands. Prints its folder last."""
-    _run(load_config(file, settings), redraw)
+    from flows.running import run_here
 
-
-@app.command(epilog="Example: dpal label artifacts/digits labels.csv")
-def label(
-    campaign: Annotated[Path, typer.Argument(help="Campaign folder, or its name.")],
-    answers: Annotated[Path, typer.Argument(metavar="LABELS.csv", help="Columns id and label.")],
-    wait: Annotated[bool, typer.Option("--no-run", help="Only accept, do not continue.")] = False,
-) -> None:
-    """Deliver a person's labels for the open query, and continue the campaign."""
-    from tasks.labeling import deliver_labels, recorded_config
-
-    folder = campaign_folder(campaign)
-    out.print(f"{deliver_labels(folder, answers):,} labels accepted")
-    if not wait:
-        _run(recorded_config(folder))
+    run_here(load_config(file, settings), redraw)
 
 
 @app.command(epilog="Example: dpal end artifacts/digits")
@@ -157,6 +159,8 @@ def status(
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
         if query.is_file():
             out.print(f"fill in {query}, then: dpal label {folder.root} {query}")
+        elif query.parent.joinpath("projects.json").is_file():
+            out.print(f"people label in Label Studio; how far they are: dpal label {folder.root}")
 
 
 @app.command(epilog="Example: dpal report artifacts/digits")
@@ -184,33 +188,6 @@ def doctor(
         out.print(f"{finding.state}{advice}", markup=False)
     if problems:
         raise typer.Exit(2)
-
-
-def _run(config: CampaignConfig, redraw: Sequence[str] = ()) -> None:
-    from prefect.exceptions import Pause
-
-    from flows.campaign import run_campaign
-    from flows.orchestrator import needing_prefect
-    from tasks.context import folder_of
-    from tasks.tracking import tracking_uri
-
-    folder = folder_of(config)
-    err.print("starting Prefect ...", style="dim")
-    stop_at_once_on_interrupt()
-    try:
-        with needing_prefect():
-            run_campaign(config, tuple(redraw))
-    except Pause as waiting:
-        out.print(f"paused: {waiting}", markup=False)
-    else:
-        phases = folder.finished_phases()
-        show(validation_table(phases))
-        show(spent_table(phases[-1]))
-        out.print(f"report:   {folder.report}")
-        out.print(f"ledger:   {folder.ledger_page}")
-        out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-        out.print(f"Prefect:  {how_to_open_prefect()}")
-    print(folder.root)
 
 
 def _progress(folder: CampaignFolder) -> tuple[str, ...]:

@@ -6,45 +6,27 @@ import importlib.metadata
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 
 from dpal.config import CampaignConfig
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at.
-
-    Attributes:
-      what: the thing.
-      state: what was found.
-      advice: what to do; empty when all is well.
-    """
-
-    what: str
-    state: str
-    advice: str = ""
+from flows import doctor_stack
+from flows.finding import Finding
 
 
 def examine(config: CampaignConfig) -> Iterator[Finding]:
-    """Yields a finding for the installation, the folders, the servers and the data remote."""
-    checks: list[Callable[[CampaignConfig], Finding]] = [
-        _python,
-        _packages,
-        _web_framework,
-        _device,
-        _artifacts,
-        _data,
-        _remote,
-        _prefect,
-        _mlflow,
-    ]
-    for check in checks:
+    """Yields findings for the installation, the folders, the servers and the databases."""
+    for check in (_python, _packages, _web_framework, _device, _artifacts, _data, _remote):
         yield check(config)
+    yield _prefect(config)
+    yield from doctor_stack.prefect_parts(config)
+    yield from doctor_stack.prefect_clock()
+    yield from doctor_stack.mlflow_login(config)
+    yield from doctor_stack.ledger(config)
+    yield from doctor_stack.places(config)
+    yield from doctor_stack.label_studio(config)
 
 
 def _python(_: CampaignConfig) -> Finding:
@@ -67,7 +49,7 @@ def _packages(_: CampaignConfig) -> Finding:
 def _web_framework(_: CampaignConfig) -> Finding:
     version = importlib.metadata.version("fastapi")
     numbers = tuple(int(part) for part in version.split(".")[:2])
-    advice = "" if numbers < (0, 155) else "Prefect's server needs fastapi<0.155: pip install it"
+    advice = "" if numbers < (0, 151) else "Prefect's server needs fastapi<0.151: pip install it"
     return Finding("fastapi", version, advice)
 
 
@@ -117,17 +99,6 @@ def _prefect(_: CampaignConfig) -> Finding:
     if not url:
         return Finding("prefect", "no server set; each run starts a temporary one (about 10 s)")
     return _server("prefect", f"{url}/health", "start it: prefect server start")
-
-
-def _mlflow(config: CampaignConfig) -> Finding:
-    from tasks.tracking import without_password
-
-    uri = config.runtime.mlflow_uri
-    if not uri or not uri.startswith("http"):
-        place = without_password(uri) if uri else f"SQLite file under {config.runtime.artifacts}"
-        return Finding("mlflow", place)
-    advice = "start it, or set runtime.mlflow_uri: null"
-    return _server("mlflow", f"{uri}/health", advice, shown=without_password(uri))
 
 
 def _server(what: str, url: str, advice: str, *, shown: str = "") -> Finding:

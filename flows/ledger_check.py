@@ -11,6 +11,7 @@ from dpal.artifacts import CampaignFolder, campaigns_of
 from dpal.canonical import file_digest
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import LedgerTampered
+from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, Kind
@@ -73,7 +74,11 @@ def adopt(
       LedgerError: nothing is wrong with it, or more than a reason can mend.
     """
     with closing(_opened(place, ledger)) as store:
-        entry = store.adopt(reason=reason, despite=despite)
+        taken_over = (
+            isinstance(place, CampaignFolder)
+            and CampaignView(store, place.name, place.root).begun_elsewhere()
+        )
+        entry = store.adopt(reason=reason, despite=despite, begun_elsewhere=taken_over)
         said = f"{store.name} is adopted; entry {entry.sequence} says so, with the reason"
         if despite is not None:
             said += (

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 import httpx
 
 from flows.terminal import leave_at_once
 
 _AT_START = "Failed to reach API"  # how Prefect says so before a flow run; a plain RuntimeError
+
+
+@contextmanager
+def starting_prefect() -> Iterator[None]:
+    """Starts Prefect's temporary server, where none is named, beside what the block imports."""
+    from prefect.server.api.server import SubprocessASGIServer
+    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
+
+    if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+        yield
+        return
+
+    def start() -> None:
+        # What keeps it from starting is said when the flow asks for it, and tries again.
+        with suppress(Exception):
+            SubprocessASGIServer().start()
+
+    starting = Thread(target=start, daemon=True)
+    starting.start()
+    yield
+    starting.join()
 
 
 @contextmanager

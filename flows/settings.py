@@ -42,11 +42,11 @@ def runtime_from(settings: list[str]) -> RuntimeConfig:
     return parse_config(values).runtime
 
 
-def load_config(file: Path, settings: list[str]) -> CampaignConfig:
-    """Reads a configuration and applies overrides.
+def read_values(file: Path) -> dict[str, Any]:
+    """Reads what a configuration says, before anything is made of it.
 
     Raises:
-      ConfigError: the file is missing, unreadable or says something impossible.
+      ConfigError: the file is missing, unreadable or holds no settings.
     """
     if not file.is_file():
         raise ConfigError(f"{file} does not exist; write one with: dpal init NAME")
@@ -58,6 +58,16 @@ def load_config(file: Path, settings: list[str]) -> CampaignConfig:
         raise ConfigError(f"{file} is not readable YAML{line}; correct it and try again") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds no settings; write one with: dpal init NAME")
+    return values
+
+
+def load_config(file: Path, settings: list[str]) -> CampaignConfig:
+    """Reads a configuration and applies overrides.
+
+    Raises:
+      ConfigError: the file is missing, unreadable or says something impossible.
+    """
+    values = read_values(file)
     for text in settings:
         override(values, *parse_setting(text))
     return parse_config(values)

@@ -41,6 +41,11 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The newer pages ask a host outside for settings of their telemetry, on or off.
+    "PREFECT_SERVER_UI_V2_ENABLED": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    # What `dpal deploy` installs gives up whoever is silent for three times as long.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # A server that died should be reported in seconds; by default each request waits minutes.
     "PREFECT_CLIENT_MAX_RETRIES": "2",
     "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",

@@ -73,7 +73,7 @@ def verify(
     pool, no_pool = _pool(given.document, data, salt, [one for one in places if one])
     checks = verify_certificate(
         given.document,
-        ledger=None if ledger is None else _entries(ledger),
+        ledger=None if ledger is None else entries_of(ledger),
         model=given.model,
         pool=pool,
         no_pool=no_pool,
@@ -83,7 +83,7 @@ def verify(
         print(json.dumps(_as_object(given.document, checks), indent=2))  # noqa: T201
     else:
         for one in checks:
-            _tell(one)
+            tell_check(one)
         out.print(_verdict(given.document, checks), markup=False)
     if failed:
         raise typer.Exit(1)
@@ -99,7 +99,7 @@ def _given(certificate: Path | None, model: str | None, mlflow: str | None) -> _
                 f"{model} is in a registry of MLflow, which is not installed here ({error}); "
                 "install it, or download the model and name its weights and its certificate"
             ) from error
-        registered = fetch(model, mlflow or _beside(certificate))
+        registered = fetch(model, mlflow or default_registry(certificate))
         if document is not None and document.get("digest") != registered.certificate.get("digest"):
             raise CertificateError(f"{model} carries another certificate than {certificate}")
         return _Given(document=registered.certificate, model=registered.model)
@@ -127,7 +127,7 @@ def _read(certificate: Path) -> dict[str, Any]:
         raise CertificateError(f"{path} is no text, so it is no certificate") from error
 
 
-def _beside(certificate: Path | None) -> str | None:
+def default_registry(certificate: Path | None = None) -> str | None:
     """The runs' database of an artifacts folder, where the certificate lies in one."""
     folders = [Path("artifacts")]
     if certificate is not None:
@@ -136,7 +136,8 @@ def _beside(certificate: Path | None) -> str | None:
     return None if found is None else f"sqlite:///{found.resolve()}"
 
 
-def _entries(ledger: str) -> Sequence[Entry]:
+def entries_of(ledger: str) -> Sequence[Entry]:
+    """All entries of the ledger that a word of the command line means."""
     store = LedgerStore(_place(ledger), create=False)
     try:
         return store.entries()
@@ -199,7 +200,7 @@ def _as_object(document: dict[str, Any], checks: Sequence[Check]) -> dict[str, A
     }
 
 
-def _tell(check: Check) -> None:
+def tell_check(check: Check) -> None:
     """One line: words read from the left, so this is no table of numbers."""
     styles = {Outcome.OK: "green", Outcome.FAILED: "bold red", Outcome.UNCHECKED: "yellow"}
     out.print(f"{check.outcome:<12}", style=styles[check.outcome], end="")

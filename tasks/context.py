@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-
-from prefect.exceptions import MissingContextError
-from prefect.logging import get_run_logger
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from dpal.artifacts import CampaignFolder, PhaseFolder
 from dpal.config import CampaignConfig
 from dpal.data.catalog import Source
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
+from tasks.carrying import open_campaign
 from tasks.opening import open_ledger
+from tasks.saying import say as say
 from tasks.standing import Start
 
 
@@ -29,6 +27,7 @@ class Campaign:
       validation: public records.
       class_names: names in class order; empty when the data has none.
       start: its plan, what it holds of a data set, and what it starts from.
+      acting_for: in whose name the ledger is written; None where this process leads.
     """
 
     config: CampaignConfig
@@ -36,6 +35,7 @@ class Campaign:
     validation: Source
     class_names: tuple[str, ...]
     start: Start
+    acting_for: str | None = None
 
     @property
     def certified(self) -> CertifiedPlan:
@@ -61,7 +61,7 @@ class Campaign:
         """Opens the campaign's ledger for the length of a block."""
         store = open_ledger(self.config.runtime)
         try:
-            yield CampaignLedger(store, self.config.name, self.folder.root)
+            yield replace(open_campaign(self.config, store), acting_for=self.acting_for)
         finally:
             store.close()
 
@@ -69,10 +69,3 @@ class Campaign:
 def folder_of(config: CampaignConfig) -> CampaignFolder:
     """The folder of the campaign that a configuration names."""
     return CampaignFolder(config.runtime.artifacts / config.name)
-
-
-def say(message: str) -> None:
-    """Tells a person what happens, in the terminal and on the Prefect page. Public facts only."""
-    logging.getLogger("dpal").info(message)
-    with suppress(MissingContextError):
-        get_run_logger().info(message)

@@ -2,80 +2,143 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
-from prefect.client.schemas import OrchestrationResult
-from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
-from prefect.exceptions import Pause
-from prefect.states import Paused
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import CampaignConfig, LabelerKind, parse_config
+from dpal.artifacts import CampaignFolder, PhaseFolder
+from dpal.config import LabelerKind
 from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
-from dpal.errors import LabelError, LabelsPending
+from dpal.errors import (
+    CampaignBusy,
+    FormOpen,
+    LabelError,
+    LabelingProjectOpen,
+    LabelsPending,
+    LabelStudioError,
+)
 from dpal.labelers import Labeler
 from dpal.labelers.earlier import EarlierLabels
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
+from dpal.labelers.form import make_form, read_form
+from dpal.labelers.label_studio import Progress
 from dpal.labelers.oracle import OracleLabeler
 from dpal.labels import Task
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
+from tasks.labelers import Asked, opened_label_studio
+from tasks.labelers import recorded_config as recorded_config
+from tasks.waiting import Waiting, form_answers, settle
+from tasks.waiting import wait_for_labels as _wait
 
-_PATIENCE_SECONDS = 365 * 24 * 3600
+_LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a look at a labeling project found.
+
+    Attributes:
+      place: where people label.
+      complete: whether all labels are there, and kept.
+      progress: how far people are; confidential. None if that could not be seen.
+      trouble: what is wrong with the server; None if nothing is.
+    """
+
+    place: str
+    complete: bool
+    progress: Progress | None = None
+    trouble: str | None = None
 
 
 @task(cache_policy=NO_CACHE)
 def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
     files = campaign.files(phase)
-    if files.labels.exists():
-        return None
-    try:
-        answers = _labeler(campaign, phase).label(read_selection(files.selection))
-    except LabelsPending as pending:
-        say(f"{phase.name}: waiting for labels")
-        return pending
-    write_labels(answers, files.labels)
+    if not files.labels.exists():
+        try:
+            _answers(campaign, phase, files)
+        except LabelsPending as pending:
+            say(f"{phase.name}: waiting for labels")
+            return pending
+    settle(files)
     say(f"{phase.name}: labels received")  # how many is confidential where selection is hidden
     return None
 
 
 @task(cache_policy=NO_CACHE)
 def merge_labels(campaign: Campaign, phase: Phase) -> None:
-    """Lets the newly labeled records enter the pool as a cohort."""
+    """Lets the newly labeled records enter the pool as a cohort.
+
+    Records that annotators skipped leave the pool as those do that were one too many. Their
+    charge stays. The guarantee holds for them and for all others: whether a record is skipped
+    is said by people who look at that record alone, so that its absence is one more answer
+    about it, and a record that never trains contributes the zero that zero-out adjacency and
+    clipping allow for anyway. Rates and noise are those of the plan, whoever is absent.
+    """
     files = campaign.files(phase)
     if files.pool.exists():
         return
     before = campaign.folder.start
     if phase.index > 0:
         before = campaign.folder.phase(phase.index - 1).pool
+    labels, selected = read_labels(files.labels), read_selection(files.selection)
+    skipped = [name for name in selected if name not in labels]
+    if skipped and campaign.config.labeler.kind is not LabelerKind.LABEL_STUDIO:
+        raise LabelError(f"{files.labels} lacks a selected record; restore it, nothing was merged")
     write_merged(
         before,
-        read_labels(files.labels),
+        labels,
         phase.index,
         files.pool,
-        retired=read_retired(files.selection),
+        retired=[*read_retired(files.selection), *skipped],
     )
 
 
-def wait_for_labels(pending: LabelsPending) -> None:
-    """Leaves the flow run in the state Paused, with the message, and ends this process's part.
+def wait_for_labels(campaign: Campaign, phase: Phase, pending: LabelsPending) -> None:
+    """Suspends or pauses the flow run until labels are there; see `tasks.waiting`.
 
     Raises:
-      Pause: always; whoever called the flow tells the person.
+      Pause: always.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        raise pending
-    paused: State[None] = Paused(timeout_seconds=_PATIENCE_SECONDS, message=str(pending))
-    with get_client(sync_client=True) as client:
-        answer: OrchestrationResult[None] = client.set_flow_run_state(context.flow_run.id, paused)
-    raise Pause(str(pending), state=answer.state)
+    files, asked = campaign.files(phase), Asked.of(campaign)
+    form = None
+    if asked.kind is LabelerKind.FORM:
+        form = make_form(asked.question, asked.pool, read_selection(files.selection))
+    _wait(files, asked.kind, pending, form)
+
+
+def look_into_project(asked: Asked, files: PhaseFolder, *, partly: bool = False) -> Look:
+    """Looks at a query's labeling project, and keeps its labels once they are complete.
+
+    Whatever is wrong with the server is told and does not end the waiting: the next look,
+    within a minute, tries again.
+    """
+    settings, phase = asked.config.labeler.label_studio, files.root.name
+    place, progress = settings.url, None
+    try:
+        with claim(files.query, patience=_LOOK_SECONDS):
+            if files.labels.exists():
+                return Look(place=place, complete=True)
+            with opened_label_studio(asked, files) as labeler:
+                progress = labeler.look(read_selection(files.selection), partly=partly)
+                place = labeler.place
+            if progress.complete:
+                write_labels(progress.labels, files.labels)
+    except CampaignBusy:  # somebody else looks, and for long
+        return Look(place=place, complete=files.labels.exists())
+    except LabelStudioError as trouble:
+        say(f"{phase}: {trouble}")
+        return Look(place=place, complete=False, trouble=str(trouble))
+    for sentence in progress.news:
+        say(f"{phase}: {sentence}")
+    if progress.invalid and not progress.complete:
+        say(f"{phase}: a task in Label Studio has an answer that is not offered; "
+            f"`dpal label {asked.folder.root}` says which, correct it there")  # fmt: skip
+    return Look(place=place, complete=progress.complete, progress=progress)
 
 
 def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
@@ -88,44 +151,77 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
       LabelError: no query is open, or the answers do not fit it. Nothing was merged.
     """
     record = folder.read_record()
-    if record["config"]["labeler"]["kind"] != LabelerKind.FILE:
+    kind = record["config"]["labeler"]["kind"]
+    if kind != LabelerKind.FILE:
+        place = {
+            LabelerKind.ORACLE: "the pool (labeler.kind oracle)",
+            LabelerKind.LABEL_STUDIO: "Label Studio",
+            LabelerKind.FORM: "the form on its Prefect page",
+        }[LabelerKind(kind)]
         raise LabelError(
-            f"campaign {folder.name} takes its labels from the pool (labeler.kind oracle), not "
-            "from a file; nothing was merged"
+            f"campaign {folder.name} takes its labels from {place}, not from a file; nothing was "
+            "merged"
         )
     with claim(folder.root):
-        for phase in record["plan"]["phases"]:
-            files = folder.phase(phase["phase"])
-            if files.selection.exists() and not files.labels.exists():
-                accepted = accept_labels(
-                    answers,
-                    read_selection(files.selection),
-                    classes=record["classes"],
-                    class_names=record["class_names"],
-                    task=Task(record["task"]) if "task" in record else Task.SINGLE_LABEL,
-                )
-                write_labels(accepted, files.labels)
-                return len(accepted)
+        files = open_query(folder)
+        if files is not None:
+            accepted = accept_labels(
+                answers,
+                read_selection(files.selection),
+                classes=record["classes"],
+                class_names=record["class_names"],
+                task=Task(record["task"]) if "task" in record else Task.SINGLE_LABEL,
+            )
+            write_labels(accepted, files.labels)
+            return len(accepted)
     raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
 
 
-def recorded_config(folder: CampaignFolder) -> CampaignConfig:
-    """The configuration that a campaign was last run with, wherever it is called from."""
-    values = folder.read_record()["config"]
-    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    return parse_config(values)
+def open_query(folder: CampaignFolder) -> PhaseFolder | None:
+    """The phase whose selection is made and whose labels are wanted."""
+    for phase in folder.read_record()["plan"]["phases"]:
+        files = folder.phase(phase["phase"])
+        if files.selection.exists() and not files.labels.exists():
+            return files
+    return None
 
 
-def _labeler(campaign: Campaign, phase: Phase) -> Labeler:
-    earlier = campaign.start.earlier
-    if phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels:
-        return EarlierLabels(earlier.state)
-    if campaign.config.labeler.kind is LabelerKind.ORACLE:
-        return OracleLabeler(campaign.pool, campaign.plan.spec.model.classes)
-    files = campaign.files(phase)
-    return FileLabeler(
-        source=campaign.pool,
-        folder=files.query,
-        delivered=files.labels,
-        command=f"dpal label {campaign.folder.root} {files.query / QUERY}",
-    )
+def _answers(campaign: Campaign, phase: Phase, files: PhaseFolder) -> None:
+    """Writes the labels of a phase, or raises that they are pending."""
+    asked, earlier = Asked.of(campaign), campaign.start.earlier
+    carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
+    if asked.kind is LabelerKind.LABEL_STUDIO and not carries:
+        look = look_into_project(asked, files)
+        if not look.complete:
+            raise LabelingProjectOpen(look.place, f"dpal label {campaign.folder.root}")
+        return
+    if asked.kind is LabelerKind.FORM and not carries:
+        _read_form(asked, files)
+        return
+    labeler: Labeler
+    if carries and earlier is not None:
+        labeler = EarlierLabels(earlier.state)
+    elif asked.kind is LabelerKind.ORACLE:
+        labeler = OracleLabeler(campaign.pool, asked.classes)
+    else:
+        labeler = FileLabeler(
+            source=campaign.pool,
+            folder=files.query,
+            delivered=files.labels,
+            command=f"dpal label {campaign.folder.root} {files.query / QUERY}",
+        )
+    write_labels(labeler.label(read_selection(files.selection)), files.labels)
+
+
+def _read_form(asked: Asked, files: PhaseFolder) -> None:
+    """Writes the labels that were filled in on the Prefect page."""
+    waiting = Waiting.read(files)
+    values = form_answers(waiting) if waiting else None
+    if values is None:
+        raise FormOpen("the campaign's flow run", "Resume on its Prefect page")
+    try:
+        labels = read_form(asked.question, values, read_selection(files.selection))
+    except LabelError as error:
+        say(f"{files.root.name}: {error}")
+        raise FormOpen("the campaign's flow run", "Resume on its Prefect page") from error
+    write_labels(labels, files.labels)

@@ -138,11 +138,16 @@ def prepare(config: CampaignConfig) -> Campaign:
 
 
 @task(cache_policy=NO_CACHE)
-def prepare_campaign(config: CampaignConfig) -> Campaign:
-    """Checks device and data and certifies a plan, before anything is released."""
+def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
+    """Checks device and data and certifies a plan, before anything is released.
+
+    Who leads a campaign and leaves its training to a work pool needs no device of its own.
+    """
     device = config.runtime.device
     number = int(device.partition(":")[2] or 0)
-    if device.startswith("cuda") and number >= torch.cuda.device_count():
+    elsewhere = leads and config.runtime.training_pool is not None
+    missing = device.startswith("cuda") and number >= torch.cuda.device_count()
+    if missing and not elsewhere:
         raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
     campaign = prepare(config)
     say(f"plan certified: {campaign.certified.worst_epsilon:.4f} of "
@@ -191,7 +196,7 @@ def hold_budget(campaign: Campaign) -> None:
             "weights_for": weights_for(plan.spec),
             "classes": plan.spec.model.classes,
             "class_names": list(campaign.class_names),
-            "config": _anywhere(campaign.config).model_dump(mode="json"),
+            "config": anywhere(campaign.config).model_dump(mode="json"),
         }
     )
     if not folder.start.exists():
@@ -221,7 +226,7 @@ def _changes(campaign: Campaign) -> str:
         return ""
     record = folder.read_record()
     before = _deciding(record["config"])
-    now = _deciding(_anywhere(campaign.config).model_dump(mode="json"))
+    now = _deciding(anywhere(campaign.config).model_dump(mode="json"))
     found = [
         f"{key} was {json.dumps(before.get(key))}, is {json.dumps(value)}"
         for key, value in now.items()
@@ -257,7 +262,7 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _anywhere(config: CampaignConfig) -> CampaignConfig:
+def anywhere(config: CampaignConfig) -> CampaignConfig:
     """The configuration with absolute paths, so that it means the same from any folder."""
     pool, backbone = config.data.pool, config.data.backbone
     data: dict[str, Any] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,18 @@ def register(certificate: Mapping[str, Any], model_uri: str) -> str:
     return str(made.version)
 
 
+def named(uri: str) -> tuple[str, str]:
+    """Name and version of a model.
+
+    Raises:
+      CertificateError: the address names none.
+    """
+    name, _, number = uri.removeprefix("models:/").rpartition("/")
+    if not name or not number.isdecimal():
+        raise CertificateError(f"{uri} names no version of a model; use models:/NAME/VERSION")
+    return name, number
+
+
 def fetch(uri: str, tracking_uri: str | None) -> RegisteredModel:
     """Reads a registered model's certificate, weights' digest and tags.
 
@@ -74,9 +86,7 @@ def fetch(uri: str, tracking_uri: str | None) -> RegisteredModel:
     Raises:
       CertificateError: there is no such model, or it carries no certificate.
     """
-    name, _, number = uri.removeprefix("models:/").rpartition("/")
-    if not name or not number.isdecimal():
-        raise CertificateError(f"{uri} names no version of a model; use models:/NAME/VERSION")
+    name, number = named(uri)
     try:
         if tracking_uri is not None:
             mlflow.set_tracking_uri(tracking_uri)
@@ -88,6 +98,41 @@ def fetch(uri: str, tracking_uri: str | None) -> RegisteredModel:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise CertificateError(
             f"{uri} could not be fetched ({reason}); name the registry with --mlflow"
+        ) from error
+
+
+def phase_of_run(run_id: str, tracking_uri: str | None) -> tuple[str, int, str]:
+    """The campaign, the phase and the hash of its files that a run of MLflow tells of.
+
+    Raises:
+      CertificateError: the run is not there, or is no phase's.
+    """
+    with asked(f"run {run_id}", tracking_uri) as client:
+        tags = client.get_run(run_id).data.tags
+    phase, md5 = tags.get("dpal.phase", ""), tags.get("dvc.md5")
+    if not phase.isdecimal() or md5 is None:
+        raise CertificateError(
+            f"run {run_id} is not the run of a phase; open one of the runs below the campaign's"
+        )
+    return tags["dpal.campaign"], int(phase), md5
+
+
+@contextlib.contextmanager
+def asked(what: str, tracking_uri: str | None) -> Iterator[mlflow.MlflowClient]:
+    """A client of the registry; what it refuses becomes one sentence.
+
+    Raises:
+      CertificateError: the registry refused or did not answer.
+    """
+    try:
+        if tracking_uri is not None:
+            mlflow.set_tracking_uri(tracking_uri)
+        yield mlflow.MlflowClient()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise CertificateError(
+            f"{what} could not be asked for ({reason}); nothing was changed, name the registry "
+            "with --mlflow"
         ) from error
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import io
+import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from prefect import task
-from prefect.artifacts import create_image_artifact
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder
+from dpal.artifacts import CampaignFolder, damaged
 from dpal.certificate.document import read_certificate
 from dpal.errors import AnchorError, DataError
 from dpal.ledger.chain import verify_chain
 from dpal.persist import staged, write_text
 from dpal.reports.ledger_page import ledger_page
 from dpal.reports.plots import budget_figure, validation_figure
+from dpal.reports.report_page import report_page
 from dpal.reports.summary import report
 from tasks.context import Campaign, say
 from tasks.opening import recorded_ledger
+from tasks.versioning import restore_commands
+
+AUDIT = "audit/audit.json"
 
 _DOUBTS = {
     "missing": "The machine that wrote this page has not anchored this ledger: it may be an older "
@@ -37,7 +41,10 @@ _DOUBTS = {
 
 
 def make_report(folder: CampaignFolder) -> Path:
-    """Writes report.md and its figures from a campaign's files.
+    """Writes report.html, report.md and its figures from a campaign's files.
+
+    Returns:
+      Where report.md is; the page is beside it.
 
     Raises:
       DataError: no phase is finished yet.
@@ -56,8 +63,17 @@ def make_report(folder: CampaignFolder) -> Path:
     if manifest is None:
         raise DataError(f"files of phase {len(phases) - 1} were altered; see `dpal ledger verify`")
     paths = [f"figures/{name}" for name in figures]
-    text = report(summary, phases, manifest["ledger_head"], paths, _certificate(folder))
-    write_text(folder.report, text)
+    head, certificate = manifest["ledger_head"], _certificate(folder)
+    write_text(folder.report, report(summary, phases, head, paths, certificate))
+    page = report_page(
+        summary,
+        phases,
+        head,
+        certificate=certificate,
+        audit=_audit(folder, summary["plan_digest"]),
+        restore=restore_commands(folder, len(phases)),
+    )
+    write_text(folder.report_page, page)
     return folder.report
 
 
@@ -80,6 +96,18 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
     return path
 
 
+def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:
+    """The audit of this very plan; None where there was none, or of another plan."""
+    path = folder.root / AUDIT
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise damaged(path) from error
+    return found if isinstance(found, dict) and found.get("plan_digest") == plan else None
+
+
 def _certificate(folder: CampaignFolder) -> str | None:
     """Digest of the campaign's certificate; None before it is finished."""
     if not folder.certificate.is_file():
@@ -89,15 +117,9 @@ def _certificate(folder: CampaignFolder) -> str | None:
 
 @task(cache_policy=NO_CACHE)
 def write_report(campaign: Campaign) -> None:
-    """Writes the report and shows the budget on the Prefect page."""
+    """Writes the report and the page of the ledger."""
     path = make_report(campaign.folder)
     make_ledger_page(campaign.folder)
-    budget = (campaign.folder.figures / "budget.png").read_bytes()
-    create_image_artifact(
-        image_url="data:image/png;base64," + base64.b64encode(budget).decode(),
-        key="budget",
-        description="Epsilon by cohort and phase, as the ledger adds it up.",
-    )
     say(f"report: {path}")
 
 

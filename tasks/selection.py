@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,22 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
-from dpal.acquisition.scores import Scores, score, score_function
+from dpal.acquisition.scores import Scores, score_function
 from dpal.acquisition.selection import Selection, select, select_at_random
 from dpal.acquisition.thresholds import Rows
+from dpal.canonical import file_digest
+from dpal.config_runtime import TaskRunnerKind
 from dpal.data.pool import UNLABELED, cohort_column, write_carried, write_selection
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.readers import raw_batches
+from dpal.data.shards import Shard, shards_of
 from dpal.planning.plan import Phase
 from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource, secure
-from dpal.training.evaluation import probabilities
-from dpal.training.losses import probabilities_of
-from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from tasks.context import Campaign, say
-from tasks.training import load_model
+from tasks.planning import anywhere
+from tasks.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
+from tasks.sharding import run_parts
+from tasks.training import device_of
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
@@ -83,35 +87,51 @@ def _scored(
     campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource
 ) -> Iterator[tuple[Rows, Scores]]:
     """Scores the unlabeled pool with the last phase's model, batch by batch, never stored."""
-    spec, physical = campaign.plan.spec, campaign.config.runtime.physical_batch
-    model = load_model(campaign, phase.index - 1)
-    label_task = spec.model.task
-    reads_passes = score_function(spec.acquisition, task=label_task).reads_passes
-    masks = draw_masks(model, rng=rng) if reads_passes else {}
-    content = campaign.pool.content
-    batches = zip(
-        raw_batches(campaign.pool, [content.value]), _unlabeled(campaign, phase), strict=True
-    )
-    bar = tqdm(total=spec.pool_size, desc=f"{phase.name} scoring", unit="rec", disable=None,
-               leave=False)  # fmt: skip
-    with bar:
-        for batch, (rows, mask) in batches:
+    runtime = campaign.config.runtime
+    scoring = _scoring(campaign, phase, clipped=clipped, rng=rng)
+    shards = shards_of(campaign.pool, runtime.shards)
+    cohorts = cohort_column(_state_before(campaign, phase))
+    with tqdm(total=cohorts.size, desc=f"{phase.name} scoring", unit="rec", disable=None,
+              leave=False) as bar:  # fmt: skip
+        for batch in _scored_batches(scoring, shards, campaign):
+            rows = batch.rows
             bar.update(rows.size)
-            if not mask.any():
-                continue
-            # Labeled records go through the model, too: who shares a batch with whom must
-            # not depend on who was selected, or another record's rounding would.
-            inputs = records_of(campaign.pool, batch.table.column(0), first_row=batch.first_row)
-            if reads_passes:
-                guesses = mc_probabilities(
-                    model,
-                    inputs,
-                    masks,
-                    physical_batch=physical,
-                    to_probabilities=probabilities_of(label_task),
-                )
-                guesses = guesses[:, mask]
-            else:
-                guesses = probabilities(model, inputs, physical_batch=physical, task=label_task)
-                guesses = guesses[mask]
-            yield rows[mask], score(spec.acquisition, guesses, task=label_task, clipped=clipped)
+            # Who is labeled is known here alone: workers score everyone.
+            mask = cohorts[rows] == UNLABELED
+            if mask.any():
+                yield rows[mask], batch.scores[mask]
+
+
+def _scored_batches(
+    scoring: Scoring, shards: Sequence[Shard], campaign: Campaign
+) -> Iterator[ScoredBatch]:
+    """Scores of all records in the order of the pool, from here or from workers."""
+    if campaign.config.runtime.task_runner is TaskRunnerKind.LOCAL:
+        scorer = open_scorer(scoring, campaign.pool)
+        return (batch for shard in shards for batch in scorer.scored(shard))
+    parts = [ScoringPart(scoring=scoring, shard=shard) for shard in shards]
+    results = run_parts(score_shard, parts, campaign.config.runtime)
+    return (batch for result in results for batch in result)
+
+
+def _scoring(campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource) -> Scoring:
+    """How the phase's pool is scored: by the model of the phase before."""
+    spec = campaign.plan.spec
+    weights = None
+    if phase.index > 0:
+        weights = campaign.folder.phase(phase.index - 1).model.resolve()
+    elif campaign.start.earlier is not None:
+        weights = campaign.folder.start_model.resolve()
+    passes = score_function(spec.acquisition, task=spec.model.task).reads_passes
+    public = spec.model.weights and str(Path(spec.model.weights).resolve())
+    return Scoring(
+        config=anywhere(campaign.config).model_dump_json(),
+        role=campaign.pool.role,
+        model=replace(spec.model, weights=public),
+        weights=weights,
+        digest=None if weights is None else file_digest(weights),
+        acquisition=spec.acquisition,
+        clipped=clipped,
+        device=device_of(campaign),
+        mask_word=int(rng.words(1)[0]) if passes else None,
+    )

@@ -6,117 +6,181 @@ Everything here may be done again: finished runs are found by their tags and lef
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import mlflow
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from sqlalchemy.exc import SQLAlchemyError
 
 from dpal.canonical import plain
-from dpal.config import RuntimeConfig
-from dpal.errors import DpalError
 from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
 from tasks.ledger_story import data_figure, data_metrics, data_tags, ledger_story
 from tasks.logged import log_model, validation_dataset
+from tasks.mlflow_server import TrackingError as TrackingError
+from tasks.mlflow_server import told
+from tasks.mlflow_server import tracking_uri as tracking_uri
+from tasks.mlflow_server import watched as watched
+from tasks.mlflow_server import without_password as without_password
 from tasks.registry import register
+from tasks.tracking_words import (
+    CAMPAIGNS_VIEW,
+    EXPERIMENT_NOTE,
+    NOTE,
+    VIEW,
+    campaign_note,
+    campaign_parameters,
+    flow_run_address,
+    phase_note,
+    phase_parameters,
+    state_in_words,
+)
+from tasks.versioning import restore_command
+
+T = TypeVar("T")
 
 EXPERIMENT = "dpal"
 _LEDGER = "ledger.json"
-
-
-class TrackingError(DpalError):
-    """MLflow could not be reached or refused. The campaign's files and ledger are kept."""
-
-
-def tracking_uri(runtime: RuntimeConfig) -> str:
-    """Where runs are tracked: the configured server, or SQLite under the artifacts folder."""
-    return runtime.mlflow_uri or f"sqlite:///{runtime.artifacts.resolve() / 'mlflow.sqlite'}"
+_SOURCE = {"mlflow.source.name": "dpal run", "mlflow.source.type": "LOCAL"}
 
 
 @task(cache_policy=NO_CACHE)
 def reach_tracking(campaign: Campaign) -> None:
     """Finds out that MLflow does not answer before anything is spent."""
     campaign.config.runtime.artifacts.mkdir(parents=True, exist_ok=True)
-    with _connected(campaign):
-        pass
+    _tell(campaign, lambda: None, patient=False)
 
 
 @task(cache_policy=NO_CACHE)
 def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     """Records a finished phase as a child run of its campaign."""
-    with _connected(campaign):
-        parent = _find_or_start_campaign(campaign)
-        tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
-        known = _find(tags)
-        if known is not None and known.info.status == "FINISHED":
-            return
-        phases = campaign.folder.finished_phases()[: phase.index + 1]
-        # The parent first: the finished child says that all of this is done.
-        with mlflow.start_run(run_id=parent):
-            mlflow.log_metrics(_metrics(phases[-1]), step=phase.index)
-            mlflow.set_tag(f"dvc.md5.{phase.name}", dvc_hash)
-        tags |= {
-            "mlflow.parentRunId": parent,
-            "dvc.md5": dvc_hash,
-            "dvc.path": f"{campaign.config.name}/{phase.name}",
-            **_head_tags(campaign, phase),
-        }
-        known_id = known.info.run_id if known else None
-        with mlflow.start_run(run_id=known_id, run_name=phase.name, tags=tags) as run:
-            mlflow.log_params(_flat(plain(phase)))
-            mlflow.log_metrics(_metrics(phases[-1]))
-            _log_ledger(campaign, run.info.run_id)
-            figure = budget_figure(campaign.certified.summary(), phases)
-            mlflow.log_figure(figure, "figures/budget.png")
+    _tell(campaign, lambda: _track_phase(campaign, phase, dvc_hash))
 
 
 @task(cache_policy=NO_CACHE)
 def track_campaign(campaign: Campaign) -> str:
     """Completes the campaign's run, and registers its model; returns the run's id."""
-    with _connected(campaign):
-        run_id = _find_or_start_campaign(campaign)
-        run = mlflow.get_run(run_id)
-        if run.data.tags.get("dpal.finished") == "true":
-            return run_id
-        phases = campaign.folder.finished_phases()
-        with mlflow.start_run(run_id=run_id):
-            _log_ledger(campaign, run_id)
-            summary = campaign.certified.summary()
-            mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
-            mlflow.log_figure(validation_figure(phases), "figures/accuracy.png")
-            mlflow.log_artifact(str(campaign.folder.report))
-            mlflow.log_artifact(str(campaign.folder.certificate))
-            mlflow.log_artifact(str(campaign.folder.ledger_page))
-            mlflow.log_metrics(data_metrics(campaign), step=len(phases))
-            if figure := data_figure(campaign):
-                mlflow.log_figure(figure, "figures/dataset.png")
-            mlflow.log_metric("worst_epsilon", campaign.certified.worst_epsilon)
-            certificate = certificate_in(campaign)
-            register(certificate, log_model(campaign))
-            mlflow.set_tag("dpal.certificate", certificate["digest"])
-            mlflow.set_tags(_ledger_tags(certificate["ledger"]["head"]))
-            mlflow.set_tag("dpal.finished", "true")
-        return run_id
+    return _tell(campaign, lambda: _track_campaign(campaign))
 
 
 @task(cache_policy=NO_CACHE)
 def track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
     """Records an audit as a run of its own, with its report and figure."""
+    _tell(campaign, lambda: _track_audit(campaign, passed, metrics, folder))
+
+
+def campaign_address(campaign: Campaign) -> str:
+    """Where a person opens the campaign's run: its page, or the command that shows the file."""
+    uri = tracking_uri(campaign.config.runtime)
+    if not uri.startswith("http"):
+        return f"mlflow ui --backend-store-uri {without_password(uri)}"
+    try:
+        run = _tell(campaign, lambda: _campaign_run(campaign), patient=False)
+    except TrackingError:
+        run = None
+    page = f"/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
+    return without_password(uri).rstrip("/") + page
+
+
+def _campaign_run(campaign: Campaign) -> Run | None:
+    return _find({**_campaign_tags(campaign), "dpal.phase": "all"})
+
+
+def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
+    parent = _find_or_start_campaign(campaign)
+    tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
+    known = _find(tags)
+    if known is not None and known.info.status == "FINISHED":
+        return
+    phases = campaign.folder.finished_phases()[: phase.index + 1]
+    finished_at = int(campaign.files(phase).manifest.stat().st_mtime * 1000)
+    # The parent first: the finished child says that all of this is done.
+    with _left_open(run_id=parent):
+        # The same point in time, so that telling it again adds no second point.
+        mlflow.log_metrics(_metrics(phases[-1]), step=phase.index, timestamp=finished_at)
+        state = state_in_words(len(phases), len(campaign.plan.phases), finished=False)
+        mlflow.set_tags(
+            {
+                f"dvc.md5.{phase.name}": dvc_hash,
+                "dpal.state": state,
+                NOTE: campaign_note(campaign, finished=False),
+                **_prefect_tag(),
+            }
+        )
+    tags |= {
+        "mlflow.parentRunId": parent,
+        "dvc.md5": dvc_hash,
+        "dvc.path": f"{campaign.config.name}/{phase.name}",
+        "dvc.restore": restore_command(campaign.folder.root, phase.index, dvc_hash),
+        NOTE: phase_note(campaign, phase, dvc_hash, phases[-1]),
+        **_head_tags(campaign, phase),
+        **_prefect_tag(),
+        **_SOURCE,
+    }
+    known_id = known.info.run_id if known else None
+    name = f"{campaign.config.name}/{phase.name}"
+    with mlflow.start_run(run_id=known_id, run_name=name, tags=tags) as run:
+        mlflow.log_params(phase_parameters(phase))
+        mlflow.log_metrics(_metrics(phases[-1]), timestamp=finished_at)
+        mlflow.log_dict(plain(phase), "phase.json")
+        _log_ledger(campaign, run.info.run_id)
+        figure = budget_figure(campaign.certified.summary(), phases)
+        mlflow.log_figure(figure, "figures/budget.png")
+
+
+def _track_campaign(campaign: Campaign) -> str:
+    run_id = _find_or_start_campaign(campaign)
+    run = mlflow.get_run(run_id)
+    if run.data.tags.get("dpal.finished") == "true":
+        return run_id
+    phases = campaign.folder.finished_phases()
+    finished_at = int(campaign.folder.certificate.stat().st_mtime * 1000)
+    with mlflow.start_run(run_id=run_id):
+        _log_ledger(campaign, run_id)
+        summary = campaign.certified.summary()
+        mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
+        mlflow.log_figure(validation_figure(phases), "figures/accuracy.png")
+        for path in (
+            campaign.folder.report,
+            campaign.folder.report_page,
+            campaign.folder.certificate,
+            campaign.folder.ledger_page,
+        ):
+            mlflow.log_artifact(str(path))
+        last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
+        mlflow.log_metrics(last, step=len(phases), timestamp=finished_at)
+        if figure := data_figure(campaign):
+            mlflow.log_figure(figure, "figures/dataset.png")
+        certificate = certificate_in(campaign)
+        version = register(certificate, log_model(campaign))
+        mlflow.set_tags(
+            {
+                "dpal.certificate": certificate["digest"],
+                "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
+                "dpal.state": state_in_words(len(phases), len(phases), finished=True),
+                NOTE: campaign_note(campaign, finished=True),
+                **_ledger_tags(certificate["ledger"]["head"]),
+                **_prefect_tag(),
+                "dpal.finished": "true",
+            }
+        )
+    return run_id
+
+
+def _track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
     about = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
-    about |= {"dpal.phase": "audit", "dpal.audit": "passed" if passed else "failed"}
-    with _connected(campaign), mlflow.start_run(run_name="audit", tags=about):
+    outcome = "passed" if passed else "failed"
+    about |= {"dpal.phase": "audit", "dpal.audit": outcome, "dpal.state": f"audit {outcome}"}
+    name = f"{campaign.config.name}/audit"
+    with mlflow.start_run(run_name=name, tags={**about, **_prefect_tag(), **_SOURCE}):
         mlflow.log_metrics(metrics)
         mlflow.log_artifacts(str(folder), "audit")
 
@@ -127,21 +191,34 @@ def _find_or_start_campaign(campaign: Campaign) -> str:
     known = _find(tags)
     if known is not None and known.data.tags.get("dpal.described") == "true":
         return str(known.info.run_id)
-    spec = campaign.plan.spec
+    spec, total = campaign.plan.spec, len(campaign.plan.phases)
     target = spec.target
     about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
+    about |= {"dpal.state": state_in_words(0, total, finished=False)}
     known_id = known.info.run_id if known else None
-    with mlflow.start_run(
-        run_id=known_id, run_name=campaign.config.name, tags={**tags, **about}
-    ) as run:
+    tags |= {**about, **_SOURCE, NOTE: campaign_note(campaign, finished=False)}
+    with _left_open(run_id=known_id, run_name=campaign.config.name, tags=tags) as run:
         mlflow.set_tags(data_tags(campaign))
         mlflow.log_metrics(data_metrics(campaign), step=0)
-        mlflow.log_params(_flat(plain(spec)))
-        mlflow.log_dict(campaign.certified.summary(), "plan.json")
+        mlflow.log_params(campaign_parameters(spec))
+        mlflow.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
         mlflow.log_input(validation_dataset(campaign), context="validation")
         mlflow.set_tag("dpal.described", "true")
     return str(run.info.run_id)
+
+
+@contextmanager
+def _left_open(**about: Any) -> Iterator[Run]:
+    """A run that goes on after the block: a campaign lives for weeks."""
+    with mlflow.start_run(**about) as run:
+        yield run
+    mlflow.MlflowClient().update_run(run.info.run_id, status="RUNNING")
+
+
+def _prefect_tag() -> dict[str, str]:
+    address = flow_run_address()
+    return {"prefect.flow_run": address} if address else {}
 
 
 def _log_ledger(campaign: Campaign, run_id: str) -> None:
@@ -187,46 +264,31 @@ def _find(tags: dict[str, str]) -> Run | None:
     return runs[0] if runs else None
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+def _tell(campaign: Campaign, tell: Callable[[], T], *, patient: bool = True) -> T:
+    """Tells the campaign's server something, within the experiment."""
+    uri = tracking_uri(campaign.config.runtime)
 
-
-@contextmanager
-def _connected(campaign: Campaign) -> Iterator[None]:
-    """Points MLflow at the campaign's server, and says so when it does not answer."""
-    runtime = campaign.config.runtime
-    uri = tracking_uri(runtime)
-    # A dead server should be reported in seconds; by default MLflow tries for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    try:
+    def tell_there() -> T:
         mlflow.set_tracking_uri(uri)
-        if mlflow.get_experiment_by_name(EXPERIMENT) is None:
-            local = (runtime.artifacts.resolve() / "mlflow").as_uri()
-            # A server keeps files where it was told to; a bare database needs a folder.
-            mlflow.create_experiment(EXPERIMENT, None if uri.startswith("http") else local)
-        mlflow.set_experiment(EXPERIMENT)
+        _open_experiment(uri, campaign.config.runtime.artifacts)
         with warnings.catch_warnings():
             # Hints about integer columns and input examples that our signatures settle.
             warnings.simplefilter("ignore", UserWarning)
-            yield
-    except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise TrackingError(
-            f"MLflow at {without_password(uri)} did not take the results "
-            f"({reason.replace(uri, without_password(uri))}); nothing was lost, run the same "
-            "command again once it answers"
-        ) from error
+            return tell()
+
+    return told(uri, tell_there, patient=patient)
 
 
-def without_password(uri: str) -> str:
-    """The address, fit to be shown."""
-    parts = urlsplit(uri)
-    if "@" not in parts.netloc:
-        return uri
-    return parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
+def _open_experiment(uri: str, artifacts: Path) -> None:
+    known = mlflow.get_experiment_by_name(EXPERIMENT)
+    if known is None:
+        local = (artifacts.resolve() / "mlflow").as_uri()
+        # A server keeps files where it was told to; a bare database needs a folder.
+        try:
+            mlflow.create_experiment(EXPERIMENT, None if uri.startswith("http") else local)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # campaigns start side by side
+                raise
+    mlflow.set_experiment(EXPERIMENT)
+    if known is None or VIEW not in known.tags:
+        mlflow.set_experiment_tags({NOTE: EXPERIMENT_NOTE, VIEW: CAMPAIGNS_VIEW})

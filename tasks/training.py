@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from uuid import UUID
 
+import torch
 from prefect import task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save
 from torch import nn
@@ -43,23 +41,28 @@ from dpal.training.evaluation import evaluate
 from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
+from tasks.attendant import Attendant, attending
 from tasks.context import Campaign, say
-
-_SECONDS_BETWEEN_UPDATES = 2.0
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def train_model(campaign: Campaign, phase: Phase) -> None:
-    """Charges the phase to the ledger, then trains and persists it."""
+    """Charges the phase to the ledger, then trains and persists it.
 
-    def train(steps: ReservedSteps) -> Mapping[str, bytes]:
-        if steps.done:
-            say(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
-        return _train(campaign, phase, steps)
+    Raises:
+      TrainingStopped: it was cancelled; it can go on from where it stopped.
+    """
+    with attending(phase.name) as attendant, campaign.ledger() as ledger:
 
-    with campaign.ledger() as ledger:
+        def train(steps: ReservedSteps) -> Mapping[str, bytes]:
+            if steps.done:
+                say(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
+            return _train(campaign, phase, steps, attendant)
+
+        attendant.leave(phase.name)
         _release(campaign, phase, ledger).settle(train)
-    say(f"{phase.name}: trained {phase.steps:,} steps")
+        say(f"{phase.name}: trained {phase.steps:,} steps")
+        attendant.leave(phase.name)
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # each is a charge
@@ -129,13 +132,22 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
         model.load_state_dict(load_file(campaign.folder.phase(phase).model))
     elif campaign.start.earlier is not None:
         model.load_state_dict(load_file(campaign.folder.start_model))
-    device = campaign.config.runtime.device
+    device = device_of(campaign)
     if device != "cpu":
         exact_arithmetic()
     return model.to(device)
 
 
-def _train(campaign: Campaign, phase: Phase, steps: ReservedSteps) -> Mapping[str, bytes]:
+def device_of(campaign: Campaign) -> str:
+    """Where models run here; who leaves training to a work pool may have no such device."""
+    runtime = campaign.config.runtime
+    leaves_training = runtime.training_pool is not None and campaign.acting_for is None
+    return "cpu" if leaves_training and not torch.cuda.is_available() else runtime.device
+
+
+def _train(
+    campaign: Campaign, phase: Phase, steps: ReservedSteps, attendant: Attendant
+) -> Mapping[str, bytes]:
     files, runtime = campaign.files(phase), campaign.config.runtime
     spec, recipe = campaign.plan.spec.optimizer, campaign.plan.spec.recipe
     model = load_model(campaign, phase.index - 1)
@@ -152,14 +164,17 @@ def _train(campaign: Campaign, phase: Phase, steps: ReservedSteps) -> Mapping[st
     with (
         _crew(campaign, load) as crew,
         load(share=WHOLE if crew is None else crew.share) as labeled,
-        _progress(phase, steps.done) as show,
+        _progress(phase, steps.done, attendant) as show,
     ):
 
         def on_step(done: int) -> None:
             show(done)
-            if done < phase.steps and cadence.due(done):  # the last one is the model itself
+            if done == phase.steps:
+                return  # the model itself comes next
+            if attendant.must_stop() or cadence.due(done):
                 state = pack_state(model, optimizer, average, clipper)
                 steps.persist(state, position(phase, done=done))
+                attendant.leave(f"{phase.name}, after {done:,} of {phase.steps:,} steps,")
 
         train_phase(
             model,
@@ -214,27 +229,15 @@ def _crew(campaign: Campaign, load: Loader) -> Iterator[HelpedCrew | None]:
         yield crew
 
 
-class _Steps:
-    """Shows finished steps in the terminal and, now and then, on the Prefect page."""
-
-    def __init__(self, phase: Phase, artifact: UUID | None, bar: tqdm) -> None:  # type: ignore[type-arg]
-        self._total, self._artifact, self._bar = phase.steps, artifact, bar
-        self._last = 0.0
-
-    def __call__(self, step: int) -> None:
-        self._bar.update(1)
-        now = time.monotonic()
-        due = now - self._last > _SECONDS_BETWEEN_UPDATES or step == self._total
-        if self._artifact is not None and due:
-            self._last = now
-            update_progress_artifact(self._artifact, progress=100 * step / self._total)
-
-
 @contextmanager
-def _progress(phase: Phase, done: int) -> Iterator[_Steps]:
-    text = f"{phase.name}: {phase.steps:,} private steps"
-    key = f"{phase.name}-training"
-    artifact = create_progress_artifact(progress=0.0, key=key, description=text)
+def _progress(phase: Phase, done: int, attendant: Attendant) -> Iterator[Callable[[int], None]]:
+    """Shows finished steps in the terminal and, through the attendant, on the Prefect page."""
+    attendant.begin(f"{phase.name}: {phase.steps:,} private steps")
     with tqdm(total=phase.steps, initial=done, desc=f"{phase.name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
-        yield _Steps(phase, artifact if isinstance(artifact, UUID) else None, bar)
+
+        def show(step: int) -> None:
+            bar.update(1)
+            attendant.show(100 * step / phase.steps)
+
+        yield show

@@ -6,16 +6,24 @@ versioned wherever a campaign runs, and no git history is touched.
 
 from __future__ import annotations
 
+import configparser
+import fcntl
+import hashlib
+import json
 import os
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from dpal.artifacts import CampaignFolder, damaged
 from dpal.errors import DpalError
 from dpal.planning.plan import Phase
 from tasks.context import Campaign
@@ -23,6 +31,13 @@ from tasks.context import Campaign
 _REMOTE = "campaigns"
 _BUSY = ("Unable to acquire lock", "is busy")
 _PATIENCE_SECONDS = 60.0
+
+# Loading DVC takes a second, most commands a tenth of that: one process runs several.
+_SEVERAL = """
+import json, sys
+from dvc.cli import main
+sys.exit(next((code for one in json.loads(sys.argv[1]) if (code := main(one))), 0))
+"""
 
 
 class VersioningError(DpalError):
@@ -38,14 +53,131 @@ def version_phase(campaign: Campaign, phase: Phase) -> str:
     mode.
     """
     root, files = campaign.config.runtime.artifacts, campaign.files(phase)
-    _open_repository(root, campaign.config.runtime.dvc_remote)
     released, confidential = (one.relative_to(root) for one in (files.root, files.confidential))
-    _dvc(root, "add", str(released), str(confidential))
     pointer = released.with_name(f"{released.name}.dvc")
-    if campaign.config.runtime.dvc_remote:
-        _dvc(root, "push", str(pointer))
-    outputs = yaml.safe_load((root / pointer).read_text(encoding="utf-8"))["outs"]
-    return str(outputs[0]["md5"])
+    with _alone(root):
+        commands = [*_to_open(root, campaign.config.runtime.dvc_remote)]
+        commands += [("add", str(released), str(confidential))]
+        commands += [("push", str(pointer))] if campaign.config.runtime.dvc_remote else []
+        _dvc_all(root, commands)
+    return str(pointed_at(files.root))
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One campaign at a time: two that make the repository at once break each other's."""
+    with (root / ".versioning").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def restore_command(folder: Path, phase: int, md5: str) -> str:
+    """What brings back the files of a phase, pasted where the campaign was run.
+
+    Args:
+      folder: of the campaign.
+      phase: its number.
+      md5: under which DVC keeps the released files.
+    """
+    return f"dpal restore {shlex.quote(str(folder))} --phase {phase} --md5 {md5}"
+
+
+def restore_commands(folder: CampaignFolder, phases: int) -> list[str]:
+    """Those of a campaign's first phases, as far as they are versioned."""
+    known = [(at, pointed_at(folder.phase(at).root)) for at in range(phases)]
+    return [restore_command(folder.root, at, md5) for at, md5 in known if md5 is not None]
+
+
+def pointed_at(place: Path) -> str | None:
+    """The hash under which DVC keeps a folder, by the pointer beside it; None if it has none."""
+    pointer = place.with_name(f"{place.name}.dvc")
+    if not pointer.is_file():
+        return None
+    try:
+        outputs = yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"]
+        return str(outputs[0]["md5"])
+    except (yaml.YAMLError, KeyError, IndexError, TypeError) as error:
+        raise damaged(pointer) from error
+
+
+def bring_back(
+    artifacts: Path, scratch: Path, name: str, md5: str, remote: str | None, *, pull: bool = True
+) -> None:
+    """Lays out a versioned folder elsewhere, from the cache, else from the remote.
+
+    Args:
+      artifacts: the folder of all campaigns, whose cache and remote are used.
+      scratch: an empty folder to lay it out in.
+      name: the folder's path below `scratch`.
+      md5: under which DVC keeps it.
+      remote: where it was pushed to; None is what DVC is set to in `artifacts`.
+      pull: whether the remote may be asked.
+
+    Raises:
+      VersioningError: it is neither in the cache nor in the remote, or is damaged there.
+    """
+    has_remote = _borrow(artifacts, scratch, remote)
+    pointer = scratch / f"{name}.dvc"
+    pointer.parent.mkdir(parents=True, exist_ok=True)
+    output = {"md5": md5, "hash": "md5", "path": pointer.stem}
+    pointer.write_text(yaml.safe_dump({"outs": [output]}), encoding="utf-8")
+    target = str(pointer.relative_to(scratch))
+    try:
+        _dvc(scratch, "checkout", target)
+    except VersioningError as error:
+        if not pull:
+            raise
+        if not has_remote:
+            raise VersioningError(
+                f"{name} is not in the cache of {artifacts}, and no remote is set; name the one "
+                f"that it was pushed to with --remote, nothing was written ({error})"
+            ) from error
+        _dvc(scratch, "pull", target)
+    if (found := folder_md5(scratch / name)) != md5:
+        raise VersioningError(
+            f"{name} in DVC's cache or remote has hash {found} and not {md5}; it was altered or "
+            "damaged there, nothing was written"
+        )
+
+
+def folder_md5(place: Path) -> str:
+    """The hash under which DVC keeps a folder: of the hashes and names of all its files."""
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    listed = [
+        {"md5": _md5(path.read_bytes()), "relpath": path.relative_to(place).as_posix()}
+        for path in files
+    ]
+    text = json.dumps(sorted(listed, key=lambda one: one["relpath"]), sort_keys=True)
+    return f"{_md5(text.encode())}.dir"
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _borrow(artifacts: Path, scratch: Path, remote: str | None) -> bool:
+    """Makes a repository that uses another one's cache and remote; whether it has a remote.
+
+    The other one is not touched: a campaign may be using it.
+    """
+    own, theirs = scratch / ".dvc", artifacts / ".dvc"
+    (own / "tmp").mkdir(parents=True, exist_ok=True)
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read([theirs / "config", theirs / "config.local"])
+    wished = {"core": {"no_scm": "True"}}
+    if (theirs / "cache").is_dir():
+        wished["cache"] = {"dir": str((theirs / "cache").resolve())}
+    if remote is not None:
+        place = remote if "://" in remote else str(Path(remote).resolve())
+        wished["core"]["remote"] = _REMOTE
+        wished[f"'remote \"{_REMOTE}\"'"] = {"url": place}
+    for section, values in wished.items():
+        if not settings.has_section(section):
+            settings.add_section(section)
+        settings[section].update(values)
+    with (own / "config").open("w", encoding="utf-8") as stream:
+        settings.write(stream)
+    return settings.has_option("core", "remote")
 
 
 def remote_reachable(root: Path) -> str | None:
@@ -57,31 +189,37 @@ def remote_reachable(root: Path) -> str | None:
     return None
 
 
-def _open_repository(root: Path, remote: str | None) -> None:
+def _to_open(root: Path, remote: str | None) -> Iterator[tuple[str, ...]]:
+    """What makes a folder a repository, and names its remote."""
     if not (root / ".dvc" / "config").is_file() or not (root / ".dvc" / "tmp").is_dir():
-        _dvc(root, "init", "--no-scm", "--force")
+        yield "init", "--no-scm", "--force"
     if remote:
         place = remote if "://" in remote else str(Path(remote).resolve())
-        _dvc(root, "remote", "add", "--quiet", "--default", "--force", _REMOTE, place)
+        yield "remote", "add", "--quiet", "--default", "--force", _REMOTE, place
 
 
 def _dvc(root: Path, *arguments: str) -> None:
+    _dvc_all(root, [arguments])
+
+
+def _dvc_all(root: Path, commands: Sequence[Sequence[str]]) -> None:
+    """Calls DVC with one command after the other, up to the first that fails."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while (refusal := _try_dvc(root, *arguments)) is not None:
+    while (refusal := _try_dvc(root, commands)) is not None:
         # A run that was killed may have left a DVC behind that still finishes its work.
         if not any(sign in refusal for sign in _BUSY) or time.monotonic() > deadline:
             raise VersioningError(
-                f"dvc {arguments[0]} failed ({refusal}); nothing was lost, correct it and run "
+                f"DVC failed ({refusal}); nothing was lost, correct it and run "
                 "the same command again"
             )
         time.sleep(0.5)
 
 
-def _try_dvc(root: Path, *arguments: str) -> str | None:
-    """Calls DVC once; returns what kept it from doing its work, or None."""
+def _try_dvc(root: Path, commands: Sequence[Sequence[str]]) -> str | None:
+    """Starts DVC once; returns what kept it from doing its work, or None."""
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments],
+        [sys.executable, "-c", _SEVERAL, json.dumps(commands)],
         cwd=root,
         env=environment,
         capture_output=True,

@@ -31,6 +31,7 @@ os.environ.update(
     DVC_NO_ANALYTICS="1",
     MLFLOW_DISABLE_TELEMETRY="true",
     MLFLOW_LOGGING_LEVEL="ERROR",
+    DPAL_MLFLOW_PATIENCE_SECONDS="5",  # a server that a test killed does not come back by itself
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false",
     PREFECT_SERVER_ANALYTICS_ENABLED="false",
     PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL="CRITICAL",
@@ -154,6 +155,7 @@ def prefect_api(prefect_home: Path) -> Iterator[str]:
             **os.environ,
             "PREFECT_HOME": str(prefect_home),
             "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+            "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api",
         },
         stdout=log,
         stderr=log,
@@ -172,7 +174,7 @@ def prefect_api(prefect_home: Path) -> Iterator[str]:
 
 
 def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline and server.poll() is None:
         try:
             if httpx.get(f"{url}/health", timeout=2).is_success:

@@ -9,12 +9,8 @@ import flows
 from dpal.accounting.cohorts import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config import override, parse_config
-from dpal.config_runtime import Backend
 from dpal.errors import ConfigError, ParameterError
-from dpal.models.registry import MODELS
-from dpal.planning.recipe import OPTIMIZERS, ClippingKind
-from dpal.planning.spec import Acquisition, SelectionMode, Strategy
-from flows.campaign import run_campaign
+from dpal.planning.spec import SelectionMode
 from tests.conftest import small_spec, small_values
 
 CONFIGS = Path(flows.__file__).parent / "configs"
@@ -23,7 +19,10 @@ CONFIGS = Path(flows.__file__).parent / "configs"
 NEEDS_WEIGHTS = {"snli", "sst2"}
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
+SHIPPED = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.stem != "watch"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_configuration_is_valid(path):
     values = yaml.safe_load(path.read_text())
     if path.stem in NEEDS_WEIGHTS:
@@ -236,23 +235,3 @@ def test_constants_are_given_as_they_are_printed():
 def test_contradictions_name_what_would_work(overrides, sentence):
     with pytest.raises(ParameterError, match=sentence):
         small_spec(**overrides)
-
-
-def test_the_form_has_descriptions_choices_and_defaults():
-    """What the Prefect UI renders: the schema of the flow's parameters."""
-    schema = run_campaign.parameters.model_dump()
-    assert list(schema["properties"]) == ["config", "redraw"]
-    sections = schema["definitions"]
-    for name in [one for one in sections if one.endswith("Config")]:
-        fields = sections[name]["properties"]
-        described = {
-            key for key, field in fields.items() if "description" in field or "$ref" in field
-        }
-        assert described == set(fields)
-    assert len(sections) > 20
-    for choices in (Acquisition, SelectionMode, Strategy, Accountant, ClippingKind, Backend):
-        assert set(sections[choices.__name__]["enum"]) == {choice.value for choice in choices}
-    assert set(sections["ModelConfig"]["properties"]["name"]["enum"]) == set(MODELS)
-    assert set(sections["TrainingConfig"]["properties"]["optimizer"]["enum"]) == set(OPTIMIZERS)
-    assert sections["PrivacyConfig"]["properties"]["selection"]["default"] == "hidden"
-    assert sections["CampaignConfig"]["properties"]["strategy"]["default"] == "step_amplification"

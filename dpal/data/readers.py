@@ -52,19 +52,16 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     Raises:
       DataError: the file cannot be read to its end.
     """
-    first_row, path = 0, source.paths[0]
-    stands_for = {_TEXT: source.texts} if source.texts else {}
-    wanted = [one for name in columns for one in stands_for.get(name, (name,))]
-    wanted += ["split"] if source.has_split else []
+    first_row, path, wanted = 0, source.paths[0], wanted_columns(source, columns)
     try:
         for path in source.paths:
-            with pq.ParquetFile(path) as file:
+            # Read ahead, row groups would stay in memory until the file is closed.
+            with pq.ParquetFile(path, pre_buffer=False) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                    if source.has_split:
-                        batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
-                    if batch.num_rows:
-                        yield RawBatch(first_row, _select(batch, columns, source))
-                        first_row += batch.num_rows
+                    kept = rows_of_role(source, batch, columns)
+                    if kept.num_rows:
+                        yield RawBatch(first_row, kept)
+                        first_row += kept.num_rows
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{path} cannot be read from row {first_row} on ({type(error).__name__}); the "
@@ -72,8 +69,23 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
         ) from error
 
 
-def _select(batch: pa.RecordBatch, columns: list[str], source: Source) -> pa.RecordBatch:
-    """The columns asked for, with a source's texts as one column of structs."""
+def wanted_columns(source: Source, columns: list[str]) -> list[str]:
+    """Names of a file's columns behind those that `raw_batches` is asked for."""
+    stands_for = {_TEXT: source.texts} if source.texts else {}
+    wanted = [one for name in columns for one in stands_for.get(name, (name,))]
+    return [*wanted, "split"] if source.has_split else wanted
+
+
+def rows_of_role(source: Source, batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+    """Rows of a source's role, with its texts as one column of structs.
+
+    Args:
+      source: what is read.
+      batch: rows of its file, with `wanted_columns`.
+      columns: as `raw_batches` is asked for them.
+    """
+    if source.has_split:
+        batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
     if not source.texts or _TEXT not in columns:
         return batch.select(columns)
     texts = pa.StructArray.from_arrays([batch.column(name) for name in source.texts], source.texts)

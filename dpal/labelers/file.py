@@ -8,21 +8,14 @@ does: an empty cell is a record that nobody has looked at yet, in either case.
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from PIL import Image
-
 from dpal.data.catalog import Content, Source
 from dpal.data.pool import read_labels
-from dpal.data.readers import decode, raw_batches
-from dpal.data.texts import texts_in
 from dpal.errors import LabelError, LabelsPending
+from dpal.labelers.showing import pictures_of, texts_of
 from dpal.labels import Label, Task
 from dpal.persist import staged
 
@@ -76,37 +69,19 @@ class FileLabeler:
         return [], {}
 
     def _texts(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        wanted = pa.array(ids, pa.string())
-        found: dict[str, list[str]] = {}
-        for batch in raw_batches(self.source, ["id", Content.TEXT]):
-            names = batch.table.column(0).cast(pa.string())
-            hits = pc.is_in(names, value_set=wanted)
-            texts = texts_in(batch.table.column(1).filter(hits), first_row=batch.first_row)
-            for name, parts in zip(names.filter(hits).to_pylist(), texts, strict=True):
-                # A spreadsheet would compute what begins like a formula.
-                found[name] = [f"'{one}" if one.startswith(_FORMULA) else one for one in parts]
-        return found
+        """Texts as cells; a spreadsheet would compute what begins like a formula."""
+        return {
+            name: [f"'{one}" if one.startswith(_FORMULA) else one for one in parts]
+            for name, parts in texts_of(self.source, ids).items()
+        }
 
     def _thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
         """Writes one PNG a record and returns their names; numbered, as ids may hold anything."""
-        folder = self.folder / _THUMBNAILS
-        folder.mkdir(parents=True, exist_ok=True)
-        wanted = pa.array(ids, pa.string())
         pictures: dict[str, str] = {}
-        for batch in raw_batches(self.source, ["id", Content.IMAGE]):
-            names = batch.table.column(0).cast(pa.string())
-            hits = pc.is_in(names, value_set=wanted)
-            if not pc.any(hits).as_py():
-                continue
-            column = batch.table.column(1).filter(hits)
-            pixels = decode(Content.IMAGE, column, first_row=batch.first_row).numpy()
-            for name, array in zip(names.filter(hits).to_pylist(), pixels, strict=True):
-                pictures[name] = f"{_THUMBNAILS}/{len(pictures) + 1:05d}.png"
-                squeezed = array[0] if array.shape[0] == 1 else np.moveaxis(array, 0, -1)
-                with staged(self.folder / pictures[name]) as temporary:
-                    encoded = io.BytesIO()
-                    Image.fromarray(squeezed).save(encoded, format="PNG")
-                    temporary.write_bytes(encoded.getvalue())
+        for name, picture in pictures_of(self.source, ids):
+            pictures[name] = f"{_THUMBNAILS}/{len(pictures) + 1:05d}.png"
+            with staged(self.folder / pictures[name]) as temporary:
+                temporary.write_bytes(picture)
         return pictures
 
 

@@ -151,7 +151,13 @@ class Anchors:
             raise AnchorError(name, finding, *_named(anchor))
 
     def vouch(
-        self, name: str, entries: Sequence[Entry], *, reason: str, despite: str | None
+        self,
+        name: str,
+        entries: Sequence[Entry],
+        *,
+        reason: str,
+        despite: str | None,
+        begun_elsewhere: bool = False,
     ) -> dict[str, Any]:
         """Returns what an ADOPT entry says, while nobody else can append.
 
@@ -161,7 +167,7 @@ class Anchors:
         """
         key = self.public_key()
         finding, anchor = _examine(entries, self.read(identity_of(entries)), key)
-        if finding is None:
+        if finding is None and not begun_elsewhere:
             raise LedgerError(
                 f"the ledger {name} is the newest copy known here; there is nothing to adopt"
             )
@@ -172,11 +178,11 @@ class Anchors:
                     f"no anchor here proves that the ledger {name} lost an entry; adopt it "
                     "without naming one"
                 )
-            raise AnchorError(name, finding, *_named(anchor))
+            raise AnchorError(name, str(finding), *_named(anchor))
         return {
             "key": key,
             "reason": reason,
-            "found": finding,
+            "found": finding or "begun elsewhere",
             "despite": despite,
             "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
+from dpal.canonical import digest
 from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
@@ -25,11 +26,14 @@ class CampaignView:
       store: where the entries are.
       campaign: the campaign's name.
       folder: its folder.
+      acting_for: who draws, where a worker acts for the process that leads the campaign; None
+        is this process itself.
     """
 
     store: LedgerStore
     campaign: str
     folder: Path
+    acting_for: str | None = None
 
     def entries(self) -> list[Entry]:
         """All entries of the campaign."""
@@ -47,6 +51,14 @@ class CampaignView:
             if entry.kind is Kind.COMMIT and planned_name(entry.release) == release:
                 return dict(entry.body["artifacts"])
         return None
+
+    def persisted_steps(self, release: str) -> int:
+        """Steps of an unfinished training that are persisted, in its newest attempt."""
+        steps = 0
+        for entry in self.entries():
+            if planned_name(entry.release) == release:
+                steps = int(entry.body["steps"]) if entry.kind is Kind.CHECKPOINT else 0
+        return steps
 
     def spent(self) -> list[Release]:
         """Everything reserved, in order: what may have left the process counts as spent."""
@@ -80,6 +92,33 @@ class CampaignView:
         """
         self.target()
         return Accountant((self._held() or {})["accountant"])
+
+    @property
+    def drawer(self) -> str:
+        """Who draws under a reservation: this person, on this machine, in this very folder.
+
+        A copy of the folder is another one, and moving it keeps it the same. A worker draws
+        for whoever ordered it to.
+        """
+        return self.acting_for or digest([self.store.keeper, self.folder.stat().st_ino])
+
+    def is_ours(self, reserved: Entry) -> bool:
+        """Whether a reservation was made here, or a person here vouched for it since."""
+        return reserved.body.get("drawer") == self.drawer or any(
+            entry.kind is Kind.ADOPT
+            and entry.sequence > reserved.sequence
+            and entry.body["key"] == self.store.keeper
+            for entry in self.store.entries()
+        )
+
+    def begun_elsewhere(self) -> bool:
+        """Whether a release waits to be drawn or committed by whoever began it elsewhere."""
+        entries = self.entries()
+        committed = {one.release for one in entries if one.kind is Kind.COMMIT}
+        return any(
+            one.kind is Kind.RESERVE and one.release not in committed and not self.is_ours(one)
+            for one in entries
+        )
 
     def _held(self) -> dict[str, Any] | None:
         entry = self._find(Kind.HOLD, "")

@@ -66,6 +66,7 @@ class TrainingRelease:
             steps = resume(self.ledger, name, self._folder(attempt), reserved=self._steps())
             contents = train(steps)
             steps.require_all_made()
+            steps.require_ours()
             write_together(self.artifacts[0].parent, contents)
 
         self.ledger.settle(

@@ -4,51 +4,78 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dpal.errors import CampaignBusy, LedgerError, StorageError
 
-_HELD: set[Path] = set()
+_CLAIM, _CONDUCTOR = ".lock", ".conductor"
+_LOOK_AGAIN = 0.2
+_HAND_OVER_SECONDS = 120.0  # whoever had the claim ends its process first
+
+_HELD: dict[Path, int] = {}
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
+def claim(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Holds a campaign's folder; the operating system lets go of it when the process dies.
 
     Only under a claim may an open reservation be taken up again: it proves that whoever
     made it is gone.
 
+    Args:
+      folder: of the campaign.
+      patience: seconds to wait for whoever holds it now.
+
     Raises:
       CampaignBusy: another process, or another thread of this one, holds the folder.
       StorageError: the folder cannot be made or written.
     """
-    path = (folder / ".lock").resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StorageError(str(folder), error.strerror or str(error)) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CampaignBusy(
-                f"campaign {folder.name} is being run by another process; wait for it to end, "
-                "or stop it and run the same command again"
-            ) from error
+    with _locked(folder, _CLAIM, patience) as descriptor:
         try:
             folder.chmod(0o700)
         except OSError as error:
             raise StorageError(str(folder), error.strerror or str(error)) from error
-        _HELD.add(path)
+        path = _claim_of(folder)
+        _HELD[path] = descriptor
         try:
             yield
         finally:
-            _HELD.discard(path)
-    finally:
-        os.close(descriptor)
+            _HELD.pop(path, None)
+
+
+@contextmanager
+def conducting(folder: Path) -> Iterator[None]:
+    """Is the one process that leads a campaign from phase to phase, whoever holds its claim.
+
+    Raises:
+      CampaignBusy: another process leads it.
+      StorageError: the folder cannot be made or written.
+    """
+    with _locked(folder, _CONDUCTOR, 0.0):
+        yield
+
+
+@contextmanager
+def lent(folder: Path) -> Iterator[None]:
+    """Lets go of a claim, so that a worker can hold it, and takes it back at the end.
+
+    Within the block this process can release nothing. If the block ends by an error the
+    claim is not taken back: the worker may still hold it.
+
+    Raises:
+      LedgerError: this process does not hold the claim.
+      CampaignBusy: it was not given back in time.
+    """
+    require_claim(folder)
+    path = _claim_of(folder)
+    descriptor = _HELD.pop(path)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    yield
+    _take(descriptor, folder, _HAND_OVER_SECONDS)
+    _HELD[path] = descriptor
 
 
 def require_claim(folder: Path) -> None:
@@ -57,7 +84,41 @@ def require_claim(folder: Path) -> None:
     Raises:
       LedgerError: it does not.
     """
-    if (folder / ".lock").resolve() not in _HELD:
+    if _claim_of(folder) not in _HELD:
         raise LedgerError(
             f"campaign {folder.name} is not claimed by this process; nothing was released"
         )
+
+
+def _claim_of(folder: Path) -> Path:
+    return (folder / _CLAIM).resolve()
+
+
+@contextmanager
+def _locked(folder: Path, name: str, patience: float) -> Iterator[int]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open((folder / name).resolve(), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise StorageError(str(folder), error.strerror or str(error)) from error
+    try:
+        _take(descriptor, folder, patience)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path, patience: float) -> None:
+    """Locks a file, or says that another process has it and kept it for too long."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise CampaignBusy(
+                    f"campaign {folder.name} is being run by another process; wait for it to "
+                    "end, or stop it and run the same command again"
+                ) from error
+        time.sleep(_LOOK_AGAIN)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, OperationalError
 
-from dpal.errors import LedgerError, LedgerTampered, ParameterError
+from dpal.errors import CampaignBusy, LedgerError, LedgerTampered, ParameterError
 
 # Any number will do, as long as every dpal that shares a database uses the same.
 _LOCK = 0x6470616C
+
+# A machine that is gone is noticed after 30 seconds; the server's default is two hours.
+_KEEPALIVE = {"tcp_keepalives_idle": 15, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
+_FENCE_SECONDS = 45.0
 
 
 class Database(ABC):
@@ -29,6 +34,7 @@ class Database(ABC):
 
     def __init__(self, name: str, file: Path | None, engine: sa.Engine) -> None:
         self.name, self.file, self._engine = name, file, engine
+        self._fences: dict[str, Callable[[], None]] = {}
 
     def close(self) -> None:
         """Closes all connections; SQLite then folds its log into the file."""
@@ -64,6 +70,35 @@ class Database(ABC):
                 except DatabaseError:
                     connection.invalidate()  # the connection is gone, and the transaction with it
                 raise
+
+    @contextmanager
+    def fenced(self, campaign: str) -> Iterator[None]:
+        """Lets no other process, on whichever machine, draw for a campaign.
+
+        Raises:
+          CampaignBusy: another process does.
+          LedgerError: the database cannot be reached.
+        """
+        with self._fence(campaign) as check:
+            self._fences[campaign] = check
+            try:
+                yield
+            finally:
+                self._fences.pop(campaign, None)
+
+    def require_fence(self, campaign: str) -> None:
+        """Requires that a fence, if one was put up here, still stands.
+
+        Raises:
+          CampaignBusy: it was lost, so that another process may have taken over.
+        """
+        if campaign in self._fences:
+            self._fences[campaign]()
+
+    @contextmanager
+    def _fence(self, campaign: str) -> Iterator[Callable[[], None]]:
+        """Nothing for a file: who has claimed the folder beside it is alone."""
+        yield lambda: None
 
     @abstractmethod
     def _locked(self, connection: sa.Connection) -> Any:
@@ -178,11 +213,54 @@ class PostgresDatabase(Database):
             except sa.exc.SQLAlchemyError:
                 connection.invalidate()  # the server lets go of the lock with the connection
 
+    @contextmanager
+    def _fence(self, campaign: str) -> Iterator[Callable[[], None]]:
+        # A lock of the session: the server lets go of it when this process or machine is gone.
+        key = int.from_bytes(sha256(f"dpal {campaign}".encode()).digest()[:8], signed=True)
+        with self._explained(), self._engine.connect() as connection:
+            for name, value in _KEEPALIVE.items():
+                connection.exec_driver_sql(f"SET {name} = {value}")
+            session = _taken(connection, key, campaign)
+
+            def check() -> None:
+                try:
+                    # A session that was lost is opened anew behind our back, without the lock.
+                    now = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+                except sa.exc.SQLAlchemyError:
+                    now = None
+                if now != session:
+                    raise CampaignBusy(
+                        f"the connection that kept campaign {campaign} for this process was lost, "
+                        "and another one may have taken over; nothing more was released here, run "
+                        "the same command again"
+                    )
+
+            try:
+                yield check
+            finally:
+                connection.invalidate()
+
     def _configure(self, connection: Any, _record: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._milliseconds}")
             cursor.execute(f"SET statement_timeout = {2 * self._milliseconds}")
             cursor.execute("SET synchronous_commit = on")
+
+
+def _taken(connection: sa.Connection, key: int, campaign: str) -> int:
+    """Takes a session's lock and returns which session it is."""
+    deadline = time.monotonic() + _FENCE_SECONDS
+    question = sa.text("SELECT pg_try_advisory_lock(:key), pg_backend_pid()")
+    while True:
+        taken, session = connection.execute(question, {"key": key}).one()
+        if taken:
+            return int(session)
+        if time.monotonic() >= deadline:
+            raise CampaignBusy(
+                f"campaign {campaign} is being run by another process, which draws for it in this "
+                "ledger; nothing was released, wait for it to end and run the same command again"
+            )
+        time.sleep(0.5)
 
 
 def find_database(place: Path | str, *, busy_seconds: float) -> Database:

@@ -19,6 +19,8 @@ from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, Kind
 from dpal.privacy import Adjacency, Unit
 
+SALT, PART = "salt", "part-"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
@@ -140,6 +142,12 @@ class DataSet:
     salt: str
     index: tuple[str, ...]
     blocks: tuple[BlockAccount, ...]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Digests of its files, by name below the folder of all data sets."""
+        parts = {f"{PART}{part}.parquet": digest for part, digest in enumerate(self.index)}
+        return {f"{self.name}/{name}": one for name, one in {SALT: self.salt, **parts}.items()}
 
 
 def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:

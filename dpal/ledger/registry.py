@@ -26,7 +26,7 @@ from dpal.data.known import (
 )
 from dpal.errors import DataError, LedgerError
 from dpal.ledger.claim import claim
-from dpal.ledger.datasets import DataSet, Limit, data_set, data_sets, register_body
+from dpal.ledger.datasets import PART, SALT, DataSet, Limit, data_set, data_sets, register_body
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
 from dpal.persist import staged
@@ -34,7 +34,6 @@ from dpal.persist import staged
 OnRows = Callable[[int], object]
 
 COINCIDENCE = 0.01
-_SALT, _PART = "salt", "part-"
 
 
 def _quietly(count: int) -> None:
@@ -96,7 +95,7 @@ class Registry:
         with claim(self.folder / name):
             known = data_sets(self.store.entries()).get(name)
             if known is None:
-                if any((self.folder / name).glob(f"{_PART}*")):
+                if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
                 salt = self._make_salt(name)
                 self.store.append(
@@ -194,7 +193,7 @@ class Registry:
             self.store.append(
                 campaign="",
                 kind=Kind.BLOCK if fresh.any() else Kind.INDEX,
-                release=f"{name}/{_PART}{part}",
+                release=f"{name}/{PART}{part}",
                 body=facts,
             )
             return added
@@ -238,7 +237,7 @@ class Registry:
           LedgerError: there are data sets here that this ledger does not know.
         """
         known = data_sets(self.store.entries())
-        for place in sorted(self.folder.glob(f"*/{_PART}*")):
+        for place in sorted(self.folder.glob(f"*/{PART}*")):
             if place.parent.name not in known:
                 raise self._lost(place.parent.name)
         for name, one in known.items():
@@ -270,17 +269,17 @@ class Registry:
         return KnownRecords.of_index(files)
 
     def _part(self, name: str, part: int) -> Path:
-        return self.folder / name / f"{_PART}{part}.parquet"
+        return self.folder / name / f"{PART}{part}.parquet"
 
     def _make_salt(self, name: str) -> bytes:
-        path = self.folder / name / _SALT
+        path = self.folder / name / SALT
         if not path.exists():
             with staged(path) as temporary:
                 temporary.write_bytes(os.urandom(32))
         return path.read_bytes()
 
     def _salt(self, known: DataSet) -> bytes:
-        path = self.folder / known.name / _SALT
+        path = self.folder / known.name / SALT
         if not path.is_file() or sha256(path.read_bytes()).hexdigest() != known.salt:
             raise LedgerError(
                 f"{path} is missing or not the one that the ledger knows; without it records of "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import Release
-from dpal.canonical import digest
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.campaign_view import CampaignView
@@ -21,8 +21,20 @@ from dpal.persist import roll_forward
 from dpal.privacy import PrivacyTarget
 
 
+def _stay(_paths: Sequence[Path]) -> None:
+    """Leaves files where they are."""
+
+
+@dataclass(frozen=True)
 class CampaignLedger(CampaignView):
-    """One campaign's part of a ledger, for whoever has claimed its folder."""
+    """One campaign's part of a ledger, for whoever has claimed its folder.
+
+    Attributes:
+      carry: is handed the files that an entry speaks of, before the entry is written; what it
+        puts into a store survives the machine.
+    """
+
+    carry: Callable[[Sequence[Path]], None] = _stay
 
     def hold(
         self,
@@ -129,6 +141,16 @@ class CampaignLedger(CampaignView):
           LedgerTampered: the ledger is not what once was written.
         """
         require_claim(self.folder)
+        with self.store.fenced(self.campaign):
+            self._settle(release, draw, inputs, artifacts)
+
+    def _settle(
+        self,
+        release: Release,
+        draw: Callable[[], None],
+        inputs: Sequence[Path],
+        artifacts: Sequence[Path],
+    ) -> None:
         self.store.verified()
         reserved = self._find(Kind.RESERVE, release.name)
         committed = self._find(Kind.COMMIT, release.name)
@@ -149,6 +171,8 @@ class CampaignLedger(CampaignView):
         self._require_ours(reserved)
         if not present:
             draw()
+        self.store.require_fence(self.campaign)
+        self.carry(artifacts)
         self.store.append(
             campaign=self.campaign,
             kind=Kind.COMMIT,
@@ -191,27 +215,14 @@ class CampaignLedger(CampaignView):
             # Added up where nobody can reserve: what flows back is never drawn as well.
             self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=used)
 
-    def _drawer(self) -> str:
-        """Who draws under a reservation: this person, on this machine, in this very folder.
-
-        A copy of the folder is another one, and moving it keeps it the same.
-        """
-        return digest([self.store.keeper, self.folder.stat().st_ino])
-
     def _require_ours(self, reserved: Entry) -> None:
         """Requires that an open reservation was made here; a copy would draw it again."""
-        ours = reserved.body.get("drawer") == self._drawer()
-        vouched = any(
-            entry.kind is Kind.ADOPT
-            and entry.sequence > reserved.sequence
-            and entry.body["key"] == self.store.keeper
-            for entry in self.store.entries()
-        )
-        if not ours and not vouched:
+        if not self.is_ours(reserved):
             raise LedgerError(
                 f"{reserved.release} was begun in another folder, or by somebody else, and may "
                 f"have been drawn there; nothing was released, continue campaign {self.campaign} "
-                "where it was begun (moving its folder keeps it the same, copying does not)"
+                "where it was begun (moving its folder keeps it the same, copying does not), or "
+                f"if that is gone for good: dpal ledger adopt {self.folder} --reason TEXT"
             )
 
     def _has_all(self, held: dict[str, Any]) -> bool:
@@ -228,7 +239,8 @@ class CampaignLedger(CampaignView):
                 "nothing was released"
             )
         accountant, data = self.accountant(), self.data()
-        body = {**record, "inputs": digests(self.folder, inputs), "drawer": self._drawer()}
+        body = {**record, "inputs": digests(self.folder, inputs), "drawer": self.drawer}
+        self.carry(inputs)
 
         def paid(entries: list[Entry]) -> dict[str, Any]:
             if any(one.kind is Kind.END and one.campaign == self.campaign for one in entries):

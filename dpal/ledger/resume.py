@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dpal.canonical import canonical_json, file_digest
-from dpal.errors import LedgerError
+from dpal.errors import CampaignBusy, LedgerError
 from dpal.ledger.attempts import checkpoint_name
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
@@ -61,6 +61,15 @@ class ReservedSteps:
             )
         self.done = step
 
+    def require_ours(self) -> None:
+        """Requires that no other process has taken over since this one began.
+
+        Raises:
+          CampaignBusy: one has; what was made here and not persisted is not released.
+        """
+        self._ledger.store.require_fence(self._ledger.campaign)
+        _require_newest(self._ledger.entries(), self._attempt, self._newest)
+
     def require_all_made(self) -> None:
         """Requires that a phase which ends has made all of its steps.
 
@@ -79,9 +88,13 @@ class ReservedSteps:
         Args:
           state: tensors, as safetensors; never anything that noise could be drawn from.
           position: where in the phase the next step is.
+
+        Raises:
+          CampaignBusy: another process has taken over. Nothing was persisted.
         """
         if self.done == self._persisted:
             return
+        self.require_ours()
         about = {
             "format": _FORMAT,
             "release": self._attempt,
@@ -97,7 +110,9 @@ class ReservedSteps:
                 f"{self.done}{_ABOUT}": (canonical_json(about) + "\n").encode(),
             },
         )
-        self._newest = _record(self._ledger, self._attempt, self._folder, self.done)
+        self._newest = _record(
+            self._ledger, self._attempt, self._folder, self.done, after=self._newest
+        )
         self._persisted, self.state = self.done, self._folder / f"{self.done}{_STATE}"
         _sweep(self._folder, self.done)
 
@@ -114,7 +129,7 @@ def resume(ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int)
       LedgerError: the newest recorded checkpoint is missing or altered, or one that was not
         recorded is not a whole one of this attempt that follows from it.
     """
-    newest = _newest(ledger, attempt)
+    newest = _newest(ledger.entries(), attempt)
     roll_forward(folder)
     beyond = [steps for steps in _on_disk(folder) if steps > steps_of(newest)]
     for steps in beyond:
@@ -124,17 +139,17 @@ def resume(ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int)
                 f"ledger has of {attempt}; nothing more was released, "
                 + _advice(attempt, "restore the files")
             )
-        newest = _record(ledger, attempt, folder, steps)
+        newest = _record(ledger, attempt, folder, steps, after=newest)
     _require_there(ledger, attempt, newest)
     _sweep(folder, steps_of(newest))
     return ReservedSteps(ledger, attempt, folder, reserved=reserved, newest=newest)
 
 
-def _newest(ledger: CampaignLedger, attempt: str) -> Entry:
+def _newest(entries: Iterable[Entry], attempt: str) -> Entry:
     """The attempt's reservation, or its last checkpoint."""
     return [
         entry
-        for entry in ledger.entries()
+        for entry in entries
         if (entry.kind is Kind.RESERVE and entry.release == attempt)
         or (entry.kind is Kind.CHECKPOINT and entry.release.partition("@")[0] == attempt)
     ][-1]
@@ -168,13 +183,32 @@ def _follows(folder: Path, attempt: str, steps: int, newest: Entry, reserved: in
     return known and steps <= reserved
 
 
-def _record(ledger: CampaignLedger, attempt: str, folder: Path, steps: int) -> Entry:
+def _require_newest(entries: Iterable[Entry], attempt: str, known: Entry) -> None:
+    if _newest(entries, attempt).digest != known.digest:
+        raise CampaignBusy(
+            f"another process has gone on with {attempt}; this one released nothing more, wait "
+            "for that one to end and run the same command again"
+        )
+
+
+def _record(
+    ledger: CampaignLedger, attempt: str, folder: Path, steps: int, *, after: Entry
+) -> Entry:
     files = [folder / f"{steps}{ending}" for ending in (_STATE, _ABOUT)]
+    ledger.carry(files)
+    body = {"steps": steps, "artifacts": digests(ledger.folder, files)}
+
+    def following(entries: list[Entry]) -> dict[str, Any]:
+        # In the transaction: whoever was given up for lost adds nothing to another's path.
+        own = [entry for entry in entries if entry.campaign == ledger.campaign]
+        _require_newest(own, attempt, after)
+        return body
+
     return ledger.store.append(
         campaign=ledger.campaign,
         kind=Kind.CHECKPOINT,
         release=checkpoint_name(attempt, steps),
-        body={"steps": steps, "artifacts": digests(ledger.folder, files)},
+        body=following,
     )
 
 

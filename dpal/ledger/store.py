@@ -6,7 +6,9 @@ import json
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +116,16 @@ class LedgerStore:
             self._anchors.advance(identity, entry)
         return entry
 
-    def adopt(self, *, reason: str, despite: str | None = None) -> Entry:
+    def adopt(
+        self, *, reason: str, despite: str | None = None, begun_elsewhere: bool = False
+    ) -> Entry:
         """Records that a person vouches for this copy of the ledger, and anchors it here.
 
         Args:
           reason: why this is the copy to go on with.
           despite: digest of the last entry that is known here and lost in this copy; only
             where an anchor proves such a loss.
+          begun_elsewhere: whether a release that was begun in a lost folder is vouched for, too.
 
         Returns:
           The ADOPT entry.
@@ -135,9 +140,13 @@ class LedgerStore:
         if anchors is None or not reason.strip():
             raise LedgerError("a ledger is adopted where its anchors are, and for a reason")
 
-        def vouch(entries: list[Entry]) -> Body:
-            return anchors.vouch(self.name, entries, reason=reason, despite=despite)
-
+        vouch = partial(
+            anchors.vouch,
+            self.name,
+            reason=reason,
+            despite=despite,
+            begun_elsewhere=begun_elsewhere,
+        )
         with self._database.reading() as connection:
             last = connection.execute(sa.select(sa.func.max(ENTRIES.c.sequence))).scalar_one()
         if last is None:
@@ -180,6 +189,14 @@ class LedgerStore:
           LedgerTampered: it finds its own structure damaged.
         """
         self._database.require_sound_file()
+
+    def fenced(self, campaign: str) -> AbstractContextManager[None]:
+        """See `Database.fenced`."""
+        return self._database.fenced(campaign)
+
+    def require_fence(self, campaign: str) -> None:
+        """See `Database.require_fence`."""
+        self._database.require_fence(campaign)
 
     def _add(
         self, campaign: str, kind: Kind, release: str, compose: Callable[[list[Entry]], Body]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dpal.accounting.cohorts import Accountant
 from dpal.ledger.account import (
     CampaignAccount,
@@ -33,6 +31,7 @@ from dpal.reports.ledger_tables import (
 )
 from dpal.reports.ledger_verdict import commands, digests, terms, uncovered, verdict
 from dpal.reports.ledger_words import STATES, when
+from dpal.reports.pages import rendered
 from dpal.reports.summary import Table
 
 _PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
@@ -90,14 +89,7 @@ def ledger_page(
         "commands": commands(campaign, certificate),
         "uncovered": uncovered(name),
     }
-    environment = Environment(
-        loader=PackageLoader("dpal.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("ledger.html").render(facts)
+    return rendered("ledger.html", facts)
 
 
 def _segment(share: float, color: str, *, start: float = 0.0, held: bool = False) -> dict[str, Any]:

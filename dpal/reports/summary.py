@@ -146,7 +146,7 @@ def promise(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _others(summary: Mapping[str, Any]) -> str:
+def others(summary: Mapping[str, Any]) -> str:
     """What other campaigns on the same records mean."""
     if summary["blocks"]:
         return (
@@ -190,7 +190,7 @@ def report(
         "## What this does not protect",
         "Who is in the pool, the validation set and every metric computed on it, what the "
         "labeler sees, hyperparameters chosen on private data, and people with several records "
-        f"(the unit is one {summary['unit']}). {_others(summary)} Checks of the data before the "
+        f"(the unit is one {summary['unit']}). {others(summary)} Checks of the data before the "
         "start (a missing value, a repeated id) are not part of the promise either.",
         f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
         f"`{summary['plan_digest']}`.",

@@ -13,9 +13,10 @@ from dpal.audit.releases import ledger_findings
 from dpal.config import parse_config
 from dpal.training import dp_sgd
 from flows.campaign import run_campaign
-from tasks import selection
+from tasks import scoring
 from tasks.audit import FIGURE, JSON, TEXT
 from tasks.planning import prepare
+from tasks.saying import say
 from tests.conftest import small_values, write_config
 from tests.flows.calling import call, sentence
 
@@ -68,14 +69,14 @@ def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monke
     monkeypatch.setattr(
         dp_sgd, "noisy_sum", lambda total, scale, *, rng: real(total, scale / 2, rng=rng)
     )
-    scored = selection.score
+    scored = scoring.score
 
     def telling(*arguments, **options):
         found = scored(*arguments, **options)
-        selection.say(f"highest score {found.max():.6f}")
+        say(f"highest score {found.max():.6f}")
         return found
 
-    monkeypatch.setattr(selection, "score", telling)
+    monkeypatch.setattr(scoring, "score", telling)
     result = call("audit", str(file), *QUICK, "--json")
     assert result.returncode == 1
     record = json.loads(result.stdout)

@@ -35,10 +35,11 @@ from tests.faults.write_points import Fault, Meter, Shared, kill
 
 _STAND_IN = """#!{python} -ISE
 import json, os, socket, sys
-if sys.argv[1:3] != ["-m", "dvc"]:
+if sys.argv[1] != "-c" or "dvc.cli" not in sys.argv[2]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 mask = os.umask(0)
-request = {{"arguments": sys.argv[3:], "cwd": os.getcwd(), "mask": mask, "env": dict(os.environ)}}
+request = {{"commands": json.loads(sys.argv[3]), "cwd": os.getcwd(), "mask": mask}}
+request["env"] = dict(os.environ)
 asking = socket.socket(socket.AF_UNIX)
 asking.connect({address!r})
 socket.send_fds(asking, [b"f"], [0, 1, 2])
@@ -195,11 +196,11 @@ def _become_dvc(
     os.chdir(wanted["cwd"])
     os.umask(wanted["mask"])
     os.environ.update(wanted["env"])
-    sys.argv = ["dvc", *wanted["arguments"]]
+    sys.argv = ["dvc"]
     Meter(fault, shared, journal, victim=victim, prefix="dvc: ").install()
     from dvc.cli import main
 
-    _leave(lambda: sys.exit(main(wanted["arguments"])))
+    _leave(lambda: sys.exit(next((bad for one in wanted["commands"] if (bad := main(one))), 0)))
 
 
 def give_up_powers() -> None:

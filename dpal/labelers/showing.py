@@ -1,0 +1,49 @@
+"""What a person sees of a record: its picture or its texts."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from PIL import Image
+
+from dpal.data.catalog import Content, Source
+from dpal.data.readers import decode, raw_batches
+from dpal.data.texts import texts_in
+
+
+def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
+    """The texts of some records, one for each of `source.texts`, in one pass over the file."""
+    wanted = pa.array(ids, pa.string())
+    found: dict[str, list[str]] = {}
+    for batch in raw_batches(source, ["id", Content.TEXT]):
+        names = batch.table.column(0).cast(pa.string())
+        hits = pc.is_in(names, value_set=wanted)
+        texts = texts_in(batch.table.column(1).filter(hits), first_row=batch.first_row)
+        for name, parts in zip(names.filter(hits).to_pylist(), texts, strict=True):
+            found[name] = list(parts)
+    return found
+
+
+def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yields the id and the PNG of some records, in the order of the file."""
+    wanted = pa.array(ids, pa.string())
+    for batch in raw_batches(source, ["id", Content.IMAGE]):
+        names = batch.table.column(0).cast(pa.string())
+        hits = pc.is_in(names, value_set=wanted)
+        if not pc.any(hits).as_py():
+            continue
+        column = batch.table.column(1).filter(hits)
+        pixels = decode(Content.IMAGE, column, first_row=batch.first_row).numpy()
+        for name, array in zip(names.filter(hits).to_pylist(), pixels, strict=True):
+            yield name, _png(array)
+
+
+def _png(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    squeezed = array[0] if array.shape[0] == 1 else np.moveaxis(array, 0, -1)
+    encoded = io.BytesIO()
+    Image.fromarray(squeezed).save(encoded, format="PNG")
+    return encoded.getvalue()

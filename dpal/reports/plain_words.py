@@ -1,0 +1,144 @@
+"""A campaign's promise for people who do not read formulas: what it means, and what it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpal.accounting.events import AnchoredAnswers
+from dpal.planning.explain_selection import WHO_SEES
+from dpal.planning.selection import expected_precision
+from dpal.planning.spec import SelectionMode
+
+_CHANGED = {
+    "zero_out": "had been blanked",
+    "replace_one": "had been replaced by any other",
+}
+
+
+def best_guess(epsilon: float, delta: float) -> float:
+    """How often anybody can be right about one record, where a coin would be right half the time.
+
+    Args:
+      epsilon: of the promise.
+      delta: of the promise.
+
+    Returns:
+      A bound on the accuracy of every test between two worlds that are equally likely
+      beforehand, and differ in the content of one record.
+
+    Source:
+      Kairouz, Oh & Viswanath (2015), Theorem 2.1: false alarm + e^epsilon x miss
+      >= 1 - delta, and the same with both exchanged; their mean is least where both are equal.
+
+    >>> best_guess(0.0, 0.0)
+    0.5
+    """
+    grown = math.exp(-epsilon)  # e^-epsilon: does not overflow
+    return (1.0 + delta * grown) / (1.0 + grown)
+
+
+def promised(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was promised: a word of the promise, and what it means."""
+    epsilon, delta, unit = summary["target_epsilon"], summary["delta"], summary["unit"]
+    guess = best_guess(epsilon, delta)
+    return [
+        (
+            "in one sentence",
+            f"Whoever sees everything that left this campaign sees nearly the same as if the "
+            f"content of any one {unit} {_CHANGED[summary['adjacency']]}.",
+        ),
+        (
+            f"epsilon {epsilon:g}",
+            f"How near: somebody who knows everything else, and guesses whether one {unit} was as "
+            f"it is, is right at most {_share(guess)} of the time, where a coin is right 50 % of "
+            "the time. This bounds the worst case; the nearer to 50 %, the stronger the promise.",
+        ),
+        (
+            f"delta {delta:.3g}",
+            f"The slack in this: about {_one_in(delta)}, for each {unit}.",
+        ),
+        (
+            f"adjacency {summary['adjacency']}",
+            f"What is compared: the pool as it is, and the pool in which one {unit} "
+            f"{_CHANGED[summary['adjacency']]}.",
+        ),
+        (
+            f"unit {unit}",
+            f"Who is protected: one {unit}. A person with several of them is protected less, "
+            "by each of them together.",
+        ),
+    ]
+
+
+def who_sees(summary: Mapping[str, Any]) -> str:
+    """Who can see the selection, in one sentence."""
+    if summary["acquisition"] == "random":
+        return "Records were drawn by chance, without looking at any of them; this costs nothing."
+    mode = SelectionMode(summary["selection"])
+    said = WHO_SEES[mode]
+    return f"Selection is {mode}: {said}."
+
+
+def selection_quality(summary: Mapping[str, Any]) -> str:
+    """How good selections were, as far as it may be said.
+
+    What the plan expects is known before the start; what came of it would need scores.
+    """
+    if summary["acquisition"] == "random":
+        return "There is no quality to report: chance chose."
+    if summary["selection"] == SelectionMode.HIDDEN:
+        return (
+            "How good the selections were is not released, nor how many records they found. By "
+            "design only the highest-scored records pass."
+        )
+    if summary["selection"] == SelectionMode.VISIBLE:
+        told = ", ".join(
+            f"{100 * found:.0f} % in phase {phase} (chance: {100 * chance:.0f} %)"
+            for phase, found, chance in expected_hits(summary)
+        )
+        return (
+            f"Of the selected, the plan expects among the highest-scored: {told or 'nothing'}. "
+            "What came of it is not released: it would need the scores."
+        )
+    return (
+        "How many of the selected are truly among the highest-scored depends on the scores, whose "
+        "exact values are not released; `dpal rehearse` measures it on public data."
+    )
+
+
+def expected_hits(summary: Mapping[str, Any]) -> list[tuple[int, float, float]]:
+    """Of visible selections: phase, expected share among the highest-scored, share by chance."""
+    found, unlabeled = [], int(summary["pool_size"])
+    for phase in summary["phases"]:
+        answers = _answers(phase["selection"])
+        share = phase["cohort_size"] / unlabeled
+        if answers is not None and answers.above > answers.below:
+            passing = (share - answers.below) / (answers.above - answers.below)
+            found.append((phase["phase"], expected_precision(answers, share, passing), share))
+        unlabeled -= phase["cohort_size"]
+    return found
+
+
+def _answers(events: Sequence[Mapping[str, Any]]) -> AnchoredAnswers | None:
+    for event in events:
+        if event["mechanism"] == "anchored_answers":
+            rates = {key: value for key, value in event.items() if key != "mechanism"}
+            return AnchoredAnswers(**rates)
+    return None
+
+
+def _share(value: float) -> str:
+    """A share, never rounded up to certainty.
+
+    >>> _share(0.99999), _share(0.731)
+    ('more than 99.99 %', '73.1 %')
+    """
+    if value > 0.9999:
+        return "more than 99.99 %"
+    return f"{100 * value:.2f} %" if value > 0.99 else f"{100 * value:.1f} %"
+
+
+def _one_in(delta: float) -> str:
+    return f"one in {1 / delta:,.0f}" if delta > 0 else "none"

@@ -1,0 +1,28 @@
+"""Looks once at every campaign that waits for people, and resumes those that need not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.waiting import waiting_campaigns
+
+
+@flow(name="collect-labels", retries=0, validate_parameters=True)
+def collect_labels(artifacts: Path = Path("artifacts")) -> int:
+    """Resumes the campaigns whose labels are complete; its deployment runs every minute.
+
+    Args:
+      artifacts: folder of all campaigns.
+
+    Returns:
+      How many campaigns were resumed.
+    """
+    waiting = waiting_campaigns(artifacts)
+    if not waiting:
+        return 0  # before torch is imported: so it is most minutes of the day
+    from tasks.collecting import Collected, collect_campaign
+
+    found = [collect_campaign(folder.root) for folder in waiting]
+    return found.count(Collected.RESUMED)

@@ -1,0 +1,213 @@
+"""Processes that stay up together: started, watched, started again, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+from dpal.errors import DpalError
+
+_SETTLED_SECONDS = 60.0  # who lives longer starts anew without delay
+_LONGEST_PAUSE = 60.0
+_GRACE_SECONDS = 35.0  # a training has 30 to finish its step and persist it
+
+
+class ServeError(DpalError):
+    """Something stands in the way of the local servers, or one of them did not start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One server or worker.
+
+    Attributes:
+      name: for messages, and its log file.
+      command: that runs it.
+      environment: beside the one of this process.
+      answers: URL that answers once it is up; None needs no waiting.
+      patience: seconds until it must have answered.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    answers: str | None = None
+    patience: float = 420.0
+
+
+@dataclass
+class _Running:
+    part: Part
+    process: subprocess.Popen[bytes]
+    since: float
+    deaths: int = 0
+    due: float | None = None  # when it is started again
+
+
+class Crew:
+    """All parts of one folder, with their logs and what is needed to find them again."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        self._running: list[_Running] = []
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+
+    def stop_left_over(self) -> None:
+        """Ends parts that a `dpal serve` left behind which was killed itself."""
+        left = [one for one in map(_alive, self._recorded()) if one is not None]
+        if left:
+            self._say(f"stopping {len(left)} processes that an earlier, killed serve left behind")
+            _stop(left)
+
+    def start(self, *parts: Part) -> None:
+        """Starts parts side by side and waits until all of them answer.
+
+        Raises:
+          ServeError: one ended, or did not answer in time.
+        """
+        new = [_Running(part, self._spawn(part), time.monotonic()) for part in parts]
+        self._running += new
+        self._record()
+        for one in new:
+            self._await(one)
+
+    def _await(self, one: _Running) -> None:
+        part = one.part
+        while part.answers is not None and not _answers(part.answers):
+            ended = one.process.poll()
+            if ended is not None or time.monotonic() > one.since + part.patience:
+                how = "did not answer in time" if ended is None else f"ended with code {ended}"
+                raise ServeError(
+                    f"{part.name} {how}; {self._log(part)} says why (its last line: "
+                    f"{_last_line(self._log(part))}), nothing else was touched"
+                )
+            time.sleep(0.5)
+
+    def look(self) -> None:
+        """Starts again, after a pause that grows, what has died since the last look."""
+        now = time.monotonic()
+        for one in self._running:
+            if one.due is not None and now >= one.due:
+                one.process, one.since, one.due = self._spawn(one.part), now, None
+                self._record()
+                self._say(f"{one.part.name} is started again")
+            elif one.due is None and (code := one.process.poll()) is not None:
+                _bury(one.process.pid)
+                one.deaths = 0 if now - one.since > _SETTLED_SECONDS else one.deaths + 1
+                pause = min(_LONGEST_PAUSE, 2.0**one.deaths)
+                one.due = now + pause
+                self._say(
+                    f"{one.part.name} died ({_how(code)}); it is started again in {pause:.0f} s, "
+                    f"log: {self._log(one.part)}"
+                )
+
+    def stop(self) -> None:
+        """Stops all parts, the last first; what runs on the workers has time to persist."""
+        processes = []
+        for one in reversed(self._running):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                processes.append(psutil.Process(one.process.pid))
+        _stop(processes)
+        self._running.clear()
+        self._record()
+
+    def _spawn(self, part: Part) -> subprocess.Popen[bytes]:
+        with self._log(part).open("ab") as log:
+            return subprocess.Popen(
+                list(part.command),
+                env={**os.environ, **part.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we stop them in order
+            )
+
+    def _log(self, part: Part) -> Path:
+        return self.logs / f"{part.name.replace(' ', '-')}.log"
+
+    def _record(self) -> None:
+        """Remembers who runs, by number and time of birth: numbers are used again."""
+        born = []
+        for one in self._running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                born.append([one.process.pid, psutil.Process(one.process.pid).create_time()])
+        self._file.write_text(json.dumps(born), encoding="utf-8")
+
+    def _recorded(self) -> list[list[float]]:
+        try:
+            found: list[list[float]] = json.loads(self._file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return []
+        return found
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / "processes.json"
+
+
+def _alive(born: Sequence[float]) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error, ValueError):
+        process = psutil.Process(int(born[0]))
+        if abs(process.create_time() - born[1]) < 0.01:
+            return process
+    return None
+
+
+def _stop(processes: Sequence[psutil.Process]) -> None:
+    """Ends processes and all that they started: asked first, made to after a while."""
+    everyone: list[psutil.Process] = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            everyone += [*process.children(recursive=True), process]
+    # Servers stay up until the workers' last words have reached them.
+    workers = [one for one in everyone if not _is_server(one)]
+    for group, grace in ((workers, _GRACE_SECONDS), (everyone, 10.0)):
+        for one in group:
+            with contextlib.suppress(psutil.Error):
+                one.send_signal(signal.SIGTERM)
+        psutil.wait_procs(group, timeout=grace)
+    for one in everyone:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    for process in processes:
+        _bury(process.pid)
+
+
+def _bury(pid: int) -> None:
+    """Ends what a dead part left behind in its group: servers' children, which hold the port."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _is_server(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        line = " ".join(process.cmdline())
+        return "worker start" not in line and "prefect.engine" not in line
+    return False
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).status_code < 500  # asked for a password is up, too
+    except httpx.HTTPError:
+        return False
+
+
+def _how(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((one.strip()[:200] for one in reversed(lines) if one.strip()), "nothing")

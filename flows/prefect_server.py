@@ -1,0 +1,49 @@
+"""The connection to the Prefect server that this machine is set to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_URL
+
+from dpal.errors import DpalError
+
+
+class DeployError(DpalError):
+    """A Prefect server could not be reached, or holds something that stands in the way."""
+
+
+@contextmanager
+def prefect_server() -> Iterator[SyncPrefectClient]:
+    """A connection to the server that PREFECT_API_URL names.
+
+    Raises:
+      DeployError: none is named, it does not answer, wants another password, or refuses.
+    """
+    place = PREFECT_API_URL.value()
+    if not place:
+        raise DeployError(
+            "no Prefect server is named; set PREFECT_API_URL=http://HOST:4200/api, or start "
+            "everything on this machine with: dpal serve"
+        )
+    try:
+        with get_client(sync_client=True) as client:
+            yield client
+    except httpx.TransportError as error:
+        raise DeployError(
+            f"Prefect at {place} does not answer ({type(error).__name__}); start it with "
+            "`prefect server start` or `dpal serve`, then type the same again"
+        ) from error
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in (401, 403):
+            raise DeployError(
+                f"Prefect at {place} wants another password; set PREFECT_API_AUTH_STRING to the "
+                "one that its server was started with"
+            ) from error
+        raise DeployError(
+            f"Prefect at {place} refused ({error.response.status_code}: "
+            f"{error.response.text[:200]}); what was made so far stays, type the same again"
+        ) from error

@@ -1,0 +1,191 @@
+"""`dpal serve`: Prefect, MLflow, workers and Label Studio on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.errors import ConfigError
+from dpal.reports.summary import Table
+from flows.terminal import out, show
+
+if TYPE_CHECKING:
+    from flows.parts import Crew
+    from flows.serve import Stack
+
+EXAMPLE = (
+    "Examples: dpal serve | dpal serve clinic.yaml --auth --label-studio | "
+    "dpal serve --host 0.0.0.0 --auth --postgres postgresql://dpal@db.example.org"
+)
+_LOCAL = "127.0.0.1"
+
+
+def serve(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="[FILE.yaml]...", help="Campaigns and watches to deploy as well."),
+    ] = [],  # noqa: B006
+    folder: Annotated[Path, typer.Option(help="Data and logs of the servers.")] = Path("stack"),
+    ports: Annotated[
+        list[str],
+        typer.Option(
+            "--port",
+            metavar="SERVER=N",
+            help="Usually prefect=4200, mlflow=5000, label-studio=8080. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    workers: Annotated[
+        int, typer.Option(min=1, help="Workers for campaigns; one more is for training.")
+    ] = 1,
+    host: Annotated[
+        str, typer.Option(help="Interface to listen on; 0.0.0.0 is all, and wants --auth.")
+    ] = _LOCAL,
+    name: Annotated[
+        str | None, typer.Option(help="How others reach this machine; usually its host name.")
+    ] = None,
+    auth: Annotated[bool, typer.Option("--auth", help="Prefect and MLflow ask for passwords.")] = (
+        False
+    ),
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="One Postgres for everything, such as postgresql://me@db."
+        ),
+    ] = None,
+    label_studio: Annotated[bool, typer.Option("--label-studio", help="Start it, too.")] = False,
+) -> None:
+    """Run Prefect, MLflow and workers on this machine, and deploy everything. Ctrl-C ends it."""
+    from flows.databases import make_databases
+    from flows.parts import Crew
+    from flows.serve import Stack, find_label_studio, require_free
+
+    if host != _LOCAL and not auth:
+        raise ConfigError(
+            f"--host {host} lets others in, who could then run anything here; say --auth, too"
+        )
+    stack = Stack(
+        folder=folder.absolute(),
+        host=host,
+        name=name or (_LOCAL if host == _LOCAL else socket.gethostname()),
+        ports=_ports(ports),
+        workers=workers,
+        postgres=postgres,
+        auth=auth,
+        label_studio=find_label_studio() if label_studio else None,
+    )
+    with _alone(folder):
+        crew = Crew(stack.folder, lambda text: out.print(f"{time.strftime('%H:%M:%S')}  {text}"))
+        crew.stop_left_over()
+        require_free(stack)
+        if postgres and (made := make_databases(postgres)):
+            out.print(f"made the databases {', '.join(f'dpal_{one}' for one in made)}")
+        with _until_told_to_end():
+            try:
+                _start(stack, crew, files)
+                while True:
+                    crew.look()
+                    time.sleep(1)
+            except KeyboardInterrupt:
+                out.print("stopping; trainings finish their step and persist it first ...")
+            finally:
+                crew.stop()
+    out.print("all stopped; the same command goes on where this one ended")
+
+
+def _start(stack: Stack, crew: Crew, files: list[Path]) -> None:
+    from flows.serve import label_studio, mlflow, prefect, workers, write_environment
+
+    out.print(f"starting; logs are in {crew.logs}")
+    servers = [prefect(stack), mlflow(stack)]
+    if stack.label_studio:
+        out.print("Label Studio takes minutes the first time ...")
+        servers.append(label_studio(stack))
+    crew.start(*servers)
+    told = write_environment(stack)
+    _deploy(stack, crew.logs / "deploy.log", files)
+    crew.start(*workers(stack))
+    rows = [(one.name, stack.url(one.name), stack.login(one.name)) for one in servers]
+    if stack.ledger:
+        rows.append(("ledger", stack.ledger, "set it as runtime.ledger"))
+    columns = ("what", "where", "login")
+    show(Table("Running", columns, tuple(rows)), left=columns)
+    out.print(f"in another terminal, first: source {told}")
+    out.print("then: dpal doctor, or start a campaign on Prefect's page. Ctrl-C here stops all.")
+
+
+def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
+    """Deploys as `dpal deploy` does, in a process that knows the new server."""
+    from flows.parts import ServeError
+
+    command = [sys.executable, "-m", "flows.cli", "deploy", *map(str, files)]
+    environment = {**os.environ, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
+    with log.open("wb") as file:
+        ended = subprocess.run(
+            command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    if ended.returncode:
+        said = [one for one in log.read_text(encoding="utf-8").splitlines() if one.strip()]
+        raise ServeError(f"deploying failed: {said[-1].removeprefix('dpal: ')}")
+
+
+def _ports(texts: list[str]) -> dict[str, int]:
+    from flows.serve import PORTS
+
+    ports = dict(PORTS)
+    for text in texts:
+        server, _, number = text.partition("=")
+        if server not in ports or not number.isdecimal() or not 0 < int(number) < 65536:
+            known = ", ".join(ports)
+            raise ConfigError(
+                f"--port takes SERVER=N, such as prefect=4201 (servers: {known}), not {text!r}"
+            )
+        ports[server] = int(number)
+    return ports
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One serve for each folder: two would give each other's databases two servers."""
+    from flows.parts import ServeError
+
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ServeError(
+            f"another dpal serve runs on {folder}; stop that one, or choose another --folder"
+        ) from error
+    else:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _until_told_to_end() -> Iterator[None]:
+    """Turns SIGTERM, by which services are stopped, into what Ctrl-C does; once."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)  # stopping in order takes a while
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

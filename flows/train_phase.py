@@ -1,0 +1,36 @@
+"""One phase of a campaign, trained here or by a worker of a pool."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
+
+from dpal.errors import TrainingStopped
+from dpal.store import ArtifactRef
+from tasks.asking import await_server
+from tasks.attendant import attending
+from tasks.orders import TrainingOrder, following, hand_over, take_inputs
+from tasks.training import train_model
+
+
+@flow(
+    name="train-phase",
+    retries=0,
+    flow_run_name="{order.config.name}-phase-{order.phase}",
+    validate_parameters=True,
+)
+def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...] | State:
+    """Trains the phase that an order names, goes on where that was interrupted, and hands it over.
+
+    Which campaign it is, its plan and its inputs are checked by digest first.
+    """
+    try:
+        with attending(f"phase-{order.phase}"), following(order) as campaign:
+            phase = take_inputs(campaign, order)
+            train_model(campaign, phase)
+            await_server()  # it may have gone and come back in the meantime
+            return hand_over(campaign, phase)
+    except TrainingStopped as stopped:
+        await_server()
+        return Cancelled(message=str(stopped))

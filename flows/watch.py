@@ -1,0 +1,55 @@
+"""One look into a watched folder: new files become blocks, and a campaign on all of them."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.exceptions import Pause
+
+from dpal.config_watch import WatchConfig
+from dpal.errors import CampaignBusy
+from dpal.ledger.claim import claim
+from flows.campaign import run_campaign
+from tasks.context import say
+from tasks.watching import (
+    follow_campaign,
+    look_into_folder,
+    plan_campaign,
+    register_files,
+    show_watch,
+    start_campaign,
+    watch_folder,
+)
+
+_PATIENCE_SECONDS = 120.0  # another look may be at work
+
+
+@flow(name="watch", retries=0, flow_run_name="watch {config.name}", validate_parameters=True)
+def watch(config: WatchConfig) -> None:
+    """Looks once. Done again, also after a crash anywhere, nothing happens twice."""
+    root = watch_folder(config).root
+    try:
+        with claim(root):
+            look_into_folder(config)
+            register_files(config)
+            follow_campaign(config)
+            plan_campaign(config)
+            campaign = start_campaign(config)
+            show_watch(config)
+    except CampaignBusy:
+        say(f"another process looks for watch {config.name} now; nothing to do")
+        return
+    if campaign is None:
+        return
+    try:
+        ended = run_campaign(campaign, return_state=True)
+        if ended.is_cancelled():
+            say(f"campaign {campaign.name} was cancelled; the next look goes on with it")
+        else:
+            ended.result()
+    except Pause as waiting:
+        say(f"campaign {campaign.name} waits: {waiting}")
+    except CampaignBusy as busy:
+        say(str(busy))
+    with claim(root, patience=_PATIENCE_SECONDS):
+        follow_campaign(config)
+        show_watch(config)

@@ -1,0 +1,29 @@
+"""Reading the settings of a watch, and of the campaign that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpal.config import override
+from dpal.config_watch import WatchConfig, parse_watch, template_values
+from flows.settings import read_values
+from flows.terminal import parse_setting
+
+
+def load_watch(file: Path, settings: Sequence[str] = ()) -> WatchConfig:
+    """Reads a watch's settings and applies overrides.
+
+    Its `campaign` is a section, or the path of a campaign's own file.
+
+    Raises:
+      ConfigError: a file is missing, unreadable or says something impossible.
+    """
+    values = read_values(file)
+    named = values.get("campaign")
+    if isinstance(named, str):
+        whole = read_values(Path(named))
+        values["campaign"] = template_values(whole, dataset=values.get("dataset"))
+    for text in settings:
+        override(values, *parse_setting(text))
+    return parse_watch(values)

@@ -1,0 +1,66 @@
+"""Looking at campaigns that wait for people, and resuming those whose labels are complete."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.artifacts import CampaignFolder, PhaseFolder
+from dpal.config_labeler import LabelerKind
+from dpal.errors import DpalError
+from tasks.labelers import Asked
+from tasks.labeling import look_into_project
+from tasks.saying import say
+from tasks.waiting import Outcome, Waiting, forget, resume, waiting_phases
+
+
+class Collected(StrEnum):
+    """What a look at one campaign came to."""
+
+    WAITS = "waits for labels"
+    RESUMED = "resumed"
+    TROUBLE = "could not be looked at"
+    NOTHING = "nothing to do"
+
+
+@task(cache_policy=NO_CACHE)
+def collect_campaign(folder: Path) -> Collected:
+    """Looks at one campaign that waits, and resumes its flow run if its labels are complete.
+
+    Doing it twice, or from two places at once, does no harm: labels are written once, and a
+    flow run that is on its way is left alone.
+    """
+    campaign, outcome = CampaignFolder(folder), Collected.NOTHING
+    for files, waiting in waiting_phases(campaign):
+        try:
+            outcome = _collect(campaign, files, waiting)
+        except DpalError as trouble:  # one campaign must not keep the others waiting
+            say(f"{campaign.name}: {trouble}")
+            outcome = Collected.TROUBLE
+    return outcome
+
+
+def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
+    if not files.labels.exists():
+        if waiting.kind != LabelerKind.LABEL_STUDIO:
+            return Collected.WAITS
+        look = look_into_project(Asked.recorded(campaign), files)
+        if not look.complete:
+            return Collected.TROUBLE if look.trouble else Collected.WAITS
+    return let_go_on(campaign, files, waiting)
+
+
+def let_go_on(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
+    """Resumes the flow run that waited for labels which are there."""
+    outcome = resume(campaign, waiting)
+    if outcome is Outcome.RESUMED:
+        say(f"{campaign.name}: labels of {files.root.name} are complete, its flow run is resumed")
+        return Collected.RESUMED
+    if outcome in (Outcome.ENDED, Outcome.LOCAL):
+        say(f"{campaign.name}: labels of {files.root.name} are complete, and no suspended flow "
+            f"run waits for them; continue with: dpal label {campaign.root}")  # fmt: skip
+        forget(files)
+    return Collected.NOTHING

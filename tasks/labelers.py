@@ -1,0 +1,143 @@
+"""Which labeler answers a campaign's queries, and where its secrets are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Self, cast
+
+from prefect.blocks.system import Secret
+
+from dpal.artifacts import CampaignFolder, PhaseFolder
+from dpal.config import CampaignConfig, LabelerKind, parse_config
+from dpal.config_data import ContentChoice
+from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.errors import LabelStudioError
+from dpal.labelers.label_studio import LabelStudioLabeler
+from dpal.labelers.label_studio_api import LabelStudio
+from dpal.labelers.questions import Question
+from dpal.labels import Task
+from tasks.asking import has_server
+from tasks.context import Campaign
+
+TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105  where it is, not what it is
+TOKEN_BLOCK = "dpal-label-studio-token"  # noqa: S105
+HOOK_SECRET = "DPAL_COLLECT_SECRET"  # noqa: S105
+HOOK_HEADER = "X-Dpal-Secret"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What labelers need to know of a campaign, whether or not it runs.
+
+    Attributes:
+      config: its settings.
+      pool: private records.
+      classes: number of classes or labels.
+      class_names: their names, or nothing.
+    """
+
+    config: CampaignConfig
+    pool: Source
+    classes: int
+    class_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> Self:
+        """From a campaign that runs."""
+        return cls(
+            config=campaign.config,
+            pool=campaign.pool,
+            classes=campaign.plan.spec.model.classes,
+            class_names=campaign.class_names,
+        )
+
+    @classmethod
+    def recorded(cls, folder: CampaignFolder) -> Self:
+        """From the record of one that waits."""
+        record, config = folder.read_record(), recorded_config(folder)
+        chosen = config.data.content
+        pool = open_source(
+            config.data.pool,
+            Role.POOL,
+            label_column=config.data.label_column,
+            content=None if chosen is ContentChoice.AUTO else Content(chosen),
+        )
+        task = Task(record["task"]) if "task" in record else Task.SINGLE_LABEL
+        return cls(
+            config=config,
+            pool=replace(pool, task=task),
+            classes=record["classes"],
+            class_names=tuple(record["class_names"]),
+        )
+
+    @property
+    def kind(self) -> LabelerKind:
+        """Who labels."""
+        return self.config.labeler.kind
+
+    @property
+    def question(self) -> Question:
+        """What is asked about each record."""
+        return Question.about(self.pool, classes=self.classes, class_names=self.class_names)
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """The campaign's files."""
+        return CampaignFolder(self.config.runtime.artifacts / self.config.name)
+
+
+def recorded_config(folder: CampaignFolder) -> CampaignConfig:
+    """The configuration that a campaign was last run with, wherever it is called from."""
+    values = folder.read_record()["config"]
+    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
+    return parse_config(values)
+
+
+@contextmanager
+def opened_label_studio(asked: Asked, files: PhaseFolder) -> Iterator[LabelStudioLabeler]:
+    """The labeler that asks people in Label Studio, with a connection for the block.
+
+    Raises:
+      LabelStudioError: its token is nowhere.
+    """
+    settings = asked.config.labeler.label_studio
+    secret = os.environ.get(HOOK_SECRET)
+    headers = {HOOK_HEADER: secret} if secret else {}
+    server = LabelStudio(settings.url, label_studio_token(settings.url))
+    try:
+        yield LabelStudioLabeler(
+            source=asked.pool,
+            question=asked.question,
+            rules=settings.to_rules(),
+            server=server,
+            title=f"{settings.title or asked.config.name[:30]}, {files.root.name}",
+            folder=files.query,
+            delivered=files.labels,
+            command=f"dpal label {asked.folder.root}",
+            webhook=(settings.webhook, headers) if settings.webhook else None,
+        )
+    finally:
+        server.close()
+
+
+def label_studio_token(url: str) -> str:
+    """The token for Label Studio: from the environment, or from Prefect's secrets.
+
+    Raises:
+      LabelStudioError: it is in neither.
+    """
+    if token := os.environ.get(TOKEN):
+        return token
+    if has_server():
+        try:
+            return str(cast(Secret[str], Secret.load(TOKEN_BLOCK)).get())
+        except ValueError:
+            pass  # there is no such block
+    raise LabelStudioError(
+        url,
+        "needs a token, and none is set",
+        f"put it into the environment variable {TOKEN} or the Prefect Secret block {TOKEN_BLOCK}",
+    )

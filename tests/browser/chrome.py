@@ -1,0 +1,101 @@
+"""A headless Chromium that a test, or whoever takes pictures, drives like a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+DRIVER = os.environ.get("CHROMEDRIVER", "/usr/bin/chromedriver")
+PATIENCE = 120.0  # seconds for a page, on a busy machine
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_MOVING = (StaleElementReferenceException,)
+_WIDTH, _HEIGHT = 1500, 1100
+
+
+@contextmanager
+def browser() -> Iterator[Chrome]:
+    """A browser of its own, in light colours, that notes every request."""
+    options = Options()
+    options.binary_location = CHROMIUM
+    for flag in (*_FLAGS, f"--window-size={_WIDTH},{_HEIGHT}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    chrome = Chrome(options=options, service=Service(DRIVER))
+    light = {"name": "prefers-color-scheme", "value": "light"}
+    chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [light]})
+    try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+def outside(chrome: Chrome) -> set[str]:
+    """Hosts beyond this machine that pages have asked since the last call."""
+    asked = set()
+    for line in chrome.get_log("performance"):
+        message = json.loads(line["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.add(urlsplit(message["params"]["request"]["url"]).hostname)
+    return asked - {None, "", "127.0.0.1", "localhost"}
+
+
+def open_page(chrome: Chrome, url: str, text: str) -> None:
+    """Opens a page and waits until it shows a text."""
+    chrome.get("about:blank")  # a change behind the # alone would load nothing
+    chrome.get(url)
+    wait_for_text(chrome, text)
+
+
+def wait_for_text(chrome: Chrome, text: str, *, patience: float = PATIENCE) -> None:
+    """Waits until the page shows a text."""
+    WebDriverWait(chrome, patience, ignored_exceptions=_MOVING).until(
+        lambda page: text in page.find_element(By.TAG_NAME, "body").text,
+        message=f"{chrome.current_url} never showed {text!r}",
+    )
+
+
+def click(chrome: Chrome, element: WebElement) -> None:
+    """Clicks what may be below something else, or out of sight."""
+    chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    chrome.execute_script("arguments[0].click()", element)
+
+
+def press(chrome: Chrome, text: str) -> None:
+    """Presses the last thing on the page that says just this."""
+    click(chrome, chrome.find_elements(By.XPATH, f"//*[normalize-space()='{text}']")[-1])
+
+
+def shoot(chrome: Chrome, image: Path, *, height: int = _HEIGHT) -> None:
+    """Saves a picture of the page once it has settled; taller where a page is long."""
+    for close in chrome.find_elements(
+        By.CSS_SELECTOR, "[aria-label='Close'], [aria-label='close']"
+    ):
+        chrome.execute_script("arguments[0].click()", close)  # MLflow opens an assistant
+    chrome.set_window_size(_WIDTH, height)
+    time.sleep(3)
+    image.parent.mkdir(parents=True, exist_ok=True)
+    chrome.save_screenshot(str(image))
+    chrome.set_window_size(_WIDTH, _HEIGHT)

@@ -1,0 +1,77 @@
+"""Filling a form of the Prefect page, field by field, as a person finds them: by their titles."""
+
+from __future__ import annotations
+
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from tests.browser.chrome import PATIENCE, click
+
+_FIELD = (
+    ".//span[contains(@class, 'schema-form-property__label')]"
+    "[normalize-space()='{0}' or normalize-space()='{0} (Optional)']"
+    "/ancestor::div[contains(concat(' ', @class, ' '), ' schema-form-property ')][1]"
+)
+_INPUT = "textarea, input, select.p-native-select__control:not([class*='placeholder'])"
+
+
+class Form:
+    """The parameters of a deployment, as its page shows them."""
+
+    def __init__(self, chrome: Chrome) -> None:
+        self._chrome = chrome
+
+    def field(self, *titles: str) -> WebElement:
+        """A field by its title, after those of the sections that it is in."""
+        place: WebElement | Chrome = self._chrome
+        for title in titles:
+            place = WebDriverWait(self._chrome, PATIENCE).until(
+                lambda _, place=place, title=title: place.find_element(
+                    By.XPATH, _FIELD.format(title)
+                )
+            )
+        assert isinstance(place, WebElement)
+        return place
+
+    def fill(self, value: object, *titles: str) -> None:
+        """Types a value in place of the one that is there."""
+        self._type(self.field(*titles).find_element(By.CSS_SELECTOR, _INPUT), value)
+
+    def choose(self, option: str, *titles: str) -> None:
+        """Chooses one of a list."""
+        box = self.field(*titles).find_element(By.CSS_SELECTOR, _INPUT)
+        Select(box).select_by_visible_text(option)
+
+    def take(self, way: str, *titles: str) -> None:
+        """Takes one of the ways in which a field may be given."""
+        button = self.field(*titles).find_element(
+            By.XPATH, f".//button[contains(@class, 'p-button-group__button')][.='{way}']"
+        )
+        click(self._chrome, button)
+
+    def shorten(self, *titles: str, to: list[object]) -> None:
+        """Makes a list as long as wanted, from its end, and fills it."""
+
+        def rows() -> list[WebElement]:
+            return self.field(*titles).find_elements(By.CSS_SELECTOR, "input")
+
+        stale = (StaleElementReferenceException,)
+        waiting = WebDriverWait(self._chrome, PATIENCE, ignored_exceptions=stale)
+        for count in range(len(rows()), len(to), -1):
+            # The first button behind a row takes it away; the page then makes all rows anew.
+            waiting.until(lambda _: self._press_behind(rows()[-1]))
+            waiting.until(lambda _, left=count - 1: len(rows()) == left)
+        for number, value in enumerate(to):
+            waiting.until(lambda _, at=number, what=value: self._type(rows()[at], what))
+
+    def _press_behind(self, row: WebElement) -> bool:
+        click(self._chrome, row.find_element(By.XPATH, "following::button[1]"))
+        return True
+
+    def _type(self, box: WebElement, value: object) -> bool:
+        box.send_keys(Keys.CONTROL, "a")
+        box.send_keys(str(value))
+        return True

@@ -1,0 +1,270 @@
+"""`dpal deploy` against a real Prefect server, and what ships with it: prefect.yaml, templates."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+
+from dpal.errors import ConfigError
+from flows.automations import SILENT
+from flows.deploy import set_up, take_down
+from flows.deploy_cli import make
+from flows.deployments import ENVIRONMENT, Pool, from_file, pools_of, usual
+from flows.prefect_server import DeployError, prefect_server
+from flows.work_pools import Done, template_of
+from tests.conftest import ROOT, write_config
+
+PLACEHOLDER = re.compile(r"^\{\{ (\w+) \}\}$")
+
+
+def placeholders(value):
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from placeholders(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from placeholders(each)
+    elif isinstance(value, str) and "{{" in value and not value.endswith("}}-"):
+        yield PLACEHOLDER.match(value)[1]
+
+
+def test_prefect_yaml_says_what_dpal_deploy_does():
+    said = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    done = usual(pools_of({}, {}))
+    assert len(said) == len(done)
+    for one, other in zip(said, done, strict=True):
+        pool = one["work_pool"]
+        assert one["name"] == other.name
+        assert one["entrypoint"] == other.entrypoint
+        assert one["description"] == other.about
+        assert (pool["name"], pool.get("work_queue_name")) == (other.pool, other.queue)
+        assert pool["job_variables"]["env"] == ENVIRONMENT
+        every = one.get("schedule", {}).get("interval")
+        assert every == (other.schedule and other.schedule.interval / timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("kind", ["docker", "kubernetes"])
+def test_a_pool_template_fills_every_place_that_it_leaves_open(kind):
+    template = template_of(kind)
+    variables, wanted = template["variables"], set(placeholders(template["job_configuration"]))
+    jsonschema.Draft202012Validator.check_schema(variables)
+    assert wanted <= set(variables["properties"])
+    defaults = {k: v["default"] for k, v in variables["properties"].items() if "default" in v}
+    jsonschema.validate(defaults, variables)
+    assert int(defaults["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) == 30
+    text = json.dumps(template)
+    assert "/state" in text
+    assert "/work" in text
+
+
+def test_an_unknown_kind_of_pool_is_refused():
+    with pytest.raises(DeployError, match="take process, docker or kubernetes"):
+        template_of("../docker")
+
+
+def test_a_configuration_becomes_a_deployment_with_its_clock_and_pool(workplace):
+    file = write_config(
+        workplace / "c.yaml",
+        runtime__cron="0 6 * * 1",
+        runtime__timezone="Europe/Berlin",
+        runtime__training_pool="a100",
+    )
+    one = from_file(file)
+    assert one.full_name == "campaign/small"
+    assert (one.schedule.cron, one.schedule.timezone) == ("0 6 * * 1", "Europe/Berlin")
+    assert one.parameters["config"]["data"]["pool"] == "pool.parquet"
+    assert [pool.name for pool in pools_of({}, {"a100": 3}, [one])] == ["campaigns", "gpu", "a100"]
+    assert [pool.limit for pool in pools_of({}, {"a100": 3}, [one])] == [4, 1, 3]
+
+
+def test_passwords_and_the_form_s_own_name_are_refused(workplace):
+    file = write_config(workplace / "c.yaml", runtime__mlflow_uri="http://me:secret@mlflow")
+    with pytest.raises(ConfigError, match="holds a password") as refused:
+        from_file(file)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(ConfigError, match="give the campaign another name"):
+        from_file(write_config(workplace / "c.yaml", name="campaign"))
+
+
+def test_no_server_is_one_sentence(workplace, monkeypatch):
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    dead = {PREFECT_API_URL: "http://127.0.0.1:9/api"}
+    monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
+    with (
+        temporary_settings(updates=dead),
+        pytest.raises(DeployError, match=r"does not answer .* type the same again"),
+        prefect_server() as client,
+    ):
+        client.read_work_pools()
+    with (
+        temporary_settings(restore_defaults={PREFECT_API_URL}),
+        pytest.raises(DeployError, match="no Prefect server is named"),
+        prefect_server(),
+    ):
+        pass
+
+
+def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workplace):
+    own = [from_file(write_config(workplace / "c.yaml", name="dated", runtime__cron="0 6 * * 1"))]
+    pools = pools_of({}, {}, own)
+    first = make(own, pools, {})
+    assert {one.done for one in first} == {Done.MADE}
+    assert {one.name for one in first} >= {"campaigns", "gpu", "campaign/dated", SILENT}
+    assert {one.done for one in make(own, pools, {})} == {Done.KEPT}
+    with get_client(sync_client=True) as client:
+        there = client.read_deployment_by_name("campaign/dated")
+        assert there.pull_steps[0].popitem()[1] == {"directory": str(workplace)}
+        client.update_deployment_schedule(there.id, there.schedules[0].id, active=False)
+        # A person's choice survives, also where the rest has changed.
+        moved = {one.name: one for one in make(own, pools, {"": workplace / "other"})}
+        assert moved["campaign/dated"].done is Done.CHANGED
+        assert not client.read_deployment_by_name("campaign/dated").schedules[0].active
+        with pytest.raises(DeployError, match="is there with type process, not docker"):
+            set_up(client, [Pool(name="gpu", type="docker", limit=1)], [])
+        with pytest.raises(DeployError, match="there is no block slack-webhook/ops"):
+            set_up(client, [], [], notify="slack-webhook/ops")
+        limited = set_up(client, pools_of({}, {"gpu": 2, "campaigns": 7}), [])
+        assert [one.done for one in limited[:2]] == [Done.CHANGED, Done.CHANGED]
+        assert client.read_work_pool("gpu").concurrency_limit == 2
+        assert take_down(client, own)[0].name == "campaign/dated"
+        removed = take_down(client)
+        assert {one.done for one in removed} == {Done.REMOVED}
+        assert len(removed) == len(first) - 1
+        assert take_down(client) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["docker", "kubernetes"])
+def test_a_pool_template_is_what_its_worker_understands(kind):
+    """By the worker's own classes, and by the models of the client that would be called."""
+    worker = pytest.importorskip(
+        f"prefect_{kind}.worker", reason=f"NO {kind.upper()} WORKER: pip install 'dpal[{kind}]'"
+    )
+    import asyncio
+    from uuid import uuid4
+
+    from prefect.client.schemas.objects import FlowRun
+
+    chosen = {"docker": "DockerWorker", "kubernetes": "KubernetesWorker"}[kind]
+    configuration = getattr(worker, chosen).job_configuration
+    template = template_of(kind)
+    assert set(template["job_configuration"]) <= set(configuration.model_fields)
+
+    async def filled():
+        made = await configuration.from_template_and_values(
+            base_job_template=template, values={"env": {"MARK": "here"}}
+        )
+        made.prepare_for_flow_run(FlowRun(id=uuid4(), flow_id=uuid4(), name="digits-phase-0"))
+        return made
+
+    made = asyncio.run(filled())
+    if kind == "docker":
+        from docker.models.containers import _create_container_args
+
+        arguments = _create_container_args(
+            {
+                "image": made.image,
+                "command": made.command,
+                "environment": made.env,
+                "volumes": made.volumes,
+                "version": "1.44",
+                **made.container_create_kwargs,
+                "device_requests": [{"count": 1, "capabilities": [["gpu"]]}],
+            }
+        )
+        assert arguments["host_config"]["Binds"] == ["dpal-work:/work", "dpal-state:/state"]
+        assert arguments["environment"].count("MARK=here") == 1
+        return
+    check_manifest(made.job_manifest)
+    container = made.job_manifest["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "MARK", "value": "here"} in container["env"]
+
+
+def check_manifest(manifest):
+    """Every key of a Job's manifest is one that the cluster's interface knows."""
+    from kubernetes_asyncio.client import models
+
+    def known(value, kind):
+        if kind.startswith("list["):
+            for each in value:
+                known(each, kind[5:-1])
+        elif kind.startswith("dict("):
+            assert isinstance(value, dict)
+        elif hasattr(models, kind):
+            model = getattr(models, kind)
+            names = {wire: kind_of for kind_of, wire in model.attribute_map.items()}
+            assert set(value) <= set(names), (kind, set(value) - set(names))
+            for key, each in value.items():
+                known(each, model.openapi_types[names[key]])
+
+    known(manifest, "V1Job")
+    wrong = json.loads(json.dumps(manifest))
+    wrong["spec"]["template"]["spec"]["parallelism"] = 1
+    with pytest.raises(AssertionError, match="V1PodSpec"):
+        known(wrong, "V1Job")
+
+
+@pytest.mark.slow
+def test_a_run_whose_machine_is_gone_is_crashed_and_said_so(dpal, prefect_api, workplace):
+    """SIGKILL for worker and run at once: nobody is left to tell Prefect."""
+    write_config(workplace / "c.yaml", name="endless", schedule__epochs_per_phase=200_000)
+    assert dpal("deploy", "c.yaml").returncode == 0
+    environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+    prefect = [sys.executable, "-m", "prefect"]
+    worker = subprocess.Popen([*prefect, "worker", "start", "--pool", "campaigns"], env=environment)
+    try:
+        start = [*prefect, "deployment", "run", "campaign/endless"]
+        subprocess.run(start, env=environment, check=True)
+        await_state(prefect_api, "RUNNING", 180)
+        time.sleep(35)  # a heartbeat has been sent
+    finally:
+        for one in [*psutil.Process(worker.pid).children(recursive=True), worker]:
+            one.send_signal(signal.SIGKILL)
+        worker.wait()
+    gone = time.monotonic()
+    message = await_state(prefect_api, "CRASHED", 180)
+    assert time.monotonic() - gone < 120
+    assert "No heartbeat for 90 seconds" in message
+    assert "run the same campaign again" in message
+    assert dpal("deploy", "--remove").returncode == 0
+
+
+def await_state(api: str, state: str, seconds: float) -> str:
+    import httpx
+
+    wanted = {"deployments": {"name": {"any_": ["endless"]}}, "limit": 5, "sort": "START_TIME_DESC"}
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        runs = httpx.post(f"{api}/flow_runs/filter", json=wanted, timeout=20).json()
+        if runs and runs[0]["state"]["type"] == state:
+            return runs[0]["state"]["message"] or ""
+        time.sleep(2)
+    raise AssertionError(f"no run was {state} within {seconds} s: {runs}")
+
+
+def test_the_compose_file_names_what_it_uses():
+    """Without an engine: every volume and config that is used is declared, and its file there."""
+    folder = ROOT / "mlflow"
+    said = yaml.safe_load((folder / "compose.yaml").read_text())
+    for one in said["services"].values():
+        assert {mount.partition(":")[0] for mount in one.get("volumes", [])} <= set(said["volumes"])
+        assert {each["source"] for each in one.get("configs", [])} <= set(said["configs"])
+        assert all(port.startswith("127.0.0.1:") for port in one.get("ports", []))
+        secret = {k: v for k, v in (one.get("environment") or {}).items() if "PASSWORD" in k}
+        assert all(value.startswith("${") for value in secret.values())
+    for one in said["configs"].values():
+        assert Path(folder, one["file"]).is_file()

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from dpal.config import parse_config
+from dpal.errors import LedgerError, StoreError
+from dpal.ledger.claim import require_claim
+from dpal.store import ArtifactRef
+from tasks import orders
+from tasks.orders import (
+    TrainingOrder,
+    at_hand,
+    following,
+    order_training,
+    take_inputs,
+    take_over,
+)
+from tasks.planning import prepare
+from tests.conftest import small_values, write_blobs
+
+RELEASED_ONLY = re.compile(r"[0-9a-f]{64}")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    place = tmp_path_factory.mktemp("orders")
+    data = {
+        "pool": str(write_blobs(place / "pool.parquet", 600, seed=1)),
+        "validation": str(write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")),
+    }
+    runtime = {"training_pool": "gpu", "artifacts": str(place / "artifacts")}
+    return prepare(parse_config(small_values(data=data, runtime=runtime)))
+
+
+@pytest.fixture
+def campaign(prepared):
+    """A prepared campaign whose first phase has all files that it trains on."""
+    files = prepared.files(prepared.plan.phases[0])
+    for number, path in enumerate([files.selection, files.labels, files.pool]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"private %d" % number)
+    return prepared
+
+
+@pytest.fixture
+def order(campaign):
+    return order_training.fn(campaign, campaign.plan.phases[0])
+
+
+def test_an_order_is_the_same_after_its_way_through_the_server(order):
+    again = TrainingOrder.model_validate(json.loads(json.dumps(order.as_json())))
+    assert again == order
+    assert again.config.runtime.artifacts.is_absolute()
+    assert again.config.data.pool.is_absolute()
+
+
+def test_an_order_shows_no_more_than_settings_and_digests(order, campaign):
+    said = order.as_json()
+    assert said.keys() == {"config", "phase", "plan", "inputs", "drawer"}
+    for one in said["inputs"]:
+        assert one.keys() == {"name", "url", "sha256"}
+        assert RELEASED_ONLY.fullmatch(one["sha256"])
+    assert RELEASED_ONLY.fullmatch(said["drawer"])
+    assert "private" not in json.dumps(said)
+
+
+def test_inputs_are_taken_only_as_they_were_ordered(order, campaign):
+    phase = campaign.plan.phases[0]
+    assert take_inputs.fn(campaign, order) == phase
+    campaign.files(phase).labels.write_bytes(b"private, and others")
+    with pytest.raises(StoreError, match=r"labels\.parquet is not what was published"):
+        take_inputs.fn(campaign, order)
+
+
+def test_an_order_that_leaves_a_file_out_is_refused(order, campaign):
+    short = order.model_copy(update={"inputs": order.inputs[1:]})
+    with pytest.raises(LedgerError, match=r"does not name selection.parquet; nothing was released"):
+        take_inputs.fn(campaign, short)
+
+
+def test_another_plan_than_the_ordered_one_is_refused(order, campaign):
+    other = order.model_copy(update={"plan": "0" * 64})
+    refused = pytest.raises(LedgerError, match="was ordered with plan 000000000000 and is plan")
+    with refused, at_hand(campaign), following(other):
+        pass
+
+
+def test_a_worker_claims_what_was_ordered_and_writes_in_its_name(order, campaign, monkeypatch):
+    monkeypatch.setattr(orders, "prepare_campaign", lambda config, *, leads: campaign)
+    with following(order) as there:
+        require_claim(there.folder.root)
+        assert there.plan.digest == campaign.plan.digest
+        with there.ledger() as ledger:
+            assert ledger.drawer == order.drawer
+
+
+def test_a_receipt_must_be_what_the_ledger_committed(campaign):
+    phase = campaign.plan.phases[0]
+    made = ArtifactRef(name="phase-0/model.safetensors", url="file:///x", sha256="0" * 64)
+    with pytest.raises(LedgerError, match="is not what the ledger committed"):
+        take_over.fn(campaign, phase, [made])
+
+
+def test_nothing_else_may_stand_in_an_order(order):
+    with pytest.raises(ValidationError):
+        TrainingOrder.model_validate({**order.as_json(), "count": 40})

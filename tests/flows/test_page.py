@@ -1,0 +1,49 @@
+"""What the page of a campaign's flow run shows."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from prefect.exceptions import ParameterTypeError
+
+from dpal.errors import ConfigError
+from flows.campaign import run_campaign
+from tests.conftest import small_values
+
+
+def artifacts(api: str, run: str) -> dict[str, dict]:
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run]}}}
+    found = httpx.post(f"{api}/artifacts/filter", json=wanted).json()
+    assert len({one["key"] for one in found}) == len(found), "one artifact a key"
+    return {one["key"]: one for one in found}
+
+
+def latest(api: str, name: str) -> dict:
+    wanted = {"flow_runs": {"name": {"any_": [name]}}, "sort": "START_TIME_DESC"}
+    return httpx.post(f"{api}/flow_runs/filter", json=wanted).json()[0]
+
+
+def test_a_run_tells_its_story_once_and_to_the_end(orchestrated, workplace, small):
+    config = small(name="my_story", schedule__queries=[40])
+    assert run_campaign(config) == "artifacts/my_story"
+    run = latest(orchestrated, "my_story")
+    assert {"dpal", "my_story", "epsilon 8"} <= set(run["tags"])
+    assert run["state"]["message"].startswith("finished: validation accuracy")
+    shown = artifacts(orchestrated, run["id"])
+    assert {"campaign-my-story", "progress", "budget", "plan"} <= set(shown)
+    told = shown["campaign-my-story"]["data"]
+    assert run["state"]["message"] in told
+    for place in ("mlflow ui --backend-store-uri", "certificate.json", "report.html"):
+        assert place in told
+    assert shown["progress"]["data"] == 100
+    assert shown["budget"]["data"].startswith("data:image/png;base64,")
+
+
+def test_settings_from_the_form_are_refused_in_one_sentence(orchestrated, workplace):
+    values = small_values(name="wrong", model={"name": "mlp"})
+    with pytest.raises(ConfigError, match=r"needs model\.hidden") as refused:
+        run_campaign(values)
+    assert not isinstance(refused.value, ParameterTypeError)
+    message = latest(orchestrated, "wrong")["state"]["message"]
+    assert message.endswith("model.name mlp needs model.hidden, for instance [128]")
+    assert "\n" not in message

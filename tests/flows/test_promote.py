@@ -1,0 +1,162 @@
+"""A name for a model that is to be used: only with a certificate that holds, and a reason."""
+
+from __future__ import annotations
+
+import shutil
+
+import mlflow
+import pytest
+
+from tasks.registry import register, registered_name
+from tests.certificate.conftest import finished
+from tests.certificate.test_registry import SERVED
+from tests.flows.calling import call, sentence
+
+WHY = ("--reason", "the board agreed")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("promoted")
+
+
+@pytest.fixture(scope="module")
+def certified(place):
+    """A finished campaign, without training anything."""
+    return finished(place, "visible")
+
+
+@pytest.fixture(scope="module")
+def registry(place):
+    uri = f"sqlite:///{place / 'registry.sqlite'}"
+    mlflow.set_tracking_uri(uri)
+    mlflow.create_experiment("dpal", (place / "runs").as_uri())
+    return uri
+
+
+@pytest.fixture
+def version(certified, place, registry):
+    """Registers another version with the campaign's weights and certificate; gives its address."""
+    from dpal.certificate.document import to_text
+
+    mlflow.set_tracking_uri(registry)
+    mlflow.set_experiment("dpal")
+    (place / "served.py").write_text(SERVED)
+    (place / "certificate.json").write_text(to_text(certified.document))
+    weights = place / "model.safetensors"
+    shutil.copy(place / "small" / certified.document["model"]["file"], weights)
+
+    def make(document=None, *, content=None) -> str:
+        if content is not None:
+            weights.write_text(content)
+        artifacts = {"weights": str(weights), "certificate": str(place / "certificate.json")}
+        with mlflow.start_run():
+            uri = mlflow.pyfunc.log_model(
+                name="model",
+                python_model=str(place / "served.py"),
+                artifacts=artifacts,
+                pip_requirements=[],
+            ).model_uri
+        if document is None:
+            name = registered_name("small")
+            from dpal.certificate.outside import tags_of
+
+            made = mlflow.register_model(uri, name, tags=tags_of(certified.document))
+            return f"models:/{name}/{made.version}"
+        return f"models:/{registered_name('small')}/{register(document, uri)}"
+
+    return make
+
+
+def aliases(name: str) -> dict[str, str]:
+    found = mlflow.MlflowClient().get_registered_model(name).aliases
+    return {alias: str(number) for alias, number in found.items()}
+
+
+def audited(certified, outcome: str | None, status: str = "FINISHED") -> None:
+    """A run as an audit leaves it."""
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("dpal").experiment_id
+    tags = {
+        "dpal.campaign": "small",
+        "dpal.plan": certified.document["plan"]["digest"],
+        "dpal.phase": "audit",
+    }
+    tags |= {"dpal.audit": outcome} if outcome else {}
+    run = client.create_run(experiment, tags=tags)
+    if status != "RUNNING":
+        client.set_terminated(run.info.run_id, status)
+
+
+def test_an_alias_moves_forth_and_back_and_says_why(certified, registry, version):
+    first, second = version(), version()
+    name = registered_name("small")
+    for uri, who in ((first, "ada"), (second, "bo"), (first, "ada")):
+        arguments = ["--to", "champion", "--by", who, *WHY, "--ledger", str(certified.file)]
+        done = call("promote", uri, *arguments, "--mlflow", registry)
+        assert done.returncode == 0, done
+        number = uri.rpartition("/")[2]
+        assert aliases(name)["champion"] == number
+        assert f"serve it as models:/{name}@champion" in done.stdout
+        tags = mlflow.MlflowClient().get_model_version(name, number).tags
+        assert (tags["champion.by"], tags["champion.reason"]) == (who, "the board agreed")
+        assert "ledger, model" in tags["champion.checked"]
+        assert "champion.until" not in tags
+    left = mlflow.MlflowClient().get_model_version(name, second.rpartition("/")[2]).tags
+    assert left["champion.until"] >= left["champion.at"]
+    shown = call("promote", f"models:/{name}", "--show", "--mlflow", registry).stdout
+    assert "by ada: the board agreed" in shown
+    assert " until " in shown and "by bo: the board agreed" in shown
+    assert "epsilon 8 at delta 0.000166667, adjacency zero_out, unit record" in shown
+
+
+@pytest.mark.slow
+def test_without_a_reason_nothing_moves(registry, version):
+    uri = version()
+    assert "--reason" in sentence(call("promote", uri, "--mlflow", registry))
+    assert "is no alias" in sentence(call("promote", uri, "--to", "v3", *WHY, "--mlflow", registry))
+
+
+def test_a_model_that_does_not_fit_its_certificate_is_refused(registry, version):
+    name, forged = registered_name("small"), version(content="other weights")
+    before = aliases(name)
+    done = call("promote", forged, *WHY, "--mlflow", registry)
+    assert done.returncode == 1, done
+    assert "are none that the campaign committed" in " ".join(done.stdout.split())
+    assert "was not promoted" in done.stdout
+    sound = version()
+    number = sound.rpartition("/")[2]
+    mlflow.MlflowClient().set_model_version_tag(name, number, "epsilon", "1")
+    done = call("promote", sound, *WHY, "--mlflow", registry)
+    assert (done.returncode, aliases(name)) == (1, before)
+
+
+@pytest.mark.slow
+def test_a_failed_or_unfinished_audit_is_in_the_way(certified, registry, version):
+    uri, name = version(), registered_name("small")
+    before = aliases(name)
+    promote = ("promote", uri, *WHY, "--to", "challenger", "--mlflow", registry)
+    audited(certified, "failed")
+    assert "failed; look into its report" in sentence_after_checks(call(*promote))
+    audited(certified, None, "RUNNING")
+    assert "has not ended" in sentence_after_checks(call(*promote))
+    assert aliases(name) == before
+    audited(certified, "passed")
+    assert call(*promote).returncode == 0
+    assert aliases(name)["challenger"] == uri.rpartition("/")[2]
+
+
+def sentence_after_checks(result) -> str:
+    """The refusal below the checks that were printed."""
+    result.stdout = ""
+    return sentence(result)
+
+
+@pytest.mark.slow
+def test_another_ledger_is_refused(registry, version, tmp_path):
+    from tests.certificate.certifying import plan_of, run
+
+    other, _ = run(tmp_path, plan_of("visible"))
+    done = call("promote", version(), *WHY, "--ledger", str(other), "--mlflow", registry)
+    assert done.returncode == 1, done
+    assert "another ledger" in " ".join(done.stdout.split())

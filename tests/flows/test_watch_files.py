@@ -1,0 +1,297 @@
+"""What a watch accepts, puts away, and leaves unread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from dpal.data.inbox import Inbox
+from dpal.data.inbox_state import Stage, WatchFolder
+from dpal.errors import ConfigError, DataError, LedgerError
+from tasks.arrivals import Look
+from tasks.watching import look_into_folder, watch_folder
+from tests.conftest import write_blobs
+from tests.flows.watching import gather, known, look, small_watch
+
+
+def test_the_same_content_again_is_nothing_new(watched):
+    config = small_watch()
+    before = gather(config)
+    shutil.copy("inbox/january.parquet", "inbox/other.parquet")
+    shutil.copy("inbox/january.parquet", "copy.parquet")
+    shutil.move("copy.parquet", "inbox/january.parquet")
+    after = gather(config)
+    assert (after.accepted, after.runs) == (before.accepted, before.runs)
+    assert len(known().blocks) == 1
+
+
+def test_a_renamed_file_keeps_its_place(watched):
+    config = small_watch()
+    gather(config)
+    Path("inbox/january.parquet").rename("inbox/first.parquet")
+    state = gather(config)
+    assert [one.name for one in state.accepted] == ["first.parquet"]
+    assert not state.quarantined
+
+
+def broken(kind: str) -> bytes | pa.Table:
+    table = pq.read_table(write_blobs(Path("fresh.parquet"), 50, seed=9, prefix="secret-id"))
+    if kind == "garbage":
+        return b"these are no records at all"
+    if kind == "empty":
+        return b""
+    if kind == "cut":
+        return Path("fresh.parquet").read_bytes()[:-100]
+    if kind == "damaged":
+        whole = bytearray(Path("fresh.parquet").read_bytes())
+        whole[40:900] = bytes(860)
+        return bytes(whole)
+    if kind == "no id":
+        return table.drop_columns("id")
+    if kind == "no label":
+        return table.drop_columns("label")
+    if kind == "other width":
+        narrow = [row[:5] for row in table["features"].to_pylist()]
+        return table.set_column(1, "features", pa.array(narrow, pa.list_(pa.float32())))
+    if kind == "duplicate ids":
+        return pa.concat_tables([table, table.slice(0, 1)])
+    if kind == "nan":
+        values = np.array(table["features"].to_pylist(), dtype=np.float32)
+        values[7, 3] = np.nan
+        column = pa.array(values.tolist(), pa.list_(pa.float32()))
+        return table.set_column(1, "features", column)
+    if kind == "known ids":
+        return pq.read_table("inbox/january.parquet").slice(0, 20)
+    if kind == "strange label":
+        labels = pa.array([77] * table.num_rows)
+        return table.set_column(2, "label", labels)
+    if kind == "texts as labels":
+        return table.set_column(2, "label", pa.array(["ward"] * table.num_rows))
+    raise AssertionError(kind)
+
+
+REASONS = {
+    "garbage": "is not a whole Parquet file",
+    "empty": "is not a whole Parquet file",
+    "cut": "is not a whole Parquet file",
+    "damaged": "cannot be read from row",
+    "no id": "has no string column 'id'",
+    "no label": "differ in columns",
+    "other width": "pool records have shape (5,), validation records (8,)",
+    "duplicate ids": "rows 0 and 50 of duplicate ids.parquet have the same id",
+    "nan": "row 7 has a feature that is missing, NaN or infinite",
+    "known ids": "20 of the 20 ids of known ids.parquet stand in files that came before",
+    "strange label": "labels above 2, the highest class of the validation set",
+    "texts as labels": "where whole class numbers are needed",
+}
+
+
+def test_what_cannot_be_used_is_put_away_and_the_rest_goes_on(watched):
+    config = small_watch()
+    gather(config)
+    before = {}
+    for kind in REASONS:
+        path, content = Path("inbox", f"{kind}.parquet"), broken(kind)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            pq.write_table(content, path)
+        before[kind] = path.read_bytes()
+    write_blobs(Path("inbox/other good.parquet"), 100, seed=8, prefix="g")
+    state = gather(config)
+    for kind, reason in REASONS.items():
+        kept = Path("inbox/quarantine", f"{kind}.parquet")
+        said = kept.with_name(f"{kept.name}.reason.txt").read_text()
+        assert reason in said
+        assert said.count("\n") == 1
+        for secret in ("secret-id", "r-000", "ward", "77", str(watched)):
+            assert secret not in said
+        assert kept.read_bytes() == before[kind]
+    assert len(state.quarantined) == len(REASONS)
+    assert [one.name for one in state.accepted] == ["january.parquet", "other good.parquet"]
+    assert [one.size for one in known().blocks] == [600, 100]
+
+
+def test_a_second_bad_file_of_the_same_name_replaces_nothing(watched):
+    for content in (b"one", b"two"):
+        Path("inbox/bad.parquet").write_bytes(content)
+        gather(small_watch())
+    kept = sorted(path.name for path in Path("inbox/quarantine").iterdir())
+    assert kept == [
+        "bad-2.parquet",
+        "bad-2.parquet.reason.txt",
+        "bad.parquet",
+        "bad.parquet.reason.txt",
+    ]
+
+
+def test_another_content_under_an_accepted_name_is_put_away(watched):
+    config = small_watch()
+    gather(config)
+    write_blobs(Path("inbox/january.parquet"), 100, seed=8, prefix="g")
+    state = gather(config)
+    assert "another file came before under the name january.parquet" in state.quarantined[0].reason
+    assert len(state.accepted) == 1
+
+
+def test_a_partial_upload_is_not_read(watched, monkeypatch):
+    """As it grows, and as it stands still without an end; then it is complete."""
+    config = small_watch(unfinished_seconds=600)
+    gather(config)
+    whole = write_blobs(Path("march.parquet"), 400, seed=5, prefix="n").read_bytes()
+    for size in (2, 100, len(whole) - 1):
+        Path("inbox/march.parquet").write_bytes(whole[:size])
+        assert len(gather(config).accepted) == 1
+    assert not Path("inbox/quarantine").exists()
+    Path("inbox/march.parquet").write_bytes(whole)
+    assert len(gather(config).accepted) == 2
+
+
+def test_a_file_that_still_changes_is_not_opened(watched, monkeypatch):
+    config = small_watch(settle_seconds=3600)
+    monkeypatch.setattr(Inbox, "looks_whole", lambda *_: pytest.fail("it was opened"))
+    state = gather(config)
+    assert not state.accepted
+    assert list(state.seen) == ["january.parquet"]
+    old = time.time() - 7200
+    os.utime("inbox/january.parquet", (old, old))  # a copy that kept its time: ctime is new
+    assert not gather(config).accepted
+
+
+def test_a_file_that_changes_while_it_is_read_waits(watched, monkeypatch):
+    monkeypatch.setattr(Inbox, "stamp", lambda *_: "another")
+    assert not gather(small_watch()).accepted
+
+
+def test_unfinished_names_are_left_alone(watched):
+    config = small_watch()
+    before = gather(config)
+    names = (".hidden.parquet", "_part.parquet", "x.parquet.tmp", "x.part", "x.crdownload")
+    for name in (*names, "read.me"):
+        Path("inbox", name).write_bytes(b"not yet")
+    after = gather(config)
+    assert (after.seen, after.quarantined) == (before.seen, ())
+    assert all(Path("inbox", name).exists() for name in names)
+    assert Inbox.at("inbox").listing().others == 1
+
+
+class Counted(MemoryFileSystem):
+    """Object storage in memory that counts reads and may refuse writes."""
+
+    protocol = "counted"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    reads = 0
+    read_only = False
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(str(path).replace("counted://", "memory://"))
+
+    def _open(self, path, mode="rb", **options):
+        if "r" in mode:
+            type(self).reads += 1
+        elif self.read_only:
+            raise PermissionError(path)
+        return super()._open(path, mode, **options)
+
+    def mv(self, *arguments, **options):
+        if self.read_only:
+            raise PermissionError(arguments[0])
+        return super().mv(*arguments, **options)
+
+
+@pytest.fixture
+def bucket(watched, monkeypatch):
+    """The same inbox on storage that no path reaches."""
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    storage = fsspec.filesystem("counted")
+    storage.store.clear()
+    storage.makedirs("/ward/inbox", exist_ok=True)
+    storage.put_file("inbox/january.parquet", "/ward/inbox/january.parquet")
+    monkeypatch.setattr(Counted, "reads", 0)
+    monkeypatch.setattr(Counted, "read_only", False)
+    return storage
+
+
+def test_files_in_object_storage_are_copied_before_use(bucket):
+    config = small_watch(folder="counted://ward/inbox")
+    state = look(config)
+    copy = Path(state.accepted[0].path)
+    assert copy.parent == watch_folder(config).files
+    assert copy.read_bytes() == Path("inbox/january.parquet").read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert state.last.stage is Stage.STARTED
+    bucket.pipe_file("/ward/inbox/bad.parquet", b"nothing")
+    bucket.cp_file("/ward/inbox/january.parquet", "/ward/inbox/again.parquet")
+    state = look(config)
+    assert not bucket.exists("/ward/inbox/bad.parquet")
+    reason = bucket.cat_file("/ward/inbox/quarantine/bad.parquet.reason.txt")
+    assert reason == b"bad.parquet is not a whole Parquet file\n"
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def test_where_nothing_can_be_moved_a_copy_is_kept_and_the_file_is_not_read_again(bucket):
+    config = small_watch(folder="counted://ward/inbox")
+    bucket.pipe_file("/ward/inbox/bad.parquet", b"nothing")
+    Counted.read_only = True
+    place = Path(gather(config).quarantined[0].place)
+    assert place.read_bytes() == b"nothing"
+    assert place.parent == watch_folder(config).quarantine
+    assert place.with_name("bad.parquet.reason.txt").read_text().startswith("bad.parquet is not")
+    reads = Counted.reads
+    assert len(gather(config).quarantined) == 1
+    assert Counted.reads == reads
+
+
+def test_a_thousand_known_files_are_listed_and_not_read(bucket, monkeypatch):
+    config = small_watch(folder="counted://ward/inbox")
+    gather(config)
+    for number in range(1000):
+        bucket.pipe_file(f"/ward/inbox/{number}.parquet", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Look, "_take", lambda *_, **__: False)
+        gather(config)
+    folder = watch_folder(config)
+    state = folder.read()
+    assert len(state.seen) == 1001
+    folder.write(
+        replace(state, seen={name: replace(one, digest="0") for name, one in state.seen.items()})
+    )
+    Counted.reads, writes = 0, []
+    monkeypatch.setattr(WatchFolder, "write", lambda *_: writes.append(1))
+    started = time.perf_counter()
+    look_into_folder.fn(config)
+    assert time.perf_counter() - started < 2
+    assert (Counted.reads, writes) == (0, [])
+
+
+def test_a_missing_folder_and_an_unknown_storage_are_sentences(watched):
+    with pytest.raises(DataError, match="watched folder nowhere does not exist; create it"):
+        gather(small_watch(folder="nowhere"))
+    with pytest.raises(ConfigError, match=r"folder gone://x cannot be reached"):
+        gather(small_watch(folder="gone://x"))
+
+
+def test_an_unregistered_data_set_is_a_sentence_and_nothing_is_moved(watched):
+    Path("inbox/bad.parquet").write_bytes(b"nothing")
+    with pytest.raises(LedgerError, match="a watch never sets a limit"):
+        gather(small_watch(dataset="hospital"))
+    assert Path("inbox/bad.parquet").exists()
+
+
+def test_a_broken_validation_set_is_not_the_fault_of_a_file(watched):
+    Path("validation.parquet").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"validation\.parquet is not a readable Parquet file"):
+        gather(small_watch())
+    assert Path("inbox/january.parquet").exists()

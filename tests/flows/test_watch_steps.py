@@ -1,0 +1,116 @@
+"""What a watch plans and starts, and what it remembers after a crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpal.data.inbox_state import WatchFolder
+from dpal.ledger.claim import conducting
+from tasks.watching import start_campaign
+from tests.conftest import write_blobs
+from tests.flows.watching import (
+    known,
+    look,
+    small_watch,
+    spend,
+)
+
+
+def test_a_first_file_becomes_a_campaign(watched):
+    state = look(small_watch())
+    assert [one.name for one in state.accepted] == ["january.parquet"]
+    assert (state.last.name, state.last.files, state.last.stage) == ("clinic-0001", 1, "started")
+    assert "block 0 takes part at 100%" in state.last.plan
+
+
+@pytest.mark.slow
+def test_new_records_get_the_whole_limit_and_old_ones_what_is_left(watched):
+    config = small_watch()
+    state = look(config)
+    spend(config, state)
+    write_blobs(Path("inbox/march.parquet"), 400, seed=5, prefix="n")
+    state = look(config)
+    assert (state.last.name, state.last.files) == ("clinic-0002", 2)
+    assert [one.block for one in state.accepted] == [0, 1]
+    assert "block 1 takes part at 100%" in state.last.plan
+    part = int(state.last.plan.partition("block 0 takes part at ")[2].partition("%")[0])
+    assert 10 <= part < 100
+
+
+def test_while_a_campaign_runs_files_are_registered_and_wait(watched, heard):
+    config = small_watch()
+    look(config)
+    write_blobs(Path("inbox/march.parquet"), 400, seed=5, prefix="n")
+    state = look(config)
+    assert [one.size for one in known().blocks] == [600, 400]
+    assert (len(state.runs), state.last.files) == (1, 1)
+    assert "1 new files are registered and wait for the next look" in heard()
+
+
+@pytest.mark.slow
+def test_an_accepted_file_that_left_stops_planning_in_words(watched, heard):
+    config = small_watch()
+    spend(config, look(config))
+    Path("inbox/january.parquet").unlink()
+    write_blobs(Path("inbox/march.parquet"), 400, seed=5, prefix="n")
+    state = look(config)
+    assert len(state.accepted) == len(state.runs) == 1
+    assert "march.parquet waits: january.parquet, which campaigns read, left" in heard()
+
+
+def test_a_campaign_that_another_process_runs_is_left_to_it(watched, heard):
+    config = small_watch()
+    state = look(config)
+    with conducting(Path("artifacts") / state.last.name):
+        assert start_campaign.fn(config) is None
+    assert "is being run by another process of this machine" in heard()
+    assert start_campaign.fn(config).name == "clinic-0001"
+
+
+@pytest.mark.slow
+def test_a_crash_at_any_moment_is_gone_on_from(watched, monkeypatch):
+    """The write of the state fails at each moment in turn, before and after it is on disk."""
+    config = small_watch()
+    spend(config, look(config))
+    write_blobs(Path("inbox/march.parquet"), 400, seed=5, prefix="n")
+    Path("inbox/bad.parquet").write_bytes(b"nothing")
+    shutil.copytree(watched, "../before")
+    write = WatchFolder.write
+    crashes = 0
+    for at in range(1, 30):
+        for late in (False, True):
+            os.chdir(watched.parent)
+            shutil.rmtree(watched)
+            shutil.copytree("before", watched)
+            os.chdir(watched)
+            calls = [0]
+
+            def crashing(folder, state, at=at, late=late, calls=calls):
+                calls[0] += 1
+                if calls[0] == at and not late:
+                    raise KeyboardInterrupt
+                write(folder, state)
+                if calls[0] == at:
+                    raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(WatchFolder, "write", crashing)
+                try:
+                    look(config)
+                except KeyboardInterrupt:
+                    crashes += 1
+            state = look(config)
+            assert [one.name for one in state.accepted] == ["january.parquet", "march.parquet"]
+            assert [one.block for one in state.accepted] == [0, 1]
+            assert [one.done for one in state.quarantined] == [True]
+            kept = sorted(path.name for path in Path("inbox/quarantine").iterdir())
+            assert kept == ["bad.parquet", "bad.parquet.reason.txt"]
+            assert [one.size for one in known().blocks] == [600, 400]
+            assert [one.name for one in state.runs] == ["clinic-0001", "clinic-0002"]
+        if calls[0] < at:
+            break
+    assert crashes >= 10

@@ -1,0 +1,110 @@
+"""A small watch, and its steps without a flow around them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpal.artifacts import CampaignFolder
+from dpal.config import RuntimeConfig
+from dpal.config_watch import WatchConfig, parse_watch
+from dpal.data.inbox_state import Stage, WatchFolder, WatchState
+from dpal.ledger.claim import claim
+from dpal.ledger.datasets import DataSet
+from dpal.ledger.reservations import CampaignLedger
+from tasks import datasets
+from tasks.opening import open_ledger
+from tasks.planning import hold_budget, prepare
+from tasks.reruns import settings_of
+from tasks.watching import (
+    follow_campaign,
+    look_into_folder,
+    plan_campaign,
+    register_files,
+    start_campaign,
+    watch_folder,
+)
+from tests.conftest import small_values
+
+PRIVACY = {"selection": "visible", "epsilon": 5.0, "delta": 1e-4}
+SCHEDULE = {"initial": 100, "queries": [], "batch_size": 50, "epochs_per_phase": 2}
+
+
+def watch_values(**changes: Any) -> dict[str, Any]:
+    """Settings of a watch on `inbox`; changes have dotted keys with __."""
+    campaign = small_values(privacy=dict(PRIVACY), schedule=dict(SCHEDULE), acquisition="random")
+    campaign["data"].pop("pool")
+    campaign.pop("name")
+    values: dict[str, Any] = {
+        "name": "clinic",
+        "folder": "inbox",
+        "dataset": "clinic",
+        "settle_seconds": 0,
+        "unfinished_seconds": 0,
+        "campaign": campaign,
+    }
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = values
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    return values
+
+
+def small_watch(**changes: Any) -> WatchConfig:
+    """The same, checked."""
+    return parse_watch(watch_values(**changes))
+
+
+def register(*files: Path, epsilon: float = 8.0) -> None:
+    """Registers the data set clinic, as its owner."""
+    from dpal.accounting.renyi_filter import RenyiFilter
+    from dpal.ledger.datasets import Limit
+    from dpal.privacy import Adjacency, Unit
+
+    limit = Limit(
+        filter=RenyiFilter.fitted(epsilon, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
+    )
+    datasets.register("clinic", limit, list(files), RuntimeConfig())
+
+
+def known() -> DataSet:
+    """What the ledger knows of it."""
+    return datasets.registered(RuntimeConfig())["clinic"]
+
+
+def look(config: WatchConfig) -> WatchState:
+    """One look, up to the start of a campaign, which nobody runs here."""
+    for step in (look_into_folder, register_files, follow_campaign, plan_campaign, start_campaign):
+        step.fn(config)
+    return remembered(config)
+
+
+def gather(config: WatchConfig) -> WatchState:
+    """The first part of a look: files are accepted and registered, and nothing is planned."""
+    look_into_folder.fn(config)
+    register_files.fn(config)
+    return remembered(config)
+
+
+def remembered(config: WatchConfig) -> WatchState:
+    """What the watch remembers."""
+    folder: WatchFolder = watch_folder(config)
+    return folder.read()
+
+
+def spend(config: WatchConfig, state: WatchState) -> None:
+    """Lets the last campaign be one that took all it had planned, without training anything."""
+    run, folder = state.last, watch_folder(config)
+    assert run is not None
+    campaign = prepare(settings_of(folder, run))
+    root = campaign.folder.root
+    with claim(root):
+        hold_budget.fn(campaign)
+    folder.write(remembered(config).with_run(replace(run, stage=Stage.ENDED)))
+    assert CampaignFolder(root).read_record()
+    with closing(open_ledger(campaign.config.runtime)) as store:
+        assert CampaignLedger(store, run.name, root).identity

@@ -1,0 +1,156 @@
+"""The page that a manager reads: nothing runs on it, and it says what was promised and spent."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+
+from dpal.planning.verify import certified_plan
+from dpal.reports.comparison import Compared, comparable, comparison_table
+from dpal.reports.plain_words import best_guess, expected_hits
+from dpal.reports.report_page import report_page
+from tests.conftest import small_spec
+from tests.reports.test_ledger_page import DANGEROUS, Page
+
+HEAD = {"sequence": 7, "digest": "d1ce" * 16}
+HOSTILE = '"><script>alert(1)</script>'
+
+
+def summary_of(mode: str = "visible", **changes) -> dict:
+    spec = small_spec(
+        strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200], **changes
+    )
+    return certified_plan(spec).summary()
+
+
+@pytest.fixture(scope="module")
+def summary() -> dict:
+    return summary_of()
+
+
+def phases_of(summary: dict) -> list[dict]:
+    """Metrics as phases leave them, the planned epsilon reached at the end."""
+    count, found = len(summary["phases"]), []
+    for at in range(count):
+        share = (at + 1) / count
+        cohorts = [
+            {
+                "cohort": str(one["cohort"]),
+                "selection_epsilon": one["selection_epsilon"] * share,
+                "epsilon_rdp": one["epsilon_rdp"] * share,
+                "epsilon_pld": one["epsilon_pld"] * share,
+            }
+            for one in summary["cohorts"]
+        ]
+        labels = sum(one["cohort_size"] for one in summary["phases"][: at + 1])
+        found.append(
+            {
+                "phase": at,
+                "labels": labels,
+                "validation_accuracy": 0.5 + 0.1 * at,
+                "campaign_epsilon": summary["worst_epsilon"] * share,
+                "cohorts": cohorts,
+            }
+        )
+    return found
+
+
+def page(summary, phases=None, **more) -> Page:
+    html = report_page(summary, phases or phases_of(summary), HEAD, **more)
+    for word in ("http:", "https:", "url(", "@import", "<script"):
+        assert word not in html
+    return _Page(html).finish()
+
+
+class _Page(Page):
+    """Shapes of a chart have no end tag of their own; circles and lines neither."""
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+
+def audit(*, passed: bool, plan: str) -> dict:
+    finding = {
+        "what": "guessing <b>who</b> was in", "expected": "at most 8", "measured": "1.2",
+        "passed": passed, "likely": "noise too small", "claimed": 8.0, "value": 1.2,
+        "is_epsilon": True,
+    }  # fmt: skip
+    return {"passed": passed, "plan_digest": plan, "findings": [finding]}
+
+
+def test_nothing_on_the_page_loads_runs_or_leads_elsewhere(summary):
+    told = page(summary, certificate="c0ffee", audit=audit(passed=True, plan="p"))
+    assert not DANGEROUS & {tag for tag, _ in told.tags}
+    for _, attributes in told.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert not {"href", "src", "srcset", "action", "style"} & set(attributes)
+    policies = [one["content"] for one in told.named("meta") if "http-equiv" in one]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_hostile_names_are_text(summary):
+    hostile = copy.deepcopy(summary) | {"name": HOSTILE}
+    told = page(hostile, restore=[f"dpal restore '{HOSTILE}'"], certificate=HOSTILE)
+    assert "script" not in {tag for tag, _ in told.tags}
+    assert HOSTILE in told.text
+
+
+def test_it_says_promise_spending_and_what_it_bought(summary):
+    told, phases = page(summary, certificate="c0ffee"), phases_of(summary)
+    assert "The promise is kept." in told.text
+    assert f"at most epsilon {summary['worst_epsilon']:.4f} of 8 promised" in told.text
+    assert "adjacency zero_out, unit record" in told.text
+    for one in phases[-1]["cohorts"]:
+        assert f"{one['epsilon_pld']:.4f}" in told.text
+    charts = [one["aria-label"] for tag, one in told.tags if tag == "svg" and "role" in one]
+    assert len(charts) == 3
+    assert "50.00 % at 100, 60.00 % at 300, 70.00 % at 500" in charts[1]
+    assert all("NaN" not in str(one) and "nan" not in str(one) for one in charts)
+
+
+def test_an_unfinished_a_broken_and_a_defective_campaign_do_not_look_kept(summary):
+    phases = phases_of(summary)
+    assert "kept so far; the campaign is not finished" in page(summary, phases[:1]).text
+    over = copy.deepcopy(phases)
+    over[-1]["campaign_epsilon"] = 8.5
+    assert "More was spent than promised." in page(summary, over).text
+    over[-1]["campaign_epsilon"] = math.nan
+    assert "The promise is kept" not in page(summary, over).text
+    defect = page(summary, certificate="c", audit=audit(passed=False, plan="p"))
+    assert "an audit found a defect. Do not rely on it." in defect.text
+    assert "Likely: noise too small." in defect.text
+    assert "guessing <b>who</b> was in" in defect.text
+
+
+def test_a_hidden_selection_is_not_described():
+    told = page(summary_of("hidden"), certificate="c")
+    assert "How good the selections were is not released" in told.text
+    assert "highest-scored:" not in told.text
+
+
+def test_a_visible_selection_says_what_the_plan_expects(summary):
+    expected = expected_hits(summary)
+    assert [phase for phase, _, _ in expected] == [1, 2]
+    # Found more often than by chance, and never surely: answers are random.
+    assert all(chance < found < 1 for _, found, chance in expected)
+    assert "Of the selected, the plan expects among the highest-scored" in page(summary).text
+
+
+def test_the_best_guess_is_the_bound_of_randomized_response():
+    """Telling one bit truthfully with chance e/(1+e) is epsilon 1, and is guessed that often."""
+    assert best_guess(1.0, 0.0) == pytest.approx(math.e / (1 + math.e))
+    assert best_guess(0.0, 0.0) == 0.5
+    assert best_guess(0.0, 1.0) == 1.0
+    assert best_guess(800.0, 1e-5) == 1.0
+
+
+def test_campaigns_side_by_side(summary):
+    other = copy.deepcopy(summary) | {"name": "other", "delta": 1e-6}
+    campaigns = [Compared(summary=one, phases=phases_of(one)) for one in (summary, other)]
+    rows = comparison_table(campaigns).rows
+    assert [row[0] for row in rows] == ["small", "other"]
+    assert rows[0][2:6] == ("500", "70.00 % accuracy", f"{summary['worst_epsilon']:.4f}", "8")
+    assert comparable(campaigns[:1]).startswith("All promise")
+    assert "not always the stronger" in comparable(campaigns)

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from dpal.store import Store, StoreHolds
+from tests.s3 import s3, s3_server  # noqa: F401
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def url(request, tmp_path):
+    """Where a store may be: a folder that is not there yet, and a bucket."""
+    if request.param == "folder":
+        return (tmp_path / "mount" / "dpal").as_uri()
+    return request.getfixturevalue("s3") + "/dpal"
+
+
+@pytest.fixture
+def store(url):
+    return Store(url=url, campaign="clinic-0123", holds=StoreHolds.EVERYTHING)
