@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from dpal.artifacts import CampaignFolder
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.store import LedgerStore
@@ -35,6 +37,7 @@ def wait_for(ledger: Path, kind: str, release: str, process: subprocess.Popen[by
     raise AssertionError(f"no {kind} of {release} in time")
 
 
+@pytest.mark.slow
 def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflow_uri, state_home):
     """The model is on disk, its commit is not: it is never drawn a second time."""
     one_phase = {**SCHEDULE, "queries": []}
@@ -61,6 +64,7 @@ def test_killed_after_persisting_it_commits_what_is_there(dpal, workplace, mlflo
     assert verify(folder).entries == 5
 
 
+@pytest.mark.slow
 def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):
     write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)
     environment = {**os.environ, "PREFECT_API_URL": prefect_api}
@@ -81,6 +85,7 @@ def test_two_at_once_are_one(dpal, prefect_api, workplace, mlflow_uri):
     assert first.wait(200) == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_at_once_without_a_server_of_ones_own(workplace, mlflow_uri):
     """A terminal sends the interrupt to the temporary Prefect server, too."""
     write_config(workplace / "c.yaml", schedule=SCHEDULE, runtime__mlflow_uri=mlflow_uri)

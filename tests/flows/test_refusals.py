@@ -72,7 +72,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
     [
         pytest.param("step_amplification", "random", marks=pytest.mark.slow),
         pytest.param("naive", "least_confidence", marks=pytest.mark.slow),
-        ("noise_reduction", "margin"),
+        pytest.param("noise_reduction", "margin", marks=pytest.mark.slow),
         ("continual", "bald"),
     ],
 )
@@ -155,6 +155,7 @@ def test_a_model_that_does_not_fit_costs_nothing(workplace, small):
     assert not Path("artifacts/ledger.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_one_file_in_both_roles_leaves_no_digest_of_itself(workplace, small):
     """A digest of the file would commit to the private half of it."""
     parts = [pq.read_table(f"{role}.parquet") for role in ("pool", "validation")]
@@ -195,6 +196,7 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
     assert not Path("artifacts/ledger.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_a_campaign_whose_files_are_gone_is_not_begun_again(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
     config = small(name="gone", schedule=schedule)

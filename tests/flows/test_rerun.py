@@ -140,6 +140,7 @@ def test_running_a_finished_rerun_again_changes_nothing():
     assert shown() == before
 
 
+@pytest.mark.slow
 def test_nothing_useful_left_is_refused_with_the_numbers():
     write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
     said = sentence(call("plan", "third.yaml"))
@@ -148,6 +149,7 @@ def test_nothing_useful_left_is_refused_with_the_numbers():
     assert "taken by second; nothing was held or released, set privacy.epsilon to" in said
 
 
+@pytest.mark.slow
 def test_the_epsilon_that_the_refusal_names_is_accepted():
     write_config(Path("third.yaml"), name="third", privacy=privacy(8.0), **SETTINGS)
     said = sentence(call("plan", "third.yaml"))
@@ -232,6 +234,7 @@ def test_registered_records_are_no_validation_set():
     assert "holds records of data set clinic" in sentence(call("plan", "sixth.yaml"))
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_ended_early_is_certified_for_what_it_released(monkeypatch):
     """Stopped after its first phase, as a person might; what it held and did not use is free."""
     settings = {**SETTINGS, "schedule": {**SCHEDULE, "queries": [40, 40]}}

@@ -89,6 +89,7 @@ def test_what_cannot_be_simulated_is_one_sentence(place, arguments, said):
     assert said in sentence(call("simulate", "c.yaml", *arguments))
 
 
+@pytest.mark.slow
 def test_a_rehearsal_on_public_data(place):
     """Three ways of selecting in a process of their own, and every figure in a file."""
     output = Path("results") / "rehearsal.json"

@@ -16,6 +16,8 @@ from tests.conftest import write_blobs
 from tests.flows.calling import call, sentence
 from tests.flows.watching import watch_values
 
+pytestmark = pytest.mark.slow  # whole campaigns; test_watch_steps.py has the steps
+
 
 def write_watch(mlflow_uri, **changes):
     changes |= {"campaign__runtime__mlflow_uri": mlflow_uri}
