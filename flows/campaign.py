@@ -14,7 +14,7 @@ from dpal.ledger.claim import claim, conducting
 from dpal.planning.plan import Phase
 from flows.train_phase import train_phase
 from tasks.asking import await_server
-from tasks.attendant import leading
+from tasks.attendant import leading, without_heart
 from tasks.certificate import certify
 from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, wait_for_labels
@@ -86,7 +86,6 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
                     tell_waiting(campaign, phase)
                     wait_for_labels(campaign, phase, pending)
                 merge_labels(campaign, phase)
-                tell_training(campaign, phase)
                 _train(campaign, phase)
                 close_phase(campaign, phase, measure(campaign, phase))
                 keep_files(campaign)
@@ -103,10 +102,11 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
 def _train(campaign: Campaign, phase: Phase) -> None:
     """Trains a phase here, or has a worker of a pool do it."""
     order = order_training(campaign, phase)
+    tell_training(campaign, phase)
     if campaign.config.runtime.training_pool is not None:
         receipt = train_on_pool(campaign, phase, order)
     else:
-        with at_hand(campaign):
+        with at_hand(campaign), without_heart():
             trained: State = train_phase(order, return_state=True)
         if trained.is_cancelled():
             raise TrainingStopped(trained.message)

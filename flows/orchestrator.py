@@ -1,7 +1,9 @@
-"""When Prefect's server does not answer."""
+"""Prefect's temporary server, and what is said when a server does not answer."""
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,22 +19,46 @@ _AT_START = "Failed to reach API"  # how Prefect says so before a flow run; a pl
 @contextmanager
 def starting_prefect() -> Iterator[None]:
     """Starts Prefect's temporary server, where none is named, beside what the block imports."""
-    from prefect.server.api.server import SubprocessASGIServer
-    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
+    with _loading():
+        from prefect.server.api.server import SubprocessASGIServer
+        from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
 
-    if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+        if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+            yield
+            return
+        server = SubprocessASGIServer()
+
+        def start() -> None:
+            # What keeps it from starting is said when the flow asks for it, and tries again.
+            with suppress(Exception):
+                server.start()
+                atexit.register(let_go)
+
+        def let_go() -> None:
+            # Lines and events were sent by now. It writes them down and ends, which takes seconds;
+            # Prefect would wait for that.
+            if server.server_process is not None:
+                server.server_process.terminate()
+                server.server_process = None
+
+        starting = Thread(target=start, daemon=True)
+        starting.start()
         yield
-        return
-
-    def start() -> None:
-        # What keeps it from starting is said when the flow asks for it, and tries again.
-        with suppress(Exception):
-            SubprocessASGIServer().start()
-
-    starting = Thread(target=start, daemon=True)
-    starting.start()
-    yield
     starting.join()
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Within this block much is imported, and stays: nothing to look through for garbage.
+
+    Neither now nor at exit, where Python otherwise spends two seconds on it.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @contextmanager

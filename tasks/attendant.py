@@ -19,12 +19,16 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
+from prefect.events import emit_event
 from prefect.exceptions import TerminationSignal
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from dpal.errors import TrainingStopped
+from tasks.asking import has_server
 
 SIGN_OF_LIFE_SECONDS = 10.0
 _UPDATE_SECONDS = 2.0
+_BEAT_SECONDS = 30.0
 
 _ON_DUTY: ContextVar[Attendant | None] = ContextVar("attendant", default=None)
 _LEADING: ContextVar[UUID | None] = ContextVar("flow run of the campaign", default=None)
@@ -36,6 +40,7 @@ class Attendant:
     def __init__(self, key: str) -> None:
         self._key, self._runs = key, _runs_above()
         self._ordered = _LEADING.get() is None
+        self._beats = not self._ordered and has_server()
         self._text, self._progress = "getting ready", 0.0
         self._artifact: UUID | None = None
         self._shown: tuple[str, float] | None = None
@@ -92,10 +97,13 @@ class Attendant:
     def _attend(self) -> None:
         if not self._runs:  # outside of a flow nobody looks, and there may be no server
             return
-        since = 0.0
+        since, beaten = 0.0, _BEAT_SECONDS
         while not self._over.wait(_UPDATE_SECONDS):
-            since += _UPDATE_SECONDS
+            since, beaten = since + _UPDATE_SECONDS, beaten + _UPDATE_SECONDS
             with suppress(Exception):  # the server is away; it is asked again
+                if self._beats and beaten >= _BEAT_SECONDS:
+                    _beat()
+                    beaten = 0.0
                 if (self._text, self._progress) != self._shown or since >= SIGN_OF_LIFE_SECONDS:
                     self._publish()
                     since = 0.0
@@ -159,6 +167,38 @@ def leading() -> Iterator[None]:
         yield
     finally:
         _LEADING.reset(token)
+
+
+@contextmanager
+def without_heart() -> Iterator[None]:
+    """Within this block flow runs have no heartbeat of Prefect's; an attendant's takes its place.
+
+    Prefect's ends up to a second after its run, and whoever called the run waits for it.
+    """
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+def _beat() -> None:
+    """The event that Prefect sends for a flow run that is alive; the automations wait for it."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    run = context.flow_run
+    emit_event(
+        event="prefect.flow-run.heartbeat",
+        resource={
+            "prefect.resource.id": f"prefect.flow-run.{run.id}",
+            "prefect.resource.name": run.name,
+        },
+        related=[
+            {
+                "prefect.resource.id": f"prefect.flow.{run.flow_id}",
+                "prefect.resource.role": "flow",
+                "prefect.resource.name": context.flow.name if context.flow else "",
+            }
+        ],
+    )
 
 
 def _runs_above() -> list[UUID]:

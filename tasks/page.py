@@ -37,6 +37,10 @@ class _Shown:
     description: str
 
 
+# What stands on the pages of this process's runs, so that only changes are sent.
+_PAGES: dict[UUID, dict[str, tuple[UUID, _Shown | None]]] = {}
+
+
 def run_name() -> str:
     """The name of the campaign's flow run: the campaign's. Settings may still be unchecked."""
     config = flow_run.get_parameters().get("config")
@@ -144,13 +148,18 @@ def _show(*shown: _Shown) -> None:
     """Makes the run's artifacts, or changes those it has: one a key, also after a resume."""
     run = UUID(str(flow_run.get_id()))
     with _reached() as client:
-        known = {one.key: one.id for one in artifacts_of(client, run)}
+        if run not in _PAGES:
+            _PAGES[run] = {str(one.key): (one.id, None) for one in artifacts_of(client, run)}
+        page = _PAGES[run]
         for one in shown:
-            if one.key in known:
+            number, before = page.get(one.key, (None, None))
+            if number is None:
+                made = client.create_artifact(ArtifactCreate(flow_run_id=run, **asdict(one)))
+                page[one.key] = made.id, one
+            elif before != one:
                 change = ArtifactUpdate(data=one.data, description=one.description)
-                client.update_artifact(known[one.key], change)
-            else:
-                client.create_artifact(ArtifactCreate(flow_run_id=run, **asdict(one)))
+                client.update_artifact(number, change)
+                page[one.key] = number, one
 
 
 @contextmanager

@@ -209,4 +209,6 @@ class _OneWord:
         self._word = word
 
     def words(self, count: int) -> Words:
+        if count != 1:
+            raise ValueError(f"the campaign drew one word for its masks, {count} were asked for")
         return np.full(count, self._word, dtype=np.uint64)

@@ -130,14 +130,14 @@ def _answers(events: Sequence[Mapping[str, Any]]) -> AnchoredAnswers | None:
 
 
 def _share(value: float) -> str:
-    """A share, never rounded up to certainty.
+    """A bound on a share, rounded up: what is said is never less than what may be.
 
-    >>> _share(0.99999), _share(0.731)
-    ('more than 99.99 %', '73.1 %')
+    >>> _share(0.99999), _share(0.731), _share(0.73111), _share(0.99901)
+    ('100 %', '73.1 %', '73.2 %', '99.91 %')
     """
-    if value > 0.9999:
-        return "more than 99.99 %"
-    return f"{100 * value:.2f} %" if value > 0.99 else f"{100 * value:.1f} %"
+    digits = 2 if value > 0.99 else 1
+    above = math.ceil(round(100 * value * 10**digits, 6)) / 10**digits
+    return "100 %" if above >= 100 else f"{above:.{digits}f} %"
 
 
 def _one_in(delta: float) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from uuid import UUID
 
 import pytest
 from prefect import flow
@@ -12,7 +13,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelling
 
 from dpal.errors import TrainingStopped
-from tasks.attendant import Attendant, attending
+from tasks.attendant import Attendant, attending, leading, without_heart
 
 
 def wait_for_stop(attendant: Attendant) -> None:
@@ -20,6 +21,21 @@ def wait_for_stop(attendant: Attendant) -> None:
     while not attendant.must_stop():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def heartbeats(run: UUID) -> list[dict[str, object]]:
+    """What the server knows of a run's heartbeats, as soon as it has written one down."""
+    wanted = {
+        "event": {"name": ["prefect.flow-run.heartbeat"]},
+        "resource": {"id": [f"prefect.flow-run.{run}"]},
+    }
+    deadline, found = time.monotonic() + 60, []
+    with get_client(sync_client=True) as client:
+        while not found and time.monotonic() < deadline:
+            time.sleep(0.5)
+            answer = client.request("POST", "/events/filter", json={"filter": wanted})
+            found = answer.json()["events"]
+    return found
 
 
 def test_a_process_that_is_told_to_end_is_left_only_when_it_asks():
@@ -52,3 +68,24 @@ def test_a_run_that_is_cancelled_on_the_page_stops_at_a_step(orchestrated):
         "phase-0, after 3 of 6 steps, was cancelled; what it had made is persisted and stays paid, "
         "run the same command again to go on"
     )
+
+
+def test_a_training_in_its_campaigns_process_is_known_to_live(orchestrated):
+    @flow(name="train-phase")
+    def training() -> UUID:
+        with attending("phase-0"):
+            time.sleep(3)
+        return FlowRunContext.get().flow_run.id
+
+    @flow
+    def campaign() -> UUID:
+        with leading(), without_heart():
+            return training()
+
+    flows = [
+        related["prefect.resource.name"]
+        for one in heartbeats(campaign())
+        for related in one["related"]
+        if related["prefect.resource.role"] == "flow"
+    ]
+    assert flows == ["train-phase"]  # the automation that crashes silent runs asks for it
