@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
+from dpal.errors import LedgerMissing
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import ROOT, command, write_blobs, write_config
@@ -152,7 +153,10 @@ class Campaign:
         place = self.ledger or self.site.folder / "artifacts" / "ledger.sqlite"
         if isinstance(place, Path) and not place.is_file():
             return []
-        store = LedgerStore(place, create=False)
+        try:
+            store = LedgerStore(place, create=False)
+        except LedgerMissing:  # it is being made
+            return []
         try:
             return store.entries(self.name)
         finally:

@@ -27,7 +27,7 @@ import os, signal, sys
 import flows.watch
 from flows.cli import main
 
-setattr(flows.watch, sys.argv.pop(1), lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+setattr(flows.watch, sys.argv.pop(1), lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 main()
 """
 # The command as it is, killed once a worker was asked for and before that is remembered.
