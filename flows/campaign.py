@@ -19,7 +19,7 @@ from tasks.certificate import certify
 from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, wait_for_labels
 from tasks.ledger import close_phase, end_campaign, is_finished
-from tasks.orders import at_hand, order_training, take_over
+from tasks.orders import at_hand, order_training, receipt_of, take_over
 from tasks.page import (
     open_page,
     run_name,
@@ -110,6 +110,6 @@ def _train(campaign: Campaign, phase: Phase) -> None:
             trained: State = train_phase(order, return_state=True)
         if trained.is_cancelled():
             raise TrainingStopped(trained.message)
-        receipt = trained.result()
+        receipt = receipt_of(trained)
     await_server()
     take_over(campaign, phase, receipt)

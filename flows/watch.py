@@ -44,7 +44,7 @@ def watch(config: WatchConfig) -> None:
         ended = run_campaign(campaign, return_state=True)
         if ended.is_cancelled():
             say(f"campaign {campaign.name} was cancelled; the next look goes on with it")
-        else:
+        elif not ended.is_completed():
             ended.result()
     except Pause as waiting:
         say(f"campaign {campaign.name} waits: {waiting}")

@@ -12,6 +12,8 @@ from typing import Any
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.exceptions import MissingResult
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpal.config import CampaignConfig
@@ -136,6 +138,20 @@ def hand_over(campaign: Campaign, phase: Phase) -> tuple[ArtifactRef, ...]:
     return receipt
 
 
+def receipt_of(trained: State[Any]) -> tuple[ArtifactRef, ...]:
+    """What a training in this process handed over; empty where only the ledger knows.
+
+    A busy server may note the end of a run and fail to say so. Prefect's client then asks again,
+    and is told the noted state, which has no data.
+    """
+    try:
+        return tuple(trained.result())
+    except MissingResult:
+        if not trained.is_completed():
+            raise
+        return ()
+
+
 @task(cache_policy=NO_CACHE)
 def take_over(campaign: Campaign, phase: Phase, receipt: Sequence[ArtifactRef]) -> None:
     """Brings here what a worker trained; it must be what the ledger committed.
@@ -146,7 +162,7 @@ def take_over(campaign: Campaign, phase: Phase, receipt: Sequence[ArtifactRef]) 
     """
     with campaign.ledger() as ledger:
         committed, identity = ledger.committed(phase.training_release), ledger.identity or ""
-    if committed is not None and not receipt:  # the worker was killed before it wrote one
+    if committed is not None and not receipt:  # it was killed before it wrote one, or not heard
         receipt = _whereabouts(campaign, identity, committed)
     if committed is None or {one.name: one.sha256 for one in receipt} != committed:
         raise LedgerError(

@@ -4,6 +4,8 @@ import json
 import re
 
 import pytest
+from prefect.exceptions import FailedRun
+from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
 from dpal.config import parse_config
@@ -16,6 +18,7 @@ from tasks.orders import (
     at_hand,
     following,
     order_training,
+    receipt_of,
     take_inputs,
     take_over,
 )
@@ -103,6 +106,14 @@ def test_a_receipt_must_be_what_the_ledger_committed(campaign):
     made = ArtifactRef(name="phase-0/model.safetensors", url="file:///x", sha256="0" * 64)
     with pytest.raises(LedgerError, match="is not what the ledger committed"):
         take_over.fn(campaign, phase, [made])
+
+
+def test_a_receipt_that_a_busy_server_lost_is_left_to_the_ledger():
+    made = ArtifactRef(name="phase-0/model.pt", url="file:///model.pt", sha256="0" * 64)
+    assert receipt_of(Completed(data=(made,))) == (made,)
+    assert receipt_of(Completed()) == ()  # as the server tells it: without data
+    with pytest.raises(FailedRun):
+        receipt_of(Failed(message="no room left"))
 
 
 def test_nothing_else_may_stand_in_an_order(order):
