@@ -193,8 +193,9 @@ def test_a_server_that_dies_is_waited_for_in_words(server, keeper, monkeypatch, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("keeper")
-def test_a_campaign_outlives_the_mlflow_server(server, tmp_path):
+def test_a_campaign_outlives_the_mlflow_server(server, tmp_path, monkeypatch):
     """Killed while a phase trains: told within two minutes, and its results are there later."""
+    monkeypatch.setenv(PATIENCE, "300")  # as it is without a setting
     site = Site(tmp_path)
     try:
         site.server()

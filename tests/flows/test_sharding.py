@@ -27,7 +27,7 @@ from tasks.planning import prepare
 from tasks.scoring import open_scorer
 from tasks.selection import _scored, _scoring, draw_records
 from tasks.sharding import run_parts
-from tests.conftest import RepeatableBits, write_blobs
+from tests.conftest import ROOT, RepeatableBits, write_blobs
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
 
@@ -198,8 +198,9 @@ def test_the_validation_set_is_scored_where_it_stands_for_the_pool(begun):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 @pytest.mark.parametrize("acquisition", ["entropy", "bald"])
-def test_a_cluster_scores_as_one_process_does(kind, acquisition, begun):
+def test_a_cluster_scores_as_one_process_does(kind, acquisition, begun, monkeypatch):
     needs(kind)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the flow below is known to workers by its module
     write_blobs(Path("pool.parquet"), 5000, seed=1)  # three shards of whole batches
     campaign = begun(name=f"over-{kind}", acquisition=acquisition)
     whole = scores_of(campaign, "local", shards=1)
