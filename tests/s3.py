@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 KEY, SECRET = "tester", "a-secret-of-the-tests"
+_EMPTY = Path(tempfile.gettempdir()) / f"dpal-tests-empty-{os.getuid()}"
 
 
 @pytest.fixture(scope="session")
@@ -58,14 +60,16 @@ def s3(s3_server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> str:
 
 def environment(address: str, *, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
     """What a process needs to know to talk to a server."""
+    _EMPTY.write_bytes(b"")
     return {
         "AWS_ENDPOINT_URL": address,
         "MLFLOW_S3_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": key,
         "AWS_SECRET_ACCESS_KEY": secret,
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_CONFIG_FILE": os.devnull,
+        # Empty files: a person's own are not to be used, and DVC refuses what is no file.
+        "AWS_SHARED_CREDENTIALS_FILE": str(_EMPTY),
+        "AWS_CONFIG_FILE": str(_EMPTY),
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 

@@ -13,6 +13,7 @@ from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.claim import require_claim
+from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.limits import DataHold, admit
@@ -112,6 +113,8 @@ class CampaignLedger(CampaignView):
                 f"the pool's file is not the one that campaign {self.campaign} was started on; "
                 "restore that file to continue it, or choose another name for a new campaign"
             )
+        elif not self._has_all(held):
+            self._require_nothing_lost(self.store.entries())
 
     def settle(
         self,
@@ -169,6 +172,7 @@ class CampaignLedger(CampaignView):
             self._require_unaltered(release, artifacts, known, "committed")
             return
         self._require_ours(reserved)
+        self._require_nothing_lost(self.store.entries())
         if not present:
             draw()
         self.store.require_fence(self.campaign)
@@ -192,6 +196,8 @@ class CampaignLedger(CampaignView):
         self.store.verified()
         if self._find(Kind.RESERVE, release.name) is None:
             self._reserve(release, inputs)
+        elif self.committed(release.name) is None:
+            self._require_nothing_lost(self.store.entries())
 
     def end(self) -> None:
         """Ends the campaign: what it held of a data set and did not use flows back.
@@ -225,6 +231,16 @@ class CampaignLedger(CampaignView):
                 f"if that is gone for good: dpal ledger adopt {self.folder} --reason TEXT"
             )
 
+    def _require_nothing_lost(self, entries: Iterable[Entry]) -> None:
+        """Requires that no entries were lost since the plan was held: they may have spent it."""
+        held, lost = self._find(Kind.HOLD, ""), lost_entries(entries)
+        if held is not None and lost is not None and held.sequence < lost:
+            raise LedgerError(
+                f"campaign {self.campaign} had begun when entries of its ledger were lost (entry "
+                f"{lost} says so), and what they released is not known; nothing was released, put "
+                "the newest copy of the ledger back, or start another campaign on other records"
+            )
+
     def _has_all(self, held: dict[str, Any]) -> bool:
         """Whether every planned release is committed."""
         return all(self.committed(one["release"]) is not None for one in held["releases"])
@@ -245,6 +261,7 @@ class CampaignLedger(CampaignView):
         def paid(entries: list[Entry]) -> dict[str, Any]:
             if any(one.kind is Kind.END and one.campaign == self.campaign for one in entries):
                 raise self._ended()
+            self._require_nothing_lost(entries)
             spent = [*self._spent_in(entries), release]
             epsilon = campaign_epsilon(spent, target, accountant=accountant)
             if not epsilon <= target.epsilon:

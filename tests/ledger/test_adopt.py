@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
+from dpal.ledger.claim import claim
 from dpal.ledger.entries import GENESIS, Kind
+from dpal.ledger.reservations import CampaignLedger
 from tests.ledger import raw
 from tests.ledger.anchoring import refused
 from tests.ledger.raw import fill
+from tests.ledger.releasing import SELECTION, TRAINING, draw, hold, release, run_all
 
 
 def test_two_machines_share_a_ledger_once_both_are_known(opened, filled):
@@ -62,6 +65,38 @@ def test_a_proven_loss_must_be_named_to_be_adopted(opened, filled, place, findin
     assert (entry.body["found"], entry.body["despite"]) == (finding, lost)
     fill(filled, "on")
     filled.verified()
+
+
+def test_what_had_begun_does_not_go_on_after_a_loss(opened, place, tmp_path):
+    """Its lost releases would be drawn again, and charged once."""
+    store = opened()
+    done, begun, later = (
+        CampaignLedger(store, name, tmp_path / name) for name in ("done", "begun", "later")
+    )
+    with claim(done.folder), claim(begun.folder), claim(later.folder):
+        run_all(done)
+        hold(begun)
+        draw(begun, release("phase-0/training"))
+        begun.reserve(release(SELECTION), inputs=[])
+        backup = raw.rows(place)
+        draw(begun, release(TRAINING))
+        lost = store.entries()[-1].digest
+        raw.put_back(place, backup)
+        (begun.folder / TRAINING.replace("/", "-")).unlink()  # it is not in the backup either
+        store.adopt(reason="the disk died", despite=lost)
+        known = store.entries()
+        for attempt in (
+            lambda: hold(begun),
+            lambda: draw(begun, release(TRAINING)),
+            lambda: draw(begun, release(SELECTION)),
+            lambda: begun.reserve(release(SELECTION), inputs=[]),
+        ):
+            with pytest.raises(LedgerError, match="had begun when entries of its ledger were lost"):
+                attempt()
+        assert store.entries() == known
+        run_all(done)  # everything is committed: nothing is drawn
+        assert store.entries() == known
+        run_all(later)
 
 
 def test_a_lost_adoption_does_not_hide_a_loss(opened, filled, place):
