@@ -21,12 +21,14 @@ from dpal.accounting.envelope import (
     answer_loss,
     campaign_profile,
     grid_of,
+    last_phase,
     path_epsilon,
     path_of,
 )
 from dpal.accounting.events import (
     NEVER_SELECTED,
     Event,
+    NoisyCounts,
     NoisyScores,
     NoisyThreshold,
     Release,
@@ -165,11 +167,6 @@ def certificate_grid(releases: Sequence[Release], target: PrivacyTarget) -> Grid
     return grid_of(releases, delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY)
 
 
-def last_phase(releases: Sequence[Release]) -> int:
-    """The last phase that released something."""
-    return max((one.phase for one in releases), default=0)
-
-
 def entry_of(cohort: str, releases: Sequence[Release]) -> int:
     """The phase in which a cohort enters; one beyond the last for the never-selected."""
     return last_phase(releases) + 1 if cohort == NEVER_SELECTED else int(cohort)
@@ -189,8 +186,10 @@ def _by_pld(path: Path, grid: Grid, target: PrivacyTarget) -> float:
 
 
 def _pure(path: Path, target: PrivacyTarget) -> float:
-    """Losses of noisy scores and answers, which hold with delta 0."""
+    """Losses of noisy scores, counts and answers, which hold with delta 0."""
     scores = sum(event.epsilon for event in path.events if isinstance(event, NoisyScores))
+    counts = [event for event in path.events if isinstance(event, NoisyCounts)]
+    scores += sum(event.moved * event.epsilon for event in counts)
     losses = 0.0
     for one, entered in path.answers:
         no, yes = (answer_loss(one, target.adjacency, selected=said) for said in (False, True))
@@ -201,7 +200,7 @@ def _pure(path: Path, target: PrivacyTarget) -> float:
 
 def _gaussian(path: Path) -> list[Event]:
     """The events of a path whose noise is Gaussian."""
-    return [one for one in path.events if not isinstance(one, NoisyScores)]
+    return [one for one in path.events if not isinstance(one, NoisyScores | NoisyCounts)]
 
 
 def _overflow(path: Path) -> float:

@@ -5,12 +5,14 @@ cohort. Where the path depends on noisy outputs, bounding every path by itself p
 nothing, because the outputs that send a record on a path also carry loss. The envelope
 takes the worst path after every single output:
 
-    V_t(x) = E_{y ~ P_t} max{ H_t(x - l_t(y)), V_{t+1}(x - l_t(y)) },   V_{K+1} = nothing,
+    V_t(x) = E_{y ~ P_t} max{ H_t(x - l_t(y)), V_{t+1}(x - l_t(y)) },
 
 H_t being the profile of everything that happens to a record after it entered at
-selection t, P_t the outputs of selection t and l_t(y) their privacy loss. For anchored
-answers the output "yes" or "no" is what decides, so yes leads to H_t and no to the worse
-of both (a shortage of yes is filled by chance). Proof: docs/guarantee.md.
+selection t, V_{K+1} that of what happens to those who never entered (nothing, unless more is
+released about them than selections), P_t the outputs of selection t and l_t(y) their
+privacy loss. For anchored answers the output "yes" or "no" is what decides, so yes leads to
+H_t and no to the worse of both (a shortage of yes is filled by chance). Proof:
+docs/guarantee.md.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpal.accounting.curves import Direction
-from dpal.accounting.events import AnchoredAnswers, Event, Release
+from dpal.accounting.events import NEVER_SELECTED, AnchoredAnswers, Event, Release
 from dpal.accounting.pld import compose, discretise, fit_grid
-from dpal.accounting.profiles import Grid, Profile, nothing, worst
+from dpal.accounting.profiles import Grid, Profile, worst
 from dpal.privacy import Adjacency
 
 Outcome = tuple[float, float]  # chances of one answer in both worlds
@@ -39,8 +41,9 @@ def campaign_profile(
       adjacency: which change of the data is meant.
       direction: which side has the record.
     """
-    value = nothing(grid)
-    for phase in range(max((one.phase for one in releases), default=0), 0, -1):
+    stayed = events_after_entry(releases, last_phase(releases) + 1)
+    value = compose(stayed, grid=grid, adjacency=adjacency, direction=direction)
+    for phase in range(last_phase(releases), 0, -1):
         later = events_after_entry(releases, phase)
         entered = compose(later, grid=grid, adjacency=adjacency, direction=direction)
         value = _before_selection(
@@ -100,8 +103,7 @@ def grid_of(
     releases: Sequence[Release], *, delta: float, adjacency: Adjacency, accuracy: float
 ) -> Grid:
     """A grid for every path of a campaign."""
-    last = max((one.phase for one in releases), default=0)
-    paths = [path_of(releases, cohort) for cohort in range(last + 2)]
+    paths = [path_of(releases, cohort) for cohort in range(last_phase(releases) + 2)]
     grid = fit_grid(
         [path.events for path in paths], delta=delta, adjacency=adjacency, accuracy=accuracy
     )
@@ -115,15 +117,23 @@ def grid_of(
 
 
 def events_after_entry(releases: Sequence[Release], cohort: int) -> list[Event]:
-    """Everything that happens to a cohort once it has entered."""
-    name = str(cohort)
+    """Everything that happens to a cohort once it has entered.
+
+    One beyond the last phase is the never-selected: what is no selection and names them.
+    """
+    name = NEVER_SELECTED if cohort > last_phase(releases) else str(cohort)
     return [
         charge.event
         for release in releases
-        if release.phase >= cohort and not (release.selects and release.phase == cohort)
+        if release.phase > cohort or not release.selects
         for charge in release.charges
         if name in charge.cohorts
     ]
+
+
+def last_phase(releases: Sequence[Release]) -> int:
+    """The last phase that released something."""
+    return max((one.phase for one in releases), default=0)
 
 
 def selection_events(releases: Sequence[Release], phase: int) -> list[Event]:

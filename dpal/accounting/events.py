@@ -1,4 +1,4 @@
-"""Releases as values, and their translation to dp-accounting events.
+"""Releases as values.
 
 A release is anything computed from private records that leaves the trusted process.
 It charges cohorts: records with one privacy history, named "0", "1", ... by the phase
@@ -8,16 +8,13 @@ in which they were labeled, and `NEVER_SELECTED` for the rest of the pool.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import singledispatch
 from typing import Any
-
-from dp_accounting import dp_event
 
 from dpal import check
 from dpal.errors import ParameterError
 
 NEVER_SELECTED = "never_selected"
-SELECTION, TRAINING = "selection", "training"  # kinds of releases
+SELECTION, TRAINING, GUIDANCE = "selection", "training", "guidance"  # kinds of releases
 SCORE_GRID = 1 << 16  # steps over the range of a score; the rounding is far below the noise
 SELECTION_RANGE = (2.0**-20, 64.0)  # the epsilons that the noise of one selection is drawn for
 
@@ -103,7 +100,46 @@ class AnchoredAnswers:
             )
 
 
-Event = PhaseExposure | NoisyScores | NoisyThreshold | AnchoredAnswers
+@dataclass(frozen=True, kw_only=True)
+class NoisyMoments:
+    """The noisy second-moment matrix of clipped vectors; a private PCA is computed from it.
+
+    Attributes:
+      noise_multiplier: noise standard deviation of the matrix, as a vector of its isometric
+        coordinates, over what one record can change in it (Frobenius norm, under the
+        adjacency of the promise).
+
+    Source: Dwork, Talwar, Thakurta & Zhang (2014), "Analyze Gauss".
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check.positive(noise_multiplier=self.noise_multiplier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts:
+    """A histogram to which every record gives at most one vote, with Laplace noise.
+
+    The noise is discrete, on a grid of `SCORE_GRID` steps to a vote.
+
+    Attributes:
+      epsilon: pure loss of one count that moves by one.
+      moved: counts that one record can move, each by one. One, where every record decides by
+        itself whether to vote and the other world has it blank; two, where its vote goes
+        elsewhere there, or where another one votes in its place.
+    """
+
+    epsilon: float
+    moved: int = 1
+
+    def __post_init__(self) -> None:
+        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
+        check.within(1, 2, moved=self.moved)
+
+
+Event = PhaseExposure | NoisyScores | NoisyThreshold | AnchoredAnswers | NoisyMoments | NoisyCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +156,7 @@ class Release:
 
     Attributes:
       name: unique within a campaign, such as "phase-2/training".
-      kind: "selection" or "training".
+      kind: "selection" and "training" of a campaign; "guidance" of a choice of public records.
       phase: to which it belongs; the cohort of that name enters in it.
       charges: what it costs whom.
     """
@@ -154,54 +190,13 @@ def thin(release: Release, participation: float) -> Release:
     return replace(release, charges=charges)
 
 
-@singledispatch
-def to_dp_event(event: object) -> dp_event.DpEvent:
-    """Translates an event for dp-accounting's accountants.
-
-    Raises:
-      ParameterError: no translation is registered for this kind of event.
-    """
-    raise ParameterError(f"{type(event).__name__} has no registered dp-accounting event")
-
-
-@to_dp_event.register
-def _(event: PhaseExposure) -> dp_event.DpEvent:
-    if event.steps == 0 or event.sample_rate == 0:
-        return dp_event.NoOpDpEvent()
-    step = dp_event.PoissonSampledDpEvent(
-        event.sample_rate, dp_event.GaussianDpEvent(event.noise_multiplier)
-    )
-    return dp_event.SelfComposedDpEvent(step, event.steps)
-
-
-@to_dp_event.register
-def _(event: NoisyScores) -> dp_event.DpEvent:
-    return dp_event.LaplaceDpEvent(1 / event.epsilon)
-
-
-@to_dp_event.register
-def _(event: NoisyThreshold) -> dp_event.DpEvent:
-    noise = dp_event.GaussianDpEvent(event.noise_multiplier)
-    if not event.overflow:
-        return noise
-    # dp-accounting has no event for a mere chance to fail; its accountants refuse this one.
-    failing = dp_event.PoissonSampledDpEvent(event.overflow, dp_event.NonPrivateDpEvent())
-    return dp_event.ComposedDpEvent([noise, failing])
-
-
-@to_dp_event.register
-def _(event: AnchoredAnswers) -> dp_event.DpEvent:
-    raise ParameterError(
-        "dp-accounting has no event for anchored answers: its randomised response compares "
-        "with the uniform answer only; they are charged by path (dpal.accounting.envelope)"
-    )
-
-
 _TYPES: dict[str, type[Event]] = {
     "poisson_subsampled_gaussian": PhaseExposure,
     "laplace": NoisyScores,
     "noisy_threshold": NoisyThreshold,
     "anchored_answers": AnchoredAnswers,
+    "noisy_moments": NoisyMoments,
+    "noisy_counts": NoisyCounts,
 }
 
 
@@ -209,40 +204,6 @@ def to_record(event: Event) -> dict[str, Any]:
     """Writes an event with its mechanism and parameters, ready for JSON."""
     name = next(name for name, kind in _TYPES.items() if isinstance(event, kind))
     return {"mechanism": name, **asdict(event)}
-
-
-def from_dp_event(event: dp_event.DpEvent) -> Event:
-    """Reads a dp-accounting event that `to_dp_event` could have written.
-
-    Raises:
-      ParameterError: it is none of them.
-    """
-    if isinstance(event, dp_event.LaplaceDpEvent):
-        return NoisyScores(epsilon=1 / event.noise_multiplier)
-    if isinstance(event, dp_event.GaussianDpEvent):
-        return NoisyThreshold(noise_multiplier=event.noise_multiplier)
-    steps, step = 1, event
-    if isinstance(event, dp_event.SelfComposedDpEvent):
-        steps, step = event.count, event.event
-    if isinstance(step, dp_event.PoissonSampledDpEvent) and isinstance(
-        step.event, dp_event.GaussianDpEvent
-    ):
-        return PhaseExposure(
-            steps=steps,
-            sample_rate=step.sampling_probability,
-            noise_multiplier=step.event.noise_multiplier,
-        )
-    match event:
-        case dp_event.ComposedDpEvent(
-            events=[
-                dp_event.GaussianDpEvent() as noise,
-                dp_event.PoissonSampledDpEvent(event=dp_event.NonPrivateDpEvent()) as failing,
-            ]
-        ):
-            return NoisyThreshold(
-                noise_multiplier=noise.noise_multiplier, overflow=failing.sampling_probability
-            )
-    raise ParameterError(f"{type(event).__name__} is no release of a campaign")
 
 
 def from_record(record: dict[str, Any]) -> Event:

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpal.accounting.events import (
+    NEVER_SELECTED,
     AnchoredAnswers,
     Event,
+    NoisyCounts,
+    NoisyMoments,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
@@ -103,9 +106,9 @@ def _envelope(
     releases: Sequence[Release], epsilons: Curve, adjacency: Adjacency, removing: bool
 ) -> Curve:
     """The worst path's delta at every epsilon, in one direction."""
-    value = np.maximum(0.0, -np.expm1(np.minimum(epsilons, 0)))
+    value = _after_entry(releases, NEVER_SELECTED, epsilons, adjacency, removing)
     for phase in range(max((one.phase for one in releases), default=0), 0, -1):
-        entered = _after_entry(releases, phase, epsilons, adjacency, removing)
+        entered = _after_entry(releases, str(phase), epsilons, adjacency, removing)
         mixed = np.maximum(entered, value)
         selection = [
             charge.event
@@ -119,24 +122,27 @@ def _envelope(
             else:
                 mixed = _averaged(event, mixed)
         value = mixed
-    return np.maximum(value, _after_entry(releases, 0, epsilons, adjacency, removing))
+    return np.maximum(value, _after_entry(releases, "0", epsilons, adjacency, removing))
 
 
 def _after_entry(
     releases: Sequence[Release],
-    cohort: int,
+    cohort: str,
     epsilons: Curve,
     adjacency: Adjacency,
     removing: bool,
 ) -> Curve:
-    """Delta of what happens to a cohort after it entered."""
+    """Delta of what happens to a cohort after it entered, or to whoever never entered any."""
+    entered = math.inf if cohort == NEVER_SELECTED else int(cohort)
     later = [
         charge.event
         for one in releases
-        if (one.phase > cohort or (one.phase == cohort and not one.selects))
+        if one.phase > entered or not one.selects
         for charge in one.charges
-        if str(cohort) in charge.cohorts
+        if cohort in charge.cohorts
     ]
+    if not later:
+        return np.maximum(0.0, -np.expm1(np.minimum(epsilons, 0)))
     composed = _composed(tuple(later), adjacency, _DISCRETIZATION)
     return np.asarray(_one_way(composed, removing).get_delta_for_epsilon(epsilons))
 
@@ -180,6 +186,14 @@ def _distribution(event: Event, adjacency: Adjacency, width: float) -> pld.Priva
                 pld.common.DifferentialPrivacyParameters(0.0, event.overflow), width
             )
             return noise.compose(failing) if event.overflow else noise
+        case NoisyMoments():
+            # The multiplier is over the sensitivity under the promised adjacency.
+            return pld.from_gaussian_mechanism(
+                event.noise_multiplier, value_discretization_interval=width
+            )
+        case NoisyCounts():
+            one = pld.from_laplace_mechanism(1 / event.epsilon, value_discretization_interval=width)
+            return one.self_compose(event.moved)
     raise ParameterError(f"{type(event).__name__} is charged by path, not by itself")
 
 

@@ -27,7 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.curves import Direction, curve, reach, spread
-from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, PhaseExposure
+from dpal.accounting.events import (
+    Event,
+    NoisyCounts,
+    NoisyMoments,
+    NoisyScores,
+    NoisyThreshold,
+    PhaseExposure,
+)
 from dpal.accounting.profiles import Grid, Profile, Values, nothing
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -212,6 +219,10 @@ def _transform(step: Event, grid: Grid, adjacency: Adjacency, direction: Directi
 
 def _steps(event: Event) -> tuple[Event, int]:
     """One step of an event, and how often it happens."""
+    if isinstance(event, NoisyMoments):
+        return NoisyThreshold(noise_multiplier=event.noise_multiplier), 1
+    if isinstance(event, NoisyCounts):  # on the grid of the scores; moved counts are independent
+        return NoisyScores(epsilon=event.epsilon), event.moved
     if not isinstance(event, PhaseExposure):
         return event, 1
     if event.sample_rate == 0:

@@ -25,6 +25,8 @@ from dpal import check
 from dpal.accounting.events import (
     SCORE_GRID,
     Event,
+    NoisyCounts,
+    NoisyMoments,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
@@ -100,6 +102,17 @@ def _(event: NoisyScores, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
     fall = np.log((ORDERS - 1) / (2 * ORDERS - 1)) - event.epsilon * ORDERS
     moments = np.logaddexp(grow, fall) + event.epsilon / SCORE_GRID
     return np.asarray(np.minimum(moments / (ORDERS - 1), event.epsilon))
+
+
+@curve.register
+def _(event: NoisyMoments, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    return ORDERS / (2 * event.noise_multiplier**2)
+
+
+@curve.register
+def _(event: NoisyCounts, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    # The moved counts have independent noise: their curves add up.
+    return event.moved * curve(NoisyScores(epsilon=event.epsilon), adjacency)
 
 
 def to_epsilon(total: Curve, *, delta: float) -> float:

@@ -25,7 +25,7 @@ import numpy as np
 from dpal import check
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import events_after_entry, outcomes, selection_events
+from dpal.accounting.envelope import events_after_entry, last_phase, outcomes, selection_events
 from dpal.accounting.events import AnchoredAnswers, Event, NoisyThreshold, Release, thin
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -157,8 +157,9 @@ def _campaign_divergence(
 ) -> float:
     """Divergence at an order over all paths. Sums of logarithms: moments would overflow."""
     scale = order - 1
-    stayed = 0.0
-    for phase in range(max((one.phase for one in releases), default=0), 0, -1):
+    last = last_phase(releases)
+    stayed = _divergence(events_after_entry(releases, last + 1), order, adjacency)
+    for phase in range(last, 0, -1):
         entered = _divergence(events_after_entry(releases, phase), order, adjacency)
         stayed = max(entered, stayed)
         for event in reversed(selection_events(releases, phase)):

@@ -5,14 +5,13 @@ from dp_accounting import dp_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpal.accounting.dp_events import from_dp_event, to_dp_event
 from dpal.accounting.events import (
     AnchoredAnswers,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
-    from_dp_event,
     from_record,
-    to_dp_event,
     to_record,
 )
 from dpal.errors import ParameterError

@@ -14,6 +14,7 @@ from pytest import approx
 
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
+from dpal.accounting.dp_events import to_dp_event
 from dpal.accounting.envelope import outcomes
 from dpal.accounting.events import (
     AnchoredAnswers,
@@ -23,7 +24,6 @@ from dpal.accounting.events import (
     PhaseExposure,
     Release,
     thin,
-    to_dp_event,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import ParameterError
