@@ -22,7 +22,7 @@ from dpal.errors import DpalError
 from dpal.ledger.entries import Entry
 
 # What a value of the wrong type or a missing key leads to. A certificate is a stranger's file.
-_MALFORMED = (DpalError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+MALFORMED = (DpalError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def verify(
@@ -53,7 +53,7 @@ def verify(
         sources = _sources(document)
         checks = [check_entries(sources, document["ledger"]), check_releases(sources)]
         checks += [check_plan(sources)]
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return [seal, _unreadable("ledger entries", error)]
     if refuted(checks):
         reason = "the entries are not sound, so there is nothing to add up"
@@ -61,13 +61,13 @@ def verify(
     try:
         follows = derived(sources)
         checks += check_statements(document, follows)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return [seal, *checks, _unreadable("statements", error)]
     try:
         checks += check_figures(document, follows, sources)
         if follows["data"] is not None:
             checks.append(check_shares(sources))
-    except _MALFORMED as error:
+    except MALFORMED as error:
         checks.append(_unreadable("epsilon", error))
     sealed = {**follows, "digest": document.get("digest")}
     checks += [check_ledger(sources, ledger), check_model(sealed, model)]

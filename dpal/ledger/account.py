@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from dpal.accounting.before import Before, total_epsilon
 from dpal.accounting.cohorts import (
     Accountant,
     Spending,
-    campaign_epsilon,
-    last_phase,
     spending,
 )
+from dpal.accounting.envelope import last_phase
 from dpal.accounting.events import NEVER_SELECTED, Release
 from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.holding import spent_before
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
@@ -70,8 +71,9 @@ class CampaignAccount:
       pool: salted commitment to its pool.
       planned: the releases that it holds, in order.
       releases: what it reserved of them, in order.
-      cohorts: what each cohort has spent.
-      epsilon: what any record may have lost, whatever path it took.
+      cohorts: what each cohort has spent, also before.
+      epsilon: what any record may have lost, whatever path it took, also before.
+      before: what was spent on the same records before; None for nothing.
       data: what it takes of a data set: what it used once it ended, what it holds before.
       ended: number of the entry that ended it, None while it may go on.
       last: its last entry.
@@ -86,6 +88,7 @@ class CampaignAccount:
     releases: tuple[ReleaseAccount, ...]
     cohorts: tuple[Spending, ...]
     epsilon: float
+    before: Before | None
     data: DataHold | None
     ended: int | None
     last: Entry
@@ -106,6 +109,7 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     Raises:
       LedgerError: the campaign holds no plan.
     """
+    entries = list(entries)
     own = [entry for entry in entries if entry.campaign == campaign]
     held = next((entry for entry in own if entry.kind is Kind.HOLD), None)
     if held is None:
@@ -114,6 +118,8 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     target, accountant = _target(held.body), Accountant(held.body["accountant"])
     planned = tuple(release_from(record) for record in held.body["releases"])
     spent = [release_of(entry) for entry in own if entry.kind is Kind.RESERVE]
+    before = spent_before(held.body, entries)
+    earlier = before.releases if before else ()
     cohorts = [*(str(phase) for phase in range(last_phase(planned) + 1)), NEVER_SELECTED]
     return CampaignAccount(
         name=campaign,
@@ -123,8 +129,9 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
         pool=held.body["pool"],
         planned=planned,
         releases=_releases(own),
-        cohorts=tuple(spending(cohort, spent, target) for cohort in cohorts),
-        epsilon=campaign_epsilon(spent, target, accountant=accountant),
+        cohorts=tuple(spending(cohort, [*earlier, *spent], target) for cohort in cohorts),
+        epsilon=total_epsilon(before, spent, target, accountant=accountant),
+        before=before,
         data=DataHold.of_entry(end or held),
         ended=None if end is None else end.sequence,
         last=own[-1],
@@ -141,7 +148,9 @@ def epsilons_so_far(account: CampaignAccount) -> dict[int, float]:
     told = {} if account.ended is None else {account.ended: account.epsilon}
     bound = math.inf
     for count in range(len(spent), 0, -1):
-        epsilon = campaign_epsilon(spent[:count], account.target, accountant=account.accountant)
+        epsilon = total_epsilon(
+            account.before, spent[:count], account.target, accountant=account.accountant
+        )
         # What bounds a later moment bounds every earlier one; grids differ in the last digits.
         bound = min(bound, epsilon)
         told[account.releases[count - 1].sequence] = bound

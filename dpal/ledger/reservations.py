@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.before import Before, total_epsilon
+from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.attempts import planned_name
@@ -16,6 +17,7 @@ from dpal.ledger.claim import require_claim
 from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
+from dpal.ledger.holding import hold_body, spent_before
 from dpal.ledger.limits import DataHold, admit
 from dpal.ledger.releases import release_of, release_record
 from dpal.persist import roll_forward
@@ -46,6 +48,7 @@ class CampaignLedger(CampaignView):
         *,
         accountant: Accountant = Accountant.PLD,
         data: DataHold | None = None,
+        before: Before | None = None,
         changes: str = "",
     ) -> None:
         """Sets a whole plan aside before the first record is touched.
@@ -59,6 +62,7 @@ class CampaignLedger(CampaignView):
           releases: all releases of the plan.
           accountant: by which the limit is enforced from here on.
           data: what it takes of a registered data set.
+          before: what was spent on the same records already, and counts towards the promise.
           changes: what to name if the plan is another one, such as "privacy.epsilon was 8,
             is 3".
 
@@ -79,17 +83,8 @@ class CampaignLedger(CampaignView):
             planned = list(releases)
             if data is not None:
                 data.require_covers(planned, target)
-            body = {
-                "plan": plan_digest,
-                "pool": pool_commitment,
-                "epsilon": target.epsilon,
-                "delta": target.delta,
-                "adjacency": target.adjacency.value,
-                "unit": target.unit.value,
-                "accountant": accountant.value,
-                "releases": [release_record(release) for release in planned],
-                "data": None if data is None else data.record(),
-            }
+            about = (target, plan_digest, pool_commitment, planned)
+            body = hold_body(*about, accountant=accountant, data=data, before=before)
 
             def admitted(entries: list[Entry]) -> dict[str, Any]:
                 if data is not None:
@@ -263,7 +258,8 @@ class CampaignLedger(CampaignView):
                 raise self._ended()
             self._require_nothing_lost(entries)
             spent = [*self._spent_in(entries), release]
-            epsilon = campaign_epsilon(spent, target, accountant=accountant)
+            before = spent_before(held, entries)
+            epsilon = total_epsilon(before, spent, target, accountant=accountant)
             if not epsilon <= target.epsilon:
                 raise BudgetExceeded(release.name, epsilon, target.epsilon)
             if data is not None:

@@ -1,0 +1,200 @@
+"""The certificate of a model that was improved with public records.
+
+It holds the start's certificate whole (or what was declared of the start), the ledger entries of
+whatever was released about private records beyond it, and the digest of the improved weights.
+Fine-tuning on public records is post-processing: no entry stands for it, and the digest of its
+weights is this certificate's own statement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpal.accounting.before import (
+    Before,
+    Declared,
+    total_epsilon,
+    total_second_opinion,
+)
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import Release, to_record
+from dpal.canonical import digest
+from dpal.certificate.derive import Sources
+from dpal.certificate.document import (
+    FORMAT,
+    entry_of,
+    entry_record,
+    sealed_certificate,
+)
+from dpal.errors import CertificateError
+from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.releases import release_of
+from dpal.privacy import PrivacyTarget
+
+KIND = "improvement"
+
+STATEMENTS = {
+    "public": "public records and the labels bought for them are not protected by anything",
+    "fine_tuning": "computed from released weights and public records alone: post-processing",
+    "declared": "what was declared of the start is repeated, and was checked by nobody",
+}
+CHOSEN = {
+    "free": "nothing was released beyond the start",
+    "beforehand": "the noise was fixed before the start released anything",
+    "afterwards": "the noise was fixed after the start was released; the total assumes that "
+    "what the start released had no say in it",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """All that an improvement's certificate is made of.
+
+    Attributes:
+      name: of the improvement.
+      promise: what was promised, the start included.
+      accountant: by which.
+      start: the start's certificate; None where its cost was declared.
+      declared: what was declared instead.
+      start_model: digest of the weights that were improved.
+      entries: the improvement's own ledger entries; none where nothing was released.
+      opening: the ledger's first entry; None where it is not needed.
+      plan: the plan as JSON.
+      model: file and digest of the improved weights.
+    """
+
+    name: str
+    promise: PrivacyTarget
+    accountant: Accountant
+    start: Mapping[str, Any] | None
+    declared: Declared | None
+    start_model: str
+    entries: Sequence[Entry]
+    opening: Entry | None
+    plan: Mapping[str, Any]
+    model: Mapping[str, str]
+
+    @property
+    def sources(self) -> Sources | None:
+        """The own entries as those of a campaign; None where there are none."""
+        if not self.entries:
+            return None
+        first = self.opening or self.entries[0]
+        return Sources(
+            entries=self.entries,
+            opening=self.opening,
+            identity=first.digest,
+            plan=dict(self.plan),
+        )
+
+    @property
+    def before(self) -> Before:
+        """What the start cost, as its own certificate's entries say."""
+        if self.start is None:
+            return Before(declared=self.declared)
+        entries = [entry_of(record) for record in self.start["ledger"]["entries"]]
+        charged = tuple(release_of(entry) for entry in entries if entry.kind is Kind.RESERVE)
+        return Before(campaign=str(self.start["campaign"]), releases=charged)
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """What was released beyond the start, in order."""
+        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
+
+
+def improvement_certificate(parts: Parts, *, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Certifies an improved model.
+
+    Raises:
+      CertificateError: there is no finite epsilon to certify.
+    """
+    content = derived(parts)
+    if not all(math.isfinite(value) for value in content["epsilon"].values()):
+        raise CertificateError(f"improvement {parts.name} has no finite epsilon to certify")
+    return sealed_certificate({**content, "versions": dict(versions)})
+
+
+def derived(parts: Parts) -> dict[str, Any]:
+    """All of a certificate but its versions and its digest."""
+    target, before, releases = parts.promise, parts.before, parts.releases
+    choice = parts.plan["spec"]["choice"]
+    return {
+        "format": FORMAT,
+        "kind": KIND,
+        "campaign": parts.name,
+        "promise": {
+            "epsilon": target.epsilon,
+            "delta": target.delta,
+            "adjacency": target.adjacency.value,
+            "unit": target.unit.value,
+            "accountant": parts.accountant.value,
+        },
+        "epsilon": _epsilons(before, releases, target),
+        "start": {
+            "model": parts.start_model,
+            "epsilon": _epsilons(before, (), target),
+            "declared": None if parts.declared is None else asdict(parts.declared),
+            "certificate": parts.start,
+        },
+        "method": choice["method"],
+        "labels": choice["labels"],
+        "released": [
+            {"release": one.name, **to_record(charge.event), "cohorts": list(charge.cohorts)}
+            for one in releases
+            for charge in one.charges
+        ],
+        "noise_chosen": CHOSEN[_chosen(parts)],
+        "statements": STATEMENTS,
+        "model": {"release": "fine-tuning", **parts.model},
+        "models": [{"release": "fine-tuning", **parts.model}],
+        "plan": {"digest": digest(parts.plan), "content": parts.plan},
+        "ledger": _ledger(parts),
+    }
+
+
+def _epsilons(
+    before: Before, releases: Sequence[Release], target: PrivacyTarget
+) -> dict[str, float]:
+    return {
+        "pld": float(total_epsilon(before, releases, target)),
+        "rdp": float(total_epsilon(before, releases, target, accountant=Accountant.RDP)),
+        "dp_accounting": float(total_second_opinion(before, releases, target)),
+    }
+
+
+def _chosen(parts: Parts) -> str:
+    """When the noise of what was released was fixed, by the numbers of the entries."""
+    sources = parts.sources
+    if sources is None:
+        return "free"
+    if parts.start is None:
+        return "afterwards"
+    first = min(
+        (
+            int(one["sequence"])
+            for one in parts.start["ledger"]["entries"]
+            if one["kind"] == Kind.RESERVE.value
+        ),
+        default=0,
+    )
+    same_ledger = parts.start["ledger"]["identity"] == sources.identity
+    return "beforehand" if same_ledger and sources.hold.sequence < first else "afterwards"
+
+
+def _ledger(parts: Parts) -> dict[str, Any]:
+    sources = parts.sources
+    if sources is None:
+        head = {"sequence": 0, "digest": GENESIS}
+        if parts.start is not None:
+            head = dict(parts.start["ledger"]["head"])
+        return {"identity": None, "opening": None, "head": head, "entries": []}
+    last = parts.entries[-1]
+    return {
+        "identity": sources.identity,
+        "opening": None if parts.opening is None else entry_record(parts.opening),
+        "head": {"sequence": last.sequence, "digest": last.digest},
+        "entries": [entry_record(entry) for entry in parts.entries],
+    }

@@ -1,0 +1,232 @@
+"""Verifying the certificate of an improved model: the start's, its own entries, the total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dpal.accounting.agreement import tolerance
+from dpal.accounting.before import Before, declared_of
+from dpal.accounting.cohorts import Accountant
+from dpal.canonical import digest
+from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
+from dpal.certificate.document import entry_of, same
+from dpal.certificate.figures import SAME_ENGINE
+from dpal.certificate.improvement import KIND, Parts, derived
+from dpal.certificate.inside import check_entries, check_releases, check_seal
+from dpal.certificate.outside import Model, Pool, check_ledger, check_model
+from dpal.certificate.verify import MALFORMED, verify
+from dpal.errors import DpalError
+from dpal.ledger.entries import Entry
+from dpal.ledger.holding import before_from, before_record
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
+
+
+def verify_any(
+    document: Mapping[str, Any],
+    *,
+    ledger: Sequence[Entry] | None = None,
+    model: Model | None = None,
+    pool: Pool | None = None,
+    no_pool: str = "no pool given (--data)",
+) -> list[Check]:
+    """Checks a campaign's certificate, or an improvement's with the start's inside of it."""
+    if document.get("kind") != KIND:
+        return verify(document, ledger=ledger, model=model, pool=pool, no_pool=no_pool)
+    seal = check_seal(document)
+    try:
+        parts = _parts(document)
+        checks = _start_checks(parts, ledger)
+        checks += _own_checks(document, parts, ledger)
+        if refuted([seal, *checks]):
+            return [seal, *checks, unchecked("epsilon", "the parts are not sound")]
+        follows = derived(parts)
+        checks.append(_statement_check(document, follows))
+        checks += _figure_checks(document, follows, parts)
+        checks.append(check_model({**follows, "digest": document.get("digest")}, model))
+    except MALFORMED as error:
+        said = str(error) if isinstance(error, DpalError) else f"{type(error).__name__}: {error}"
+        detail = f"not what a certificate has there ({said})"
+        return [seal, Check(name="improvement", outcome=Outcome.FAILED, detail=detail)]
+    return [seal, *checks]
+
+
+def _parts(document: Mapping[str, Any]) -> Parts:
+    promise, ledger, start = document["promise"], document["ledger"], document["start"]
+    opening = ledger["opening"]
+    return Parts(
+        name=str(document["campaign"]),
+        promise=PrivacyTarget(
+            epsilon=promise["epsilon"],
+            delta=promise["delta"],
+            adjacency=Adjacency(promise["adjacency"]),
+            unit=Unit(promise["unit"]),
+        ),
+        accountant=Accountant(promise["accountant"]),
+        start=start["certificate"],
+        declared=declared_of(start["declared"]),
+        start_model=str(start["model"]),
+        entries=[entry_of(record) for record in ledger["entries"]],
+        opening=None if opening is None else entry_of(opening),
+        plan=document["plan"]["content"],
+        model={key: str(document["model"][key]) for key in ("file", "sha256")},
+    )
+
+
+def _start_checks(parts: Parts, ledger: Sequence[Entry] | None) -> list[Check]:
+    """All checks of the start's own certificate."""
+    if parts.start is None:
+        if parts.declared is None:
+            detail = "neither a certificate nor a declared cost of the start is here"
+            return [Check(name="start", outcome=Outcome.FAILED, detail=detail)]
+        told = (
+            f"epsilon {parts.declared.epsilon:g} at delta {parts.declared.delta:.4g} is declared, "
+            "and cannot be checked"
+        )
+        return [unchecked("start", told)]
+    checks = verify(
+        parts.start, ledger=ledger, model=Model(sha256=parts.start_model), no_pool="see the start"
+    )
+    return [Check(name=f"start: {one.name}", outcome=one.outcome, detail=one.detail)
+            for one in checks]  # fmt: skip
+
+
+def _own_checks(
+    document: Mapping[str, Any], parts: Parts, ledger: Sequence[Entry] | None
+) -> list[Check]:
+    """Checks of the entries beyond the start, or that there are none."""
+    sources = parts.sources
+    if sources is None:
+        checks = [judged("releases", _free_faults(parts, ledger), "none beyond the start")]
+    else:
+        checks = [
+            check_entries(sources, document["ledger"]),
+            check_releases(sources),
+            check_ledger(sources, ledger),
+        ]
+    fine = f"digest {digest(parts.plan)[:12]}, its promise and its noise are what is charged"
+    return [*checks, judged("plan", _plan_faults(document, parts), fine)]
+
+
+def _free_faults(parts: Parts, ledger: Sequence[Entry] | None) -> Iterator[str]:
+    if parts.plan["spec"]["guidance"] is not None:
+        yield "the plan releases something about private records, and no entry charges it"
+    for entry in ledger or ():
+        if entry.campaign == parts.name:
+            yield f"entry {entry.sequence} of the ledger is not covered by the certificate"
+            return
+
+
+def _plan_faults(document: Mapping[str, Any], parts: Parts) -> Iterator[str]:
+    spec, sources = parts.plan["spec"], parts.sources
+    promised = {key: document["promise"][key] for key in ("epsilon", "delta", "adjacency", "unit")}
+    if not same(spec["target"], promised):
+        yield "the plan was made for another promise"
+    adjacency = {parts.promise.adjacency.value}
+    if parts.start is not None:
+        adjacency.add(parts.start["promise"]["adjacency"])
+        if parts.start["promise"]["unit"] != parts.promise.unit.value:
+            yield "the start protects another unit"
+    if len(adjacency) != 1:
+        yield "the start was certified under another adjacency"
+    if sources is None:
+        return
+    held = sources.hold.body
+    if digest(parts.plan) != held["plan"]:
+        yield "the plan is not the one whose digest was held"
+    if not same({key: held[key] for key in promised}, promised):
+        yield "another promise was held"
+    if before_from(held.get("before")) is None:
+        yield "the hold does not say what was spent before"
+    elif not _covers(before_from(held["before"]), parts.before):
+        yield "the hold counts another history of the start than its certificate"
+    guidance = spec["guidance"]
+    planned = [guidance["components"], guidance["support"]] if guidance else []
+    charged = [asdict(charge.event) for one in parts.releases for charge in one.charges]
+    if not same(charged, planned):
+        yield "the charges are not those of the plan"
+
+
+def _covers(held: Before | None, certified: Before) -> bool:
+    """Whether a hold counted all that the start's certificate lists, but for later attempts."""
+    if held is None or held.campaign != certified.campaign or held.declared != certified.declared:
+        return False
+    known = [before_record(Before(releases=(one,))) for one in held.releases]
+    names = {one.name for one in held.releases}
+    return all(
+        before_record(Before(releases=(one,))) in known
+        for one in certified.releases
+        if one.name in names
+    ) and names <= {one.name for one in certified.releases}
+
+
+def _statement_check(document: Mapping[str, Any], follows: Mapping[str, Any]) -> Check:
+    said, derived_ = _plain(document), _plain(follows)
+    return judged(
+        "statements",
+        (
+            f"{key}: the certificate says something else than its parts"
+            for key in sorted(said.keys() | derived_.keys())
+            if not same(said.get(key), derived_.get(key))
+        ),
+        f"{follows['method']}, {follows['labels']:,} labels; {follows['noise_chosen']}",
+    )
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same to the letter; figures are compared as numbers."""
+    rest = {key: value for key, value in document.items()
+            if key not in ("versions", "digest", "epsilon", "start")}  # fmt: skip
+    start = {key: value for key, value in document["start"].items() if key != "epsilon"}
+    return {**rest, "start": start}
+
+
+def _figure_checks(
+    document: Mapping[str, Any], follows: Mapping[str, Any], parts: Parts
+) -> list[Check]:
+    target, costs = parts.promise, follows["epsilon"]
+    apart = tolerance((*parts.before.releases, *parts.releases), target)
+    kept_by = "rdp" if parts.accountant is Accountant.RDP else "pld"
+    return [
+        judged(
+            "epsilon, start and all",
+            _number_faults(document, follows, apart),
+            f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, {costs['dp_accounting']:.4f} "
+            f"by dp-accounting; the start alone {follows['start']['epsilon']['pld']:.4f}",
+        ),
+        judged(
+            "promise",
+            _promise_faults(costs, kept_by, target, apart),
+            f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency "
+            f"{target.adjacency}, unit {target.unit}; kept",
+        ),
+    ]
+
+
+def _number_faults(
+    document: Mapping[str, Any], follows: Mapping[str, Any], apart: float
+) -> Iterator[str]:
+    pairs = (
+        ("epsilon", document["epsilon"], follows["epsilon"]),
+        ("epsilon of the start", document["start"]["epsilon"], follows["start"]["epsilon"]),
+    )
+    for what, stated, costs in pairs:
+        for key, cost in costs.items():
+            said, room = stated.get(key), apart if key == "dp_accounting" else SAME_ENGINE
+            if type(said) is not float or not abs(said - cost) <= room:
+                yield f"{what} by {key} is stated as {said}, and the events cost {cost:.4f}"
+        if set(stated) != set(costs):
+            yield f"{what} of an unknown accountant is stated"
+
+
+def _promise_faults(
+    costs: Mapping[str, float], kept_by: str, target: PrivacyTarget, apart: float
+) -> Iterator[str]:
+    if not costs[kept_by] <= target.epsilon:
+        yield f"the events cost {costs[kept_by]:.4f}, more than the {target.epsilon:g} promised"
+    if not costs["dp_accounting"] <= target.epsilon + apart:
+        yield (
+            f"the events cost {costs['dp_accounting']:.4f} by dp-accounting, more than the "
+            f"{target.epsilon:g} promised and the {apart:.4f} by which it may overstate"
+        )
