@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,15 @@ class PhaseFolder:
         """A file's name in manifest and ledger: its path below the campaign's folder."""
         return str(path.relative_to(self.root.parent))
 
-    def close(self, **facts: Any) -> None:
-        """Writes the manifest: from here on the phase is finished."""
-        files = {self.name_of(path): file_digest(path) for path in self.artifacts}
+    def close(self, *, listed: Sequence[Path] | None = None, **facts: Any) -> None:
+        """Writes the manifest: from here on the phase is finished.
+
+        Args:
+          listed: files that it lists; None for all of a campaign's phase.
+          facts: what else it says.
+        """
+        kept = self.artifacts if listed is None else listed
+        files = {self.name_of(path): file_digest(path) for path in kept}
         write_text(self.manifest, canonical_json({**facts, "files": files}) + "\n")
 
     def ledger_head(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 
 from flows.deployments import FLOWS, MARK
+from tasks.attendant import HEARTBEAT
 
 if TYPE_CHECKING:
     from prefect.events.schemas.automations import Automation
@@ -19,7 +20,6 @@ SILENT = "dpal: crash silent runs"
 TELL = "dpal: tell of lost runs"
 SILENCE = timedelta(seconds=90)  # three heartbeats
 
-_BEAT = "prefect.flow-run.heartbeat"
 # After these a run has nothing more to say. "Cancelling" is none of them: a run whose worker died
 # before it could cancel would stay so for ever.
 _ENDS = ("Completed", "Failed", "Crashed", "Cancelled", "TimedOut", "Suspended", "Paused")
@@ -41,8 +41,8 @@ def crash_silent_runs() -> AutomationCore:
             match={"prefect.resource.id": "prefect.flow-run.*"},
             match_related=_OURS,
             for_each={"prefect.resource.id"},
-            after={_BEAT},
-            expect={_BEAT, *(f"prefect.flow-run.{name}" for name in _ENDS)},
+            after={HEARTBEAT},
+            expect={HEARTBEAT, *(f"prefect.flow-run.{name}" for name in _ENDS)},
             threshold=1,
             within=SILENCE,
         ),

@@ -10,6 +10,7 @@ import typer
 
 import dpal
 from dpal.config import parse_config
+from dpal.config_public import KIND, parse_any
 from dpal.errors import ConfigError
 from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
@@ -29,7 +30,7 @@ from flows.restore_cli import EXAMPLE as RESTORE_EXAMPLE
 from flows.restore_cli import restore
 from flows.serve_cli import EXAMPLE as SERVE_EXAMPLE
 from flows.serve_cli import serve
-from flows.settings import ConfigFile, Settings, load_config
+from flows.settings import ConfigFile, Settings, load_config, load_values
 from flows.simulation_cli import rehearse, simulate
 from flows.terminal import (
     out,
@@ -67,6 +68,28 @@ Redraw = Annotated[
         "that this rarely fits, and is refused then. Repeatable.",
     ),
 ]
+
+Sweep = Annotated[
+    list[str],
+    typer.Option(
+        "--sweep",
+        metavar="KEY=a,b,c",
+        help="Run an improvement once for each value (or START:STOP:STEP); the first --sweep is "
+        "the horizontal axis, further ones are lines. Repeatable.",
+    ),
+]
+Repeat = Annotated[
+    list[str],
+    typer.Option(
+        "--repeat",
+        metavar="KEY=a,b,c",
+        help="Runs over which a sweep is averaged, such as model.seed=0,1,2. Repeatable.",
+    ),
+]
+RUN_EXAMPLES = (
+    "Example: dpal run clinic.yaml --set privacy.epsilon=3; dpal run public.yaml --sweep "
+    "choice.labels=1000,3000 --sweep choice.method=random,diverse_public --repeat model.seed=0,1,2"
+)
 
 _TEMPLATE = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -110,12 +133,29 @@ app.command(epilog=LABEL_EXAMPLE)(label)
 app.command(epilog=COLLECT_EXAMPLE)(collect)
 
 
-@app.command(epilog="Example: dpal run clinic.yaml --set privacy.epsilon=3")
-def run(file: ConfigFile, settings: Settings = [], redraw: Redraw = []) -> None:  # noqa: B006
-    """Run a campaign, or continue it from where it stands. Prints its folder last."""
+@app.command(epilog=RUN_EXAMPLES)
+def run(
+    file: ConfigFile,
+    settings: Settings = [],  # noqa: B006
+    redraw: Redraw = [],  # noqa: B006
+    sweep: Sweep = [],  # noqa: B006
+    repeat: Repeat = [],  # noqa: B006
+) -> None:
+    """Run a campaign or an improvement with public records, or continue it.
+
+    A configuration says which: kind: public is an improvement. Prints its folder last. With
+    --sweep an improvement is run over values, and drawn: mean and standard deviation over
+    what --repeat names.
+    """
     from flows.running import run_here
 
-    run_here(load_config(file, settings), redraw)
+    values = load_values(file, settings)
+    if sweep or repeat:
+        from flows.sweeping import sweep_here
+
+        sweep_here(values, sweep, repeat)
+        return
+    run_here(parse_any(values), redraw)
 
 
 @app.command(epilog="Example: dpal end artifacts/digits")
@@ -166,9 +206,12 @@ def status(
 @app.command(epilog="Example: dpal report artifacts/digits")
 def report(folder: CampaignDir) -> None:
     """Write the report again from a campaign's files, and print its path."""
+    from tasks.improvement_report import make_improvement_report
     from tasks.reporting import make_report
 
-    out.print(str(make_report(campaign_folder(folder))))
+    place = campaign_folder(folder)
+    improved = place.read_record().get("kind") == KIND
+    out.print(str((make_improvement_report if improved else make_report)(place)))
 
 
 @app.command(epilog="Example: dpal doctor --config clinic.yaml")

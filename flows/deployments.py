@@ -11,17 +11,18 @@ from urllib.parse import urlsplit
 
 import dpal
 from dpal import check
-from dpal.config import CampaignConfig, parse_config
+from dpal.config import CampaignConfig
+from dpal.config_public import PublicConfig, parse_any
 from dpal.config_watch import WatchConfig, is_watch
 from dpal.errors import ConfigError
 from flows.settings import read_values
 from flows.watch_settings import load_watch
+from tasks.attendant import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 
 CAMPAIGNS = "campaigns"
 TRAINING = "gpu"
 TAG = "dpal"
 MARK = "Made by dpal deploy."
-HEARTBEAT_SECONDS = 30  # the least that Prefect sends
 
 # Where a container has its data set mounted; a process works where `dpal deploy` was called.
 _IN_CONTAINER = Path("/work")
@@ -147,6 +148,14 @@ _AUDIT = Deployment(
     queue=CAMPAIGNS,
     about="Attacks what a campaign does to records, with its own code. Charges nothing.",
 )
+_PUBLIC = Deployment(
+    flow="public",
+    name="public",
+    entrypoint="flows.public.improve_model",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Improves a private model with labels of public records.",
+)
 _COLLECT = Deployment(
     flow="collect-labels",
     name="collect-labels",
@@ -164,7 +173,7 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-FLOWS = tuple(one.flow for one in (CAMPAIGN, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH))
+FLOWS = tuple(one.flow for one in (CAMPAIGN, _PUBLIC, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH))
 
 
 def usual(pools: Sequence[Pool]) -> list[Deployment]:
@@ -174,11 +183,11 @@ def usual(pools: Sequence[Pool]) -> list[Deployment]:
         for one in pools
         if one.name != CAMPAIGNS
     ]
-    return [CAMPAIGN, *training, _AUDIT, _COLLECT, _WATCH]
+    return [CAMPAIGN, _PUBLIC, *training, _AUDIT, _COLLECT, _WATCH]
 
 
 def from_file(file: Path) -> Deployment:
-    """The deployment of a campaign's configuration, or of a watch's.
+    """The deployment of a campaign's configuration, of an improvement's, or of a watch's.
 
     Raises:
       ConfigError: the file says something impossible, or holds a password.
@@ -186,7 +195,8 @@ def from_file(file: Path) -> Deployment:
     values = read_values(file)
     if is_watch(values):
         return _of_watch(load_watch(file))
-    return _of_campaign(parse_config(values))
+    found = parse_any(values)
+    return _of_improvement(found) if isinstance(found, PublicConfig) else _of_campaign(found)
 
 
 def pools_of(
@@ -214,18 +224,34 @@ def version() -> str:
 
 
 def _of_campaign(config: CampaignConfig) -> Deployment:
-    if config.name == CAMPAIGN.name:
+    return _configured(
+        CAMPAIGN,
+        config,
+        f"Runs the campaign {config.name}, or continues it from where it stands.",
+    )
+
+
+def _of_improvement(config: PublicConfig) -> Deployment:
+    about = f"Improves a private model as {config.name}, or goes on from where that stands."
+    return _configured(_PUBLIC, config, about)
+
+
+def _configured(
+    usual_one: Deployment, config: CampaignConfig | PublicConfig, about: str
+) -> Deployment:
+    """The deployment of one configuration, beside the one that asks for everything."""
+    if config.name == usual_one.name:
         raise ConfigError(
-            f"name: {config.name} is the deployment that asks for everything in a form; give the "
-            "campaign another name"
+            f"name: {config.name} is the deployment that asks for everything in a form; choose "
+            "another name"
         )
     runtime = config.runtime
     _no_password(runtime.mlflow_uri, "runtime.mlflow_uri", "MLFLOW_TRACKING_PASSWORD")
     cron, zone = runtime.cron, runtime.timezone or "UTC"
     return replace(
-        CAMPAIGN,
+        usual_one,
         name=config.name,
-        about=f"Runs the campaign {config.name}, or continues it from where it stands.",
+        about=about,
         parameters={"config": config.model_dump(mode="json")},
         schedule=Schedule(cron=cron, timezone=zone) if cron else None,
     )

@@ -128,7 +128,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     """Resumes the suspended flow run, or runs the campaign in this process."""
     from flows.orchestrator import needing_prefect
     from flows.running import run_here
-    from tasks.labeling import recorded_config
+    from tasks.labelers import recorded
     from tasks.waiting import Outcome, resume, waiting_phases
 
     told = {
@@ -143,7 +143,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
                 if outcome in told:
                     out.print(told[outcome])
                     return
-    run_here(recorded_config(folder))
+    run_here(recorded(folder))
 
 
 def _clean(folder: CampaignFolder) -> None:

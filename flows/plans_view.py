@@ -34,15 +34,24 @@ def parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
     Raises:
       ConfigError: it is neither, has too many values, or no plan depends on the setting.
     """
+    key, values = sweep_values(text)
+    _require_deciding(config, key, values[0])
+    return key, values
+
+
+def sweep_values(text: str) -> tuple[str, list[Any]]:
+    """The same for whatever settings.
+
+    Raises:
+      ConfigError: it is neither, or has too many values.
+    """
     key, _, given = (part.strip() for part in text.partition("="))
     if not key or not given:
         raise ConfigError(
             "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c, such as privacy.epsilon=3,5,8, "
             f"not {text!r}"
         )
-    values = _stepped(key, given) if ":" in given else _named(key, given)
-    _require_deciding(config, key, values[0])
-    return key, values
+    return key, _stepped(key, given) if ":" in given else _named(key, given)
 
 
 def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dpal.certificate.checks import refuted
-from dpal.certificate.verify import verify as verify_certificate
+from dpal.certificate.verify_improvement import verify_any as verify_certificate
 from dpal.errors import CertificateError
 from flows.terminal import out
 from flows.verify_cli import default_registry, entries_of, tell_check

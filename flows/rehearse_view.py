@@ -179,7 +179,7 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
 def _load(config: CampaignConfig) -> tuple[PublicData, Inventory]:
     pool, validation = open_sources(config)
     for source in (pool, validation):
-        require_unregistered(config, source)  # said to be public, and is not
+        require_unregistered(config.runtime, source)  # said to be public, and is not
     holds = inspect(validation)
     require_match(inspect(pool), holds)
     return PublicData(*load_all(pool), *load_all(validation)), holds

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpal.config import CampaignConfig
-from dpal.errors import TrainingStopped
+from dpal.config_public import PublicConfig
+from dpal.errors import ConfigError, TrainingStopped
+from dpal.reports.improvement import cost_table, improvement_table, pollution_table
 from dpal.reports.summary import spent_table, validation_table
 from flows.terminal import (
     err,
@@ -17,8 +19,53 @@ from flows.terminal import (
 )
 
 
-def run_here(config: CampaignConfig, redraw: Sequence[str] = ()) -> None:
-    """Runs or continues a campaign in this process. Prints its folder last."""
+def run_here(config: CampaignConfig | PublicConfig, redraw: Sequence[str] = ()) -> None:
+    """Runs or continues what settings say in this process. Prints its folder last."""
+    if isinstance(config, PublicConfig):
+        if redraw:
+            raise ConfigError(
+                "--redraw is for trainings of campaigns; name the campaign that trains the start"
+            )
+        improve_here(config)
+    else:
+        _run_campaign(config, redraw)
+
+
+def improve_here(config: PublicConfig) -> None:
+    """Runs or continues an improvement in this process. Prints its folder last."""
+    from flows.orchestrator import needing_prefect, starting_prefect
+
+    err.print("starting Prefect ...", style="dim")
+    stop_at_once_on_interrupt()
+    with starting_prefect():
+        from prefect.exceptions import CancelledRun, Pause
+
+        from flows.public import improve_model
+        from tasks.improving import improvement_folder
+        from tasks.tracking import tracking_uri
+
+    folder = improvement_folder(config)
+    try:
+        with needing_prefect():
+            improve_model(config)
+    except Pause as waiting:
+        out.print(f"paused: {waiting}", markup=False)
+    except CancelledRun as stopped:
+        raise TrainingStopped(str(stopped)) from None
+    else:
+        summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
+        show(improvement_table(summary, metrics), left=("validation",))
+        show(cost_table(summary), left=("release", "how"))
+        if "irrelevant_chosen" in metrics:
+            show(pollution_table(metrics), left=("of",))
+        out.print(f"report:   {folder.report}")
+        out.print(f"check:    dpal verify {folder.root} --ledger {folder.root}")
+        out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
+        out.print(f"Prefect:  {how_to_open_prefect()}")
+    print(folder.root)  # noqa: T201  plain, for scripts
+
+
+def _run_campaign(config: CampaignConfig, redraw: Sequence[str]) -> None:
     from flows.orchestrator import needing_prefect, starting_prefect
 
     err.print("starting Prefect ...", style="dim")

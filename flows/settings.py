@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from dpal.config import CampaignConfig, RuntimeConfig, override, parse_config
+from dpal.config_public import KIND
 from dpal.errors import ConfigError
 from flows.terminal import parse_setting
 from flows.yaml_values import read_yaml
@@ -61,13 +62,28 @@ def read_values(file: Path) -> dict[str, Any]:
     return values
 
 
-def load_config(file: Path, settings: list[str]) -> CampaignConfig:
-    """Reads a configuration and applies overrides.
+def load_values(file: Path, settings: list[str]) -> dict[str, Any]:
+    """Reads a configuration and applies overrides, before anything is made of it.
 
     Raises:
-      ConfigError: the file is missing, unreadable or says something impossible.
+      ConfigError: the file is missing or unreadable.
     """
     values = read_values(file)
     for text in settings:
         override(values, *parse_setting(text))
+    return values
+
+
+def load_config(file: Path, settings: list[str]) -> CampaignConfig:
+    """Reads a campaign's configuration and applies overrides.
+
+    Raises:
+      ConfigError: the file is missing, unreadable or says something impossible.
+    """
+    values = load_values(file, settings)
+    if values.get("kind") == KIND:
+        raise ConfigError(
+            f"{file} improves a model with public records (kind: {KIND}), and this command is for "
+            "campaigns; use dpal run or dpal plan"
+        )
     return parse_config(values)

@@ -28,7 +28,8 @@ from tasks.asking import has_server
 
 SIGN_OF_LIFE_SECONDS = 10.0
 _UPDATE_SECONDS = 2.0
-_BEAT_SECONDS = 30.0
+HEARTBEAT_SECONDS = 30  # the least that Prefect sends
+HEARTBEAT = "prefect.flow-run.heartbeat"
 
 _ON_DUTY: ContextVar[Attendant | None] = ContextVar("attendant", default=None)
 _LEADING: ContextVar[UUID | None] = ContextVar("flow run of the campaign", default=None)
@@ -97,11 +98,11 @@ class Attendant:
     def _attend(self) -> None:
         if not self._runs:  # outside of a flow nobody looks, and there may be no server
             return
-        since, beaten = 0.0, _BEAT_SECONDS
+        since, beaten = 0.0, float(HEARTBEAT_SECONDS)
         while not self._over.wait(_UPDATE_SECONDS):
             since, beaten = since + _UPDATE_SECONDS, beaten + _UPDATE_SECONDS
             with suppress(Exception):  # the server is away; it is asked again
-                if self._beats and beaten >= _BEAT_SECONDS:
+                if self._beats and beaten >= HEARTBEAT_SECONDS:
                     _beat()
                     beaten = 0.0
                 if (self._text, self._progress) != self._shown or since >= SIGN_OF_LIFE_SECONDS:
@@ -186,7 +187,7 @@ def _beat() -> None:
         return
     run = context.flow_run
     emit_event(
-        event="prefect.flow-run.heartbeat",
+        event=HEARTBEAT,
         resource={
             "prefect.resource.id": f"prefect.flow-run.{run.id}",
             "prefect.resource.name": run.name,

@@ -26,7 +26,7 @@ def certify(campaign: Campaign) -> None:
         entries = ledger.store.entries()
     path = campaign.folder.certificate
     written = certificate_of(
-        entries, campaign.config.name, plain(campaign.plan), versions=_versions()
+        entries, campaign.config.name, plain(campaign.plan), versions=program_versions()
     )
     before = path.read_text(encoding="utf-8") if path.is_file() else None
     text = unless_known(written, before)
@@ -49,7 +49,8 @@ def certificate_in(campaign: Campaign) -> dict[str, Any]:
     return read_certificate(path.read_text(encoding="utf-8"))
 
 
-def _versions() -> dict[str, str]:
+def program_versions() -> dict[str, str]:
+    """Versions of the programs that ran a campaign; informative."""
     found = {"python": platform.python_version()}
     for name in _PROGRAMS:
         try:

@@ -11,10 +11,11 @@ from typing import Self, cast
 from prefect.blocks.system import Secret
 
 from dpal.artifacts import CampaignFolder, PhaseFolder
-from dpal.config import CampaignConfig, LabelerKind, parse_config
+from dpal.config import CampaignConfig, LabelerKind
 from dpal.config_data import ContentChoice
+from dpal.config_public import PublicConfig, parse_any
 from dpal.data.catalog import Content, Role, Source, open_source
-from dpal.errors import LabelStudioError
+from dpal.errors import ConfigError, LabelStudioError
 from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.questions import Question
@@ -34,12 +35,12 @@ class Asked:
 
     Attributes:
       config: its settings.
-      pool: private records.
+      pool: private records; of an improvement, the public ones that are labeled.
       classes: number of classes or labels.
       class_names: their names, or nothing.
     """
 
-    config: CampaignConfig
+    config: CampaignConfig | PublicConfig
     pool: Source
     classes: int
     class_names: tuple[str, ...]
@@ -57,12 +58,15 @@ class Asked:
     @classmethod
     def recorded(cls, folder: CampaignFolder) -> Self:
         """From the record of one that waits."""
-        record, config = folder.read_record(), recorded_config(folder)
-        chosen = config.data.content
+        record, config = folder.read_record(), recorded(folder)
+        chosen = ContentChoice(record.get("content", config.data.content))
+        place, column = config.data.pool, config.data.label_column
+        if isinstance(config, PublicConfig):
+            place, column = config.public.pool, config.public.label_column
         pool = open_source(
-            config.data.pool,
+            place,
             Role.POOL,
-            label_column=config.data.label_column,
+            label_column=column,
             content=None if chosen is ContentChoice.AUTO else Content(chosen),
         )
         task = Task(record["task"]) if "task" in record else Task.SINGLE_LABEL
@@ -90,10 +94,25 @@ class Asked:
 
 
 def recorded_config(folder: CampaignFolder) -> CampaignConfig:
-    """The configuration that a campaign was last run with, wherever it is called from."""
+    """The configuration that a campaign was last run with, wherever it is called from.
+
+    Raises:
+      ConfigError: it is an improvement's, which is no campaign.
+    """
+    found = recorded(folder)
+    if isinstance(found, PublicConfig):
+        raise ConfigError(
+            f"{folder.name} is an improvement with public records and no campaign; name the "
+            "campaign below it"
+        )
+    return found
+
+
+def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
+    """The same, of a campaign or of an improvement."""
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    return parse_config(values)
+    return parse_any(values)
 
 
 @contextmanager

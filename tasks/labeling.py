@@ -57,15 +57,31 @@ class Look:
 @task(cache_policy=NO_CACHE)
 def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
-    files = campaign.files(phase)
+    earlier = campaign.start.earlier
+    carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
+    carried = earlier.state if carries and earlier is not None else None
+    return get_labels(Asked.of(campaign), campaign.files(phase), carried=carried)
+
+
+def get_labels(
+    asked: Asked, files: PhaseFolder, *, carried: Path | None = None
+) -> LabelsPending | None:
+    """Gets the labels of a selection, or says that people still have to give them.
+
+    Args:
+      asked: who labels what.
+      files: of the phase whose selection is made.
+      carried: state of an earlier campaign that has the labels already.
+    """
+    name = files.root.name
     if not files.labels.exists():
         try:
-            _answers(campaign, phase, files)
+            _answers(asked, files, carried)
         except LabelsPending as pending:
-            say(f"{phase.name}: waiting for labels")
+            say(f"{name}: waiting for labels")
             return pending
     settle(files)
-    say(f"{phase.name}: labels received")  # how many is confidential where selection is hidden
+    say(f"{name}: labels received")  # how many is confidential where selection is hidden
     return None
 
 
@@ -104,7 +120,15 @@ def wait_for_labels(campaign: Campaign, phase: Phase, pending: LabelsPending) ->
     Raises:
       Pause: always.
     """
-    files, asked = campaign.files(phase), Asked.of(campaign)
+    wait_for(Asked.of(campaign), campaign.files(phase), pending)
+
+
+def wait_for(asked: Asked, files: PhaseFolder, pending: LabelsPending) -> None:
+    """The same for whatever is asked.
+
+    Raises:
+      Pause: always.
+    """
     form = None
     if asked.kind is LabelerKind.FORM:
         form = make_form(asked.question, asked.pool, read_selection(files.selection))
@@ -186,29 +210,29 @@ def open_query(folder: CampaignFolder) -> PhaseFolder | None:
     return None
 
 
-def _answers(campaign: Campaign, phase: Phase, files: PhaseFolder) -> None:
-    """Writes the labels of a phase, or raises that they are pending."""
-    asked, earlier = Asked.of(campaign), campaign.start.earlier
-    carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
-    if asked.kind is LabelerKind.LABEL_STUDIO and not carries:
+def _answers(asked: Asked, files: PhaseFolder, carried: Path | None) -> None:
+    """Writes the labels of a selection, or raises that they are pending."""
+    if carried is not None:
+        write_labels(EarlierLabels(carried).label(read_selection(files.selection)), files.labels)
+        return
+    command = f"dpal label {asked.folder.root}"
+    if asked.kind is LabelerKind.LABEL_STUDIO:
         look = look_into_project(asked, files)
         if not look.complete:
-            raise LabelingProjectOpen(look.place, f"dpal label {campaign.folder.root}")
+            raise LabelingProjectOpen(look.place, command)
         return
-    if asked.kind is LabelerKind.FORM and not carries:
+    if asked.kind is LabelerKind.FORM:
         _read_form(asked, files)
         return
     labeler: Labeler
-    if carries and earlier is not None:
-        labeler = EarlierLabels(earlier.state)
-    elif asked.kind is LabelerKind.ORACLE:
-        labeler = OracleLabeler(campaign.pool, asked.classes)
+    if asked.kind is LabelerKind.ORACLE:
+        labeler = OracleLabeler(asked.pool, asked.classes)
     else:
         labeler = FileLabeler(
-            source=campaign.pool,
+            source=asked.pool,
             folder=files.query,
             delivered=files.labels,
-            command=f"dpal label {campaign.folder.root} {files.query / QUERY}",
+            command=f"{command} {files.query / QUERY}",
         )
     write_labels(labeler.label(read_selection(files.selection)), files.labels)
 

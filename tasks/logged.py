@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import dpal
 from dpal.canonical import plain
 from dpal.data.catalog import Content, Source
 from dpal.data.texts import MODEL_FILES
+from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
+from dpal.models.spec import ModelSpec
 from tasks.context import Campaign
 
 _ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
@@ -59,14 +62,41 @@ def validation_dataset(campaign: Campaign) -> Any:
 
 def log_model(campaign: Campaign) -> str:
     """Logs weights, description and certificate as one model; returns its address."""
-    last = campaign.files(campaign.plan.phases[-1])
-    source, spec = campaign.pool, campaign.plan.spec.model
+    return log_weights(
+        campaign.files(campaign.plan.phases[-1]).model,
+        certificate=campaign.folder.certificate,
+        spec=campaign.plan.spec.model,
+        extractor=campaign.plan.spec.extractor,
+        source=campaign.pool,
+        class_names=campaign.class_names,
+    )
+
+
+def log_weights(
+    weights: Path,
+    *,
+    certificate: Path,
+    spec: ModelSpec,
+    extractor: ExtractorSpec,
+    source: Source,
+    class_names: Sequence[str],
+) -> str:
+    """Logs a certified model; returns its address.
+
+    Args:
+      weights: its .safetensors file, named model.safetensors.
+      certificate: its certificate.json.
+      spec: its architecture.
+      extractor: what makes its features.
+      source: records of the kind that it takes.
+      class_names: names in class order; empty when the data has none.
+    """
     facts = {
         "spec": plain(spec),
         "content": source.content.value,
         "texts": list(source.texts),
-        "extractor": plain(campaign.plan.spec.extractor),
-        "class_names": list(campaign.class_names),
+        "extractor": plain(extractor),
+        "class_names": list(class_names),
     }
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "model_spec.json"
@@ -75,11 +105,11 @@ def log_model(campaign: Campaign) -> str:
             name="model",
             python_model=str(Path(__file__).with_name("served_model.py")),
             artifacts={
-                "weights": str(last.model),
+                "weights": str(weights),
                 "model_spec": str(described),
-                "certificate": str(campaign.folder.certificate),
+                "certificate": str(certificate),
                 **_beside_weights(source),
-                **_backbone(campaign, Path(folder)),
+                **_backbone(extractor, Path(folder)),
             },
             signature=ModelSignature(
                 inputs=Schema(_columns(source)), outputs=Schema(_ANSWERS[spec.task])
@@ -89,9 +119,9 @@ def log_model(campaign: Campaign) -> str:
     return str(logged.model_uri)
 
 
-def _backbone(campaign: Campaign, folder: Path) -> dict[str, str]:
+def _backbone(extractor: ExtractorSpec, folder: Path) -> dict[str, str]:
     """The public weights that features are made with, under a name of their own."""
-    weights = campaign.plan.spec.extractor.weights
+    weights = extractor.weights
     if weights is None:
         return {}
     copy = folder / f"backbone{Path(weights).suffix}"

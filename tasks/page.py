@@ -28,7 +28,7 @@ from tasks.workers import artifacts_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shown:
+class Shown:
     """An artifact of the run."""
 
     key: str
@@ -38,7 +38,7 @@ class _Shown:
 
 
 # What stands on the pages of this process's runs, so that only changes are sent.
-_PAGES: dict[UUID, dict[str, tuple[UUID, _Shown | None]]] = {}
+_PAGES: dict[UUID, dict[str, tuple[UUID, Shown | None]]] = {}
 
 
 def run_name() -> str:
@@ -88,7 +88,7 @@ def tell_phase(campaign: Campaign, phase: Phase) -> None:
     if phase.index < len(phases) - 1:
         return  # a run that goes on comes past those that were finished before
     figure = as_png(budget_figure(campaign.certified.summary(), phases))
-    budget = _Shown(
+    budget = Shown(
         key="budget",
         type="image",
         data="data:image/png;base64," + base64.b64encode(figure).decode(),
@@ -104,25 +104,25 @@ def tell_end(campaign: Campaign) -> str:
     return last
 
 
-def tell_story(campaign: Campaign, now: str, *others: _Shown) -> None:
+def tell_story(campaign: Campaign, now: str, *others: Shown) -> None:
     """Writes the story anew: what happens now, where the campaign stands, where to look."""
     if flow_run.get_id() is None:
         return
     summary, phases = campaign.certified.summary(), campaign.folder.finished_phases()
     name = campaign.config.name
-    told = _Shown(
+    told = Shown(
         key=f"campaign-{name.replace('_', '-')}",
         type="markdown",
         data=story(summary, phases, now=now, places=_places(campaign, bool(phases))),
         description=f"Campaign {name}: {now}",
     )
-    progress = _Shown(
+    progress = Shown(
         key="progress",
         type="progress",
         data=steps_done(summary, phases),
         description=f"Campaign {name}: {len(phases)} of {len(summary['phases'])} phases",
     )
-    _show(told, progress, *others)
+    show(told, progress, *others)
 
 
 def _places(campaign: Campaign, begun: bool) -> list[Place]:
@@ -144,8 +144,10 @@ def _places(campaign: Campaign, begun: bool) -> list[Place]:
     return found
 
 
-def _show(*shown: _Shown) -> None:
+def show(*shown: Shown) -> None:
     """Makes the run's artifacts, or changes those it has: one a key, also after a resume."""
+    if flow_run.get_id() is None:
+        return
     run = UUID(str(flow_run.get_id()))
     with _reached() as client:
         if run not in _PAGES:

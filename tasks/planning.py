@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dpal.acquisition.scores import score_function
 from dpal.artifacts import RECORD, CampaignFolder
 from dpal.config import CampaignConfig, LabelerKind
+from dpal.config_data import DataConfig
 from dpal.data.catalog import Source
 from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
@@ -79,7 +80,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     require_match(pool_holds, validation_holds)
     # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
     # file that is mostly known contents is taken for the records themselves.
-    require_unregistered(config, validation, coincidence=0.5)
+    require_unregistered(config.runtime, validation, coincidence=0.5)
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
     if config.labeler.kind is LabelerKind.ORACLE:
@@ -264,24 +265,29 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
 
 def anywhere(config: CampaignConfig) -> CampaignConfig:
     """The configuration with absolute paths, so that it means the same from any folder."""
-    pool, backbone = config.data.pool, config.data.backbone
-    data: dict[str, Any] = {
-        "pool": [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve(),
-        "validation": config.data.validation.resolve(),
-    }
-    if backbone is not None:
-        data["backbone"] = backbone.model_copy(update={"weights": backbone.weights.resolve()})
     weights = config.model.weights and config.model.weights.resolve()
     remote = config.runtime.dvc_remote
     if remote and "://" not in remote:
         remote = str(Path(remote).resolve())
     return config.model_copy(
         update={
-            "data": config.data.model_copy(update=data),
+            "data": absolute_paths(config.data),
             "model": config.model.model_copy(update={"weights": weights}),
             "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
         }
     )
+
+
+def absolute_paths(data: DataConfig) -> DataConfig:
+    """The data section with absolute paths."""
+    pool, backbone = data.pool, data.backbone
+    places: dict[str, Any] = {
+        "pool": [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve(),
+        "validation": data.validation.resolve(),
+    }
+    if backbone is not None:
+        places["backbone"] = backbone.model_copy(update={"weights": backbone.weights.resolve()})
+    return data.model_copy(update=places)
 
 
 def _pool_commitment(folder: CampaignFolder, pool: Source) -> str:

@@ -23,9 +23,8 @@ from dpal.data.texts import TextEncoding
 from dpal.features.extractors import build_extractor
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.labels import Task
-from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.spec import spec_from
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import THRESHOLD
 
@@ -41,20 +40,12 @@ class CampaignModel(PythonModel):
         self._content = Content(facts["content"])
         self._names = facts["class_names"]
         spec = facts["spec"]
-        sizes: dict[str, Any] = {
-            key: tuple(value) for key, value in spec.items() if isinstance(value, list)
-        }
         self._task = Task(spec["task"])
-        public = spec.get("normalisation")
-        if public is not None:
-            sizes["normalisation"] = Normalisation(**{k: tuple(v) for k, v in public.items()})
         self._texts = facts["texts"]
         # The encoder's sizes and the tokenizer lie beside the weights.
         folder = Path(context.artifacts["weights"]).parent
-        built = ModelSpec(**{**spec, **sizes, "task": self._task})
+        built = spec_from(spec)
         self._encoding = None
-        # The trained weights follow; public ones that training began with need not be here.
-        built = replace(built, weights=None, weights_digest=None)
         if self._content is Content.TEXT:
             built = replace(built, weights=str(folder))
             self._encoding = TextEncoding(folder=folder, max_tokens=built.input_shape[-1])

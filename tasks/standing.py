@@ -13,6 +13,7 @@ from tqdm import tqdm
 from dpal.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.canonical import plain
 from dpal.config import CampaignConfig
+from dpal.config_runtime import RuntimeConfig
 from dpal.config_training import ModelConfig
 from dpal.data.catalog import Source
 from dpal.data.pool import holds_all
@@ -113,7 +114,7 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
     if config.data.dataset is None:
         if config.start_from is not None:
             raise ConfigError("start_from needs data.dataset (dpal data register)")
-        require_unregistered(config, pool)
+        require_unregistered(config.runtime, pool)
         certified = certified_plan(spec_for(rows, Unit.RECORD, 0))
         return Start(certified=certified, data=None, earlier=None)
     if earlier is not None:
@@ -236,12 +237,12 @@ def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
 
 
 def require_unregistered(
-    config: CampaignConfig, source: Source, *, coincidence: float = COINCIDENCE
+    runtime: RuntimeConfig, source: Source, *, coincidence: float = COINCIDENCE
 ) -> None:
     """Requires that no registered data set's limit is passed by in silence.
 
     Args:
-      config: says where ledger and data sets are.
+      runtime: says where ledger and data sets are.
       source: the records.
       coincidence: as in `Registry.require_unregistered`.
 
@@ -249,9 +250,9 @@ def require_unregistered(
       DataError: the records belong to a data set.
       LedgerError: there are data sets whose ledger is gone.
     """
-    artifacts = config.runtime.artifacts
+    artifacts = runtime.artifacts
     try:
-        opened = open_ledger(config.runtime, create=False)
+        opened = open_ledger(runtime, create=False)
     except LedgerMissing as missing:  # or a crash came before its first entry
         if any((artifacts / DATASETS).glob("*/part-*")):
             raise LedgerError(

@@ -6,7 +6,6 @@ Everything here may be done again: finished runs are found by their tags and lef
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, TypeVar
 
 import mlflow
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -23,22 +21,19 @@ from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
+from tasks.experiment import EXPERIMENT as EXPERIMENT
+from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.ledger_story import data_figure, data_metrics, data_tags, ledger_story
 from tasks.logged import log_model, validation_dataset
 from tasks.mlflow_server import TrackingError as TrackingError
-from tasks.mlflow_server import told
 from tasks.mlflow_server import tracking_uri as tracking_uri
 from tasks.mlflow_server import watched as watched
 from tasks.mlflow_server import without_password as without_password
 from tasks.registry import register
 from tasks.tracking_words import (
-    CAMPAIGNS_VIEW,
-    EXPERIMENT_NOTE,
     NOTE,
-    VIEW,
     campaign_note,
     campaign_parameters,
-    flow_run_address,
     phase_note,
     phase_parameters,
     state_in_words,
@@ -47,9 +42,7 @@ from tasks.versioning import restore_command
 
 T = TypeVar("T")
 
-EXPERIMENT = "dpal"
 _LEDGER = "ledger.json"
-_SOURCE = {"mlflow.source.name": "dpal run", "mlflow.source.type": "LOCAL"}
 
 
 @task(cache_policy=NO_CACHE)
@@ -91,13 +84,13 @@ def campaign_address(campaign: Campaign) -> str:
 
 
 def _campaign_run(campaign: Campaign) -> Run | None:
-    return _find({**_campaign_tags(campaign), "dpal.phase": "all"})
+    return find_run({**_campaign_tags(campaign), "dpal.phase": "all"})
 
 
 def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     parent = _find_or_start_campaign(campaign)
     tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
-    known = _find(tags)
+    known = find_run(tags)
     if known is not None and known.info.status == "FINISHED":
         return
     phases = campaign.folder.finished_phases()[: phase.index + 1]
@@ -112,7 +105,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
                 f"dvc.md5.{phase.name}": dvc_hash,
                 "dpal.state": state,
                 NOTE: campaign_note(campaign, finished=False),
-                **_prefect_tag(),
+                **prefect_tag(),
             }
         )
     tags |= {
@@ -122,8 +115,8 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         "dvc.restore": restore_command(campaign.folder.root, phase.index, dvc_hash),
         NOTE: phase_note(campaign, phase, dvc_hash, phases[-1]),
         **_head_tags(campaign, phase),
-        **_prefect_tag(),
-        **_SOURCE,
+        **prefect_tag(),
+        **SOURCE,
     }
     known_id = known.info.run_id if known else None
     name = f"{campaign.config.name}/{phase.name}"
@@ -168,7 +161,7 @@ def _track_campaign(campaign: Campaign) -> str:
                 "dpal.state": state_in_words(len(phases), len(phases), finished=True),
                 NOTE: campaign_note(campaign, finished=True),
                 **_ledger_tags(certificate["ledger"]["head"]),
-                **_prefect_tag(),
+                **prefect_tag(),
                 "dpal.finished": "true",
             }
         )
@@ -180,7 +173,7 @@ def _track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], fo
     outcome = "passed" if passed else "failed"
     about |= {"dpal.phase": "audit", "dpal.audit": outcome, "dpal.state": f"audit {outcome}"}
     name = f"{campaign.config.name}/audit"
-    with mlflow.start_run(run_name=name, tags={**about, **_prefect_tag(), **_SOURCE}):
+    with mlflow.start_run(run_name=name, tags={**about, **prefect_tag(), **SOURCE}):
         mlflow.log_metrics(metrics)
         mlflow.log_artifacts(str(folder), "audit")
 
@@ -188,7 +181,7 @@ def _track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], fo
 def _find_or_start_campaign(campaign: Campaign) -> str:
     """The id of the campaign's run, described once."""
     tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
-    known = _find(tags)
+    known = find_run(tags)
     if known is not None and known.data.tags.get("dpal.described") == "true":
         return str(known.info.run_id)
     spec, total = campaign.plan.spec, len(campaign.plan.phases)
@@ -197,7 +190,7 @@ def _find_or_start_campaign(campaign: Campaign) -> str:
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
     about |= {"dpal.state": state_in_words(0, total, finished=False)}
     known_id = known.info.run_id if known else None
-    tags |= {**about, **_SOURCE, NOTE: campaign_note(campaign, finished=False)}
+    tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
     with _left_open(run_id=known_id, run_name=campaign.config.name, tags=tags) as run:
         mlflow.set_tags(data_tags(campaign))
         mlflow.log_metrics(data_metrics(campaign), step=0)
@@ -214,11 +207,6 @@ def _left_open(**about: Any) -> Iterator[Run]:
     with mlflow.start_run(**about) as run:
         yield run
     mlflow.MlflowClient().update_run(run.info.run_id, status="RUNNING")
-
-
-def _prefect_tag() -> dict[str, str]:
-    address = flow_run_address()
-    return {"prefect.flow_run": address} if address else {}
 
 
 def _log_ledger(campaign: Campaign, run_id: str) -> None:
@@ -256,39 +244,6 @@ def _ledger_tags(head: dict[str, Any]) -> dict[str, str]:
     return {"ledger.sequence": str(head.get("sequence")), "ledger.head": str(head.get("digest"))}
 
 
-def _find(tags: dict[str, str]) -> Run | None:
-    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-    runs = mlflow.search_runs(
-        experiment_names=[EXPERIMENT], filter_string=query, max_results=1, output_format="list"
-    )
-    return runs[0] if runs else None
-
-
 def _tell(campaign: Campaign, tell: Callable[[], T], *, patient: bool = True) -> T:
     """Tells the campaign's server something, within the experiment."""
-    uri = tracking_uri(campaign.config.runtime)
-
-    def tell_there() -> T:
-        mlflow.set_tracking_uri(uri)
-        _open_experiment(uri, campaign.config.runtime.artifacts)
-        with warnings.catch_warnings():
-            # Hints about integer columns and input examples that our signatures settle.
-            warnings.simplefilter("ignore", UserWarning)
-            return tell()
-
-    return told(uri, tell_there, patient=patient)
-
-
-def _open_experiment(uri: str, artifacts: Path) -> None:
-    known = mlflow.get_experiment_by_name(EXPERIMENT)
-    if known is None:
-        local = (artifacts.resolve() / "mlflow").as_uri()
-        # A server keeps files where it was told to; a bare database needs a folder.
-        try:
-            mlflow.create_experiment(EXPERIMENT, None if uri.startswith("http") else local)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # campaigns start side by side
-                raise
-    mlflow.set_experiment(EXPERIMENT)
-    if known is None or VIEW not in known.tags:
-        mlflow.set_experiment_tags({NOTE: EXPERIMENT_NOTE, VIEW: CAMPAIGNS_VIEW})
+    return tell_mlflow(campaign.config.runtime, tell, patient=patient)

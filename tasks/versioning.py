@@ -23,7 +23,8 @@ import yaml
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder, damaged
+from dpal.artifacts import CampaignFolder, PhaseFolder, damaged
+from dpal.config_runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.planning.plan import Phase
 from tasks.context import Campaign
@@ -57,13 +58,18 @@ def version_phase(campaign: Campaign, phase: Phase) -> str:
     released and never pushed: others may read the remote, and labels are no release in any
     mode.
     """
-    root, files = campaign.config.runtime.artifacts, campaign.files(phase)
+    return version_files(campaign.config.runtime, campaign.files(phase))
+
+
+def version_files(runtime: RuntimeConfig, files: PhaseFolder) -> str:
+    """Adds the files of a phase to DVC, pushes those released, and returns their hash."""
+    root = runtime.artifacts
     released, confidential = (one.relative_to(root) for one in (files.root, files.confidential))
     pointer = released.with_name(f"{released.name}.dvc")
     with _alone(root):
-        commands = [*_to_open(root, campaign.config.runtime.dvc_remote)]
+        commands = [*_to_open(root, runtime.dvc_remote)]
         commands += [("add", str(released), str(confidential))]
-        commands += [("push", str(pointer))] if campaign.config.runtime.dvc_remote else []
+        commands += [("push", str(pointer))] if runtime.dvc_remote else []
         _dvc_all(root, commands)
     return str(pointed_at(files.root))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dpal import check
 from dpal.canonical import PLACE
@@ -51,3 +53,18 @@ class ModelSpec:
             check.at_least(1, **{"model sizes": size})
         if self.normalisation is not None:
             self.normalisation.require_fits(self.input_shape)
+
+
+def spec_from(record: Mapping[str, Any]) -> ModelSpec:
+    """Reads a description that was written as JSON (`dpal.canonical.plain`); without weights.
+
+    Public weights that training began with need not be here: the trained ones follow.
+    """
+    sizes: dict[str, Any] = {
+        key: tuple(value) for key, value in record.items() if isinstance(value, list)
+    }
+    public = record.get("normalisation")
+    if public is not None:
+        sizes["normalisation"] = Normalisation(**{k: tuple(v) for k, v in public.items()})
+    about = {**record, **sizes, "task": Task(record["task"])}
+    return ModelSpec(**{**about, "weights": None, "weights_digest": None})

@@ -95,7 +95,7 @@ def test_passwords_and_the_form_s_own_name_are_refused(workplace):
     with pytest.raises(ConfigError, match="holds a password") as refused:
         from_file(file)
     assert "secret" not in str(refused.value)
-    with pytest.raises(ConfigError, match="give the campaign another name"):
+    with pytest.raises(ConfigError, match="choose another name"):
         from_file(write_config(workplace / "c.yaml", name="campaign"))
 
 

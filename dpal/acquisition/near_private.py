@@ -1,0 +1,122 @@
+"""NearPrivate: public records that private ones lie near to, by a noisy vote.
+
+Every private record that the model is unsure of votes for the one public candidate nearest to
+it; the counts of all candidates are released with noise. What decides whether a record votes is
+a public number, so that no record's vote depends on another record. (The paper lets the k most
+uncertain private records vote: zeroing one lets another in, two counts move, and Laplace noise
+of scale 1 / epsilon does not cover that. `Voters.TOP_K` does it, charged for two counts.)
+
+Source: Zhao, Papernot, Singh, Polyzotis & Odena (2019), "Improving differentially private
+models with active learning", Algorithm 2. Correction: docs/public-data.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from dpal.acquisition.diverse_public import Projection
+from dpal.acquisition.public_choice import LEAST, Candidates, Choice, Seen, uncertainty
+from dpal.errors import ParameterError
+from dpal.labels import Task
+from dpal.planning.choice import Uncertainty, Voters
+
+Rows = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Poll:
+    """Whom private records may vote for, and who may vote. All of it is public or released.
+
+    Attributes:
+      candidates: the public records.
+      projection: onto the released components.
+      kind: of uncertainty.
+      voters: who votes.
+      task: what logits mean.
+    """
+
+    candidates: Candidates
+    projection: Projection
+    kind: Uncertainty
+    voters: Voters
+    task: Task
+
+    @property
+    def threshold(self) -> float:
+        """The uncertainty of the least uncertain candidate: from there on a record votes."""
+        return float(self.candidates.uncertainty[-1])
+
+
+def count_votes(poll: Poll, seen: Iterable[Seen]) -> Rows:
+    """Counts the votes of private records. The counts are private; noise comes next.
+
+    Args:
+      poll: whom they may vote for.
+      seen: batches of private records.
+
+    Returns:
+      (candidates,) votes. A record gives one vote or none; one for which the model gives
+      anything not finite gives none.
+    """
+    size = poll.candidates.rows.size
+    points = poll.projection(poll.candidates.embeddings)
+    index = NearestNeighbors(n_neighbors=1).fit(np.where(np.isfinite(points), points, 0.0))
+    counts = np.zeros(size, dtype=np.int64)
+    best = _Best(size if poll.voters is Voters.TOP_K else 0)
+    for batch in seen:
+        unsure = uncertainty(batch.logits, poll.kind, task=poll.task)
+        own = poll.projection(batch.embeddings)
+        sound = np.isfinite(own).all(axis=1) & (unsure > LEAST)
+        if poll.voters is Voters.THRESHOLD:
+            sound &= unsure >= poll.threshold
+        if not sound.any():
+            continue
+        votes = index.kneighbors(own[sound], return_distance=False)[:, 0].astype(np.int64)
+        if poll.voters is Voters.THRESHOLD:
+            counts += np.bincount(votes, minlength=size)
+        else:
+            best.add(unsure[sound], batch.rows[sound], votes)
+    if poll.voters is Voters.TOP_K:
+        counts += np.bincount(best.votes, minlength=size)
+    return counts
+
+
+class _Best:
+    """The votes of the most uncertain records of a stream; equal ones by row number."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._unsure, self._rows = np.empty(0), np.empty(0, dtype=np.int64)
+        self.votes = np.empty(0, dtype=np.int64)
+
+    def add(self, unsure: Floats, rows: Rows, votes: Rows) -> None:
+        unsure = np.concatenate([self._unsure, unsure])
+        rows, votes = np.concatenate([self._rows, rows]), np.concatenate([self.votes, votes])
+        order = np.lexsort((rows, -unsure))[: self._count]
+        self._unsure, self._rows, self.votes = unsure[order], rows[order], votes[order]
+
+
+def choose_supported(candidates: Candidates, support: Floats, count: int) -> Choice:
+    """Takes the candidates with most noisy support: post-processing.
+
+    Args:
+      candidates: the public records.
+      support: (candidates,) released noisy counts, in the same order.
+      count: records to choose.
+
+    Raises:
+      ParameterError: there are fewer candidates, or another number of counts.
+    """
+    if support.shape != candidates.rows.shape or count > support.size:
+        raise ParameterError(
+            f"{count:,} records are to be chosen of {candidates.rows.size:,} candidates with "
+            f"{support.size:,} counts; set choice.candidates above choice.labels"
+        )
+    order = np.lexsort((candidates.rows, -support))[:count]
+    return Choice(candidates.rows[order])

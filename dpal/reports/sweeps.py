@@ -1,0 +1,136 @@
+"""A sweep of improvements as numbers: means and standard deviations over repetitions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpal.reports.improvement import START
+from dpal.reports.summary import Table
+from dpal.reports.validation import headline, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What the repetitions of one combination reached.
+
+    Attributes:
+      x: value of the first swept setting.
+      line: values of the others, for the legend; empty where only one is swept.
+      figure: name of the headline figure.
+      reached: of each repetition.
+      start: the same of the models they started from.
+      epsilon: largest total of them.
+      start_epsilon: largest cost of the starts.
+      irrelevant: share of irrelevant records among the chosen of each; empty where unknown.
+      target_epsilon: what was promised.
+      delta: of the promise.
+      adjacency: of the promise.
+      unit: of the promise.
+    """
+
+    x: Any
+    line: str
+    figure: str
+    reached: tuple[float, ...]
+    start: tuple[float, ...]
+    epsilon: float
+    start_epsilon: float
+    irrelevant: tuple[float, ...]
+    target_epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+
+    @property
+    def mean(self) -> float:
+        """Of the headline figure."""
+        return statistics.fmean(self.reached)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Standard deviation of a sample; 0 where one value has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[Point]:
+    """Averages the records of a sweep that differ in repetition only.
+
+    Args:
+      records: of all runs; refused ones are left out.
+      keys: the swept settings, the horizontal axis first.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        if not record.get("refused"):
+            groups.setdefault(tuple(record["swept"][key] for key in keys), []).append(record)
+    points = []
+    for (x, *others), runs in groups.items():
+        name, _ = headline(runs[0])
+        # A word says what it is; a number needs its setting's name.
+        named = [
+            value if isinstance(value, str) else f"{_short(key)} {value}"
+            for key, value in zip(keys[1:], others, strict=True)
+        ]
+        points.append(
+            Point(
+                x=x,
+                line=", ".join(named),
+                figure=name,
+                reached=tuple(headline(run)[1] for run in runs),
+                start=tuple(headline(run, prefix=START)[1] for run in runs),
+                epsilon=max(run["campaign_epsilon"] for run in runs),
+                start_epsilon=max(run["start_epsilon"] for run in runs),
+                irrelevant=tuple(
+                    run["irrelevant_chosen"] for run in runs if "irrelevant_chosen" in run
+                ),
+                **{key: runs[0][key] for key in ("target_epsilon", "delta", "adjacency", "unit")},
+            )
+        )
+    return points
+
+
+def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
+    """Means and standard deviations, one row a combination."""
+    polluted = any(point.irrelevant for point in points)
+    columns = [_short(keys[0]), *(["of"] if len(keys) > 1 else []), "runs", "start"]
+    columns += [points[0].figure if points else "reached", "epsilon of start", "in all"]
+    rows = []
+    for point in points:
+        row = [str(point.x), *([point.line] if len(keys) > 1 else []), str(len(point.reached))]
+        row += [_with_spread(point.start), _with_spread(point.reached)]
+        row += [f"{point.start_epsilon:.3f}", f"{point.epsilon:.3f}"]
+        rows.append((*row, *([_with_spread(point.irrelevant)] if polluted else [])))
+    title = "Mean ± standard deviation over runs"
+    return Table(title, (*columns, *(["irrelevant chosen"] if polluted else [])), tuple(rows))
+
+
+def sweep_report(
+    points: Sequence[Point], records: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> str:
+    """The sweep as Markdown."""
+    parts = ["# Sweep", points_table(points, keys).markdown()]
+    if points:
+        one = points[0]
+        parts.append(
+            f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at delta "
+            f"{one.delta:.3g}, adjacency {one.adjacency}, unit {one.unit}, the start included; "
+            "each run has a certificate of its own. Where several were run on the same records, "
+            "what they cost adds up."
+        )
+        parts.append("![sweep.png](sweep.png)")
+    parts += [f"Not run: {one['swept']}: {one['refused']}" for one in records if one.get("refused")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _with_spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    more = f" ± {100 * spread(values):.2f}" if len(values) > 1 else ""
+    return f"{percent(statistics.fmean(values))}{more}"
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2].replace("_", " ")

@@ -1,0 +1,86 @@
+"""One improvement: label public records for a private model, and learn from them for free."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed
+
+from dpal.config_public import PublicConfig, parse_public
+from dpal.errors import TrainingStopped
+from dpal.ledger.claim import claim, conducting
+from flows.campaign import run_campaign
+from tasks.attendant import leading
+from tasks.fine_tuning import (
+    ask_public_labeler,
+    choose_public,
+    close_improvement,
+    fine_tune_model,
+    pretrain_on_rotations,
+    wait_for_public_labels,
+)
+from tasks.guidance import end_guidance, hold_guidance, release_components, release_support
+from tasks.improvement import is_trained, prepare_improvement, with_trained_start
+from tasks.improvement_page import tell_improvement, tell_improvement_end
+from tasks.improvement_report import certify_improved, record_improvement, report_improvement
+from tasks.improving import Improving, improvement_folder
+from tasks.page import run_name
+from tasks.tracking import watched
+from tasks.tracking_improvement import reach_tracking, track_improvement
+from tasks.versioning import version_files
+
+
+# Settings are checked inside: what is wrong with them is then one sentence on the page.
+@flow(name="public", retries=0, flow_run_name=run_name, validate_parameters=False)
+def improve_model(config: PublicConfig) -> State:
+    """Improves a private model from where it stands, and returns the improvement's folder.
+
+    Steps that are done are skipped; what near_private releases is drawn once.
+
+    Args:
+      config: what is wanted; only the name must be given.
+    """
+    if not isinstance(config, PublicConfig):
+        config = parse_public(config)
+    root = improvement_folder(config).root
+    try:
+        with leading(), conducting(root):
+            last = _improve(config)
+        return Completed(message=last, data=str(root))
+    except TrainingStopped as stopped:
+        return Cancelled(message=str(stopped))
+
+
+def _improve(config: PublicConfig) -> str:
+    """All steps, as the one process that holds the claim; how it ended, in a line."""
+    with claim(improvement_folder(config).root), watched(config.runtime):
+        improving = prepare_improvement(config)
+        if config.start.rotations is not None:
+            pretrain_on_rotations(improving)
+            improving = prepare_improvement(config)  # the start begins with other weights now
+        reach_tracking(improving)
+        hold_guidance(improving)
+        record_improvement(improving)
+        tell_improvement(improving, "the plan is certified")
+        if improving.start.to_train is not None and not is_trained(improving):
+            run_campaign(improving.start.to_train)
+        improving = with_trained_start(improving)
+        if improving.spec.guidance is not None:
+            release_components(improving)
+            release_support(improving)
+            end_guidance(improving)
+        _learn(improving)
+        certify_improved(improving)
+        report_improvement(improving)
+        track_improvement(improving, version_files(config.runtime, improving.files))
+        return tell_improvement_end(improving)
+
+
+def _learn(improving: Improving) -> None:
+    """Chooses public records, has them labeled and learns from them; free."""
+    choose_public(improving)
+    if pending := ask_public_labeler(improving):
+        tell_improvement(improving, "public records wait for people to label them")
+        wait_for_public_labels(improving, pending)
+    fine_tune_model(improving)
+    close_improvement(improving)

@@ -1,0 +1,241 @@
+"""Public records chosen, labeled, and learned from: free of charge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from dpal.acquisition.diverse_public import choose_diverse
+from dpal.acquisition.near_private import choose_supported
+from dpal.acquisition.public_choice import Choice, at_random, most_uncertain
+from dpal.data.label_columns import label_tensor, stored_type
+from dpal.data.pool import load_all, read_labels, read_selection, write_selection
+from dpal.data.readers import raw_batches, records_of
+from dpal.errors import DataError, LabelError, LabelsPending
+from dpal.labels import Task
+from dpal.persist import staged, write_text
+from dpal.planning.choice import FineTuning, Method, Uncertainty
+from dpal.reports.improvement import START
+from dpal.reports.validation import as_metrics, headline, percent
+from dpal.training.evaluation import evaluate
+from dpal.training.plain import fine_tune, steps_of
+from dpal.training.rotations import TURNS, pretrain
+from tasks.guidance import candidates_of, seen_public, support_of
+from tasks.improving import Improving, rotation_weights
+from tasks.labelers import Asked
+from tasks.labeling import get_labels, wait_for
+from tasks.saying import say
+
+
+@task(cache_policy=NO_CACHE)
+def pretrain_on_rotations(improving: Improving) -> None:
+    """Pretrains the start's weights on turned public images, before it is planned."""
+    path, asked = rotation_weights(improving.config), improving.config.start.rotations
+    if asked is None or path.exists():
+        return
+    images = _first_images(improving, asked.records)
+    training = FineTuning(
+        optimizer="adam",
+        learning_rate=asked.learning_rate,
+        epochs=asked.epochs,
+        batch_size=asked.batch_size,
+        weight_decay=0.0,
+        shift=0,
+        seed=improving.config.model.seed,
+    )
+    steps = steps_of(training, TURNS * len(images))
+    with tqdm(total=steps, desc="rotations", unit="step", disable=None, leave=False) as bar:
+        model = pretrain(improving.start.spec, images, training, on_step=bar.update)
+    with staged(path) as temporary:
+        save_file(model.state_dict(), temporary)
+    say(f"pretrained on {len(images):,} turned public images")
+
+
+@task(cache_policy=NO_CACHE)
+def choose_public(improving: Improving) -> None:
+    """Chooses the public records that get a label; free, whatever near_private released."""
+    files, spec = improving.files, improving.spec
+    if files.selection.exists():
+        return
+    choice = _choice(improving)
+    with staged(choice_file(improving)) as temporary:
+        pq.write_table(_choice_table(choice), temporary)
+    write_selection(improving.public, choice.rows, np.empty(0, np.int64), files.selection)
+    say(f"{spec.choice.labels:,} public records chosen by {spec.choice.method}")
+
+
+def ask_public_labeler(improving: Improving) -> LabelsPending | None:
+    """Buys the labels, or says that people still have to give them."""
+    return get_labels(_asked(improving), improving.files)
+
+
+def wait_for_public_labels(improving: Improving, pending: LabelsPending) -> None:
+    """Suspends or pauses the flow run until labels are there.
+
+    Raises:
+      Pause: always.
+    """
+    wait_for(_asked(improving), improving.files, pending)
+
+
+@task(cache_policy=NO_CACHE)
+def fine_tune_model(improving: Improving) -> None:
+    """Trains on the bought labels. Started again it makes the same model."""
+    files, spec = improving.files, improving.spec
+    if files.model.exists():
+        return
+    inputs, labels = bought(improving)
+    model, training = improving.load_start(), spec.fine_tuning
+    steps = steps_of(training, len(inputs))
+    with tqdm(total=steps, desc="fine-tuning", unit="step", disable=None, leave=False) as bar:
+        fine_tune(
+            model,
+            inputs,
+            labels,
+            training,
+            task=spec.model.task,
+            on_step=bar.update,
+        )
+    with staged(files.model) as temporary:
+        save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
+    say(f"fine-tuned on {len(inputs):,} labels of public records")
+
+
+@task(cache_policy=NO_CACHE)
+def close_improvement(improving: Improving) -> None:
+    """Measures start and improved model on the validation set, and marks the end."""
+    files = improving.files
+    if files.manifest.is_file():
+        return
+    inputs, labels = load_all(improving.start.validation)
+    batch, about = improving.config.runtime.physical_batch, improving.spec.model.task
+    before, after = (
+        evaluate(model, inputs, labels, physical_batch=batch, task=about)
+        for model in (improving.load_start(), improving.load_improved())
+    )
+    bought_ = len(read_labels(files.labels))
+    metrics = {
+        "phase": 0,
+        "labels": bought_,
+        **as_metrics(after),
+        **{f"{START}{name}": value for name, value in before.items()},
+        "campaign_epsilon": improving.certified.epsilon,
+        "start_epsilon": improving.certified.start_epsilon,
+        "cohorts": [],
+        **pollution(improving),
+    }
+    write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
+    listed = [files.selection, files.labels, files.model, files.metrics]
+    files.close(listed=listed, phase=0, plan=improving.plan.digest)
+    name, value = headline(metrics)
+    say(f"validation {name} {percent(value)}, before {percent(next(iter(before.values())))}")
+
+
+def pollution(improving: Improving) -> dict[str, Any]:
+    """Shares of irrelevant records in the public pool and among the chosen, where known."""
+    about = improving.config.public
+    if about.provenance_column is None:
+        return {}
+    chosen = pa.array(read_selection(improving.files.selection), pa.string())
+    irrelevant = pa.array(about.irrelevant, pa.string())
+    total = polluted = picked = bad = 0
+    for batch in raw_batches(improving.public, ["id", about.provenance_column]):
+        names = batch.table.column(0).cast(pa.string())
+        wrong = np.asarray(pc.is_in(batch.table.column(1).cast(pa.string()), irrelevant))
+        taken = np.asarray(pc.is_in(names, chosen))
+        total, polluted = total + wrong.size, polluted + int(wrong.sum())
+        picked, bad = picked + int(taken.sum()), bad + int((wrong & taken).sum())
+    return {"irrelevant_in_pool": polluted / total, "irrelevant_chosen": bad / max(1, picked)}
+
+
+def bought(improving: Improving) -> tuple[Tensor, Tensor]:
+    """The labeled public records in the order of the file: decoded inputs, and labels."""
+    labels = read_labels(improving.files.labels)
+    wanted = pa.array(list(labels), pa.string())
+    task_of = improving.spec.model.task
+    inputs, targets = [], []
+    for batch in raw_batches(improving.public, ["id", improving.public.content.value]):
+        names = batch.table.column(0).cast(pa.string())
+        hits = pc.is_in(names, wanted)
+        column = batch.table.column(1).filter(hits)
+        if len(column):
+            inputs.append(records_of(improving.public, column, first_row=batch.first_row))
+            given = [labels[name] for name in names.filter(hits).to_pylist()]
+            targets.append(label_tensor(pa.array(given, stored_type(task_of)), task_of))
+    if not inputs:
+        raise LabelError("none of the chosen public records has a label; nothing was trained")
+    return torch.cat(inputs), torch.cat(targets)
+
+
+def choice_file(improving: Improving) -> Any:
+    """Where it stands which public records were chosen, and from which cluster."""
+    return improving.folder.root / "choice.parquet"
+
+
+def _asked(improving: Improving) -> Asked:
+    return Asked(
+        config=improving.config,
+        pool=improving.public,
+        classes=improving.spec.model.classes,
+        class_names=improving.start.classes,
+    )
+
+
+def _choice(improving: Improving) -> Choice:
+    spec, about = improving.spec.choice, improving.spec.model.task
+    match spec.method:
+        case Method.RANDOM:
+            total = sum(one.table.num_rows for one in raw_batches(improving.public, ["id"]))
+            return at_random(total, spec.labels, seed=spec.seed)
+        case Method.UNCERTAIN_ENTROPY:
+            return _most(improving, Uncertainty.ENTROPY, about)
+        case Method.UNCERTAIN_MARGIN:
+            return _most(improving, Uncertainty.MARGIN, about)
+        case Method.DIVERSE_PUBLIC:
+            return choose_diverse(seen_public(improving), spec, task=about)
+        case Method.NEAR_PRIVATE:
+            candidates, support = candidates_of(improving), support_of(improving)
+            if support["row"].to_pylist() != candidates.rows.tolist():
+                raise DataError(
+                    "the released votes are for other public records than these; restore the "
+                    "public pool and the model that they were made with"
+                )
+            counts = np.asarray(support["support"].to_numpy())
+            return choose_supported(candidates, counts, spec.labels)
+
+
+def _most(improving: Improving, kind: Uncertainty, about: Task) -> Choice:
+    count = improving.spec.choice.labels
+    return Choice(most_uncertain(seen_public(improving), count, kind, task=about).rows)
+
+
+def _choice_table(choice: Choice) -> pa.Table:
+    columns = {"row": choice.rows}
+    if choice.clusters is not None and choice.central is not None:
+        columns |= {"cluster": choice.clusters, "central": choice.central}
+    return pa.table(columns)
+
+
+def _first_images(improving: Improving, count: int) -> Tensor:
+    def parts() -> Iterator[Tensor]:
+        left = count
+        for batch in raw_batches(improving.public, [improving.public.content.value]):
+            column = batch.table.column(0).slice(0, left)
+            yield records_of(improving.public, column, first_row=batch.first_row)
+            left -= len(column)
+            if left <= 0:
+                return
+
+    return torch.cat(list(parts()))

@@ -1,0 +1,186 @@
+"""Certificate, pictures and report of an improvement."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.artifacts import CampaignFolder
+from dpal.canonical import file_digest, plain
+from dpal.certificate.document import read_certificate
+from dpal.certificate.improvement import Parts, improvement_certificate
+from dpal.certificate.write import unless_known
+from dpal.config_public import PublicConfig
+from dpal.data.catalog import Content
+from dpal.data.pool import read_labels
+from dpal.data.readers import decoded_of, raw_batches
+from dpal.errors import DataError
+from dpal.labels import Task
+from dpal.persist import staged, write_text
+from dpal.reports.improvement import Central, central_figure, improvement_report
+from dpal.training.embeddings import embed
+from tasks.certificate import program_versions
+from tasks.fine_tuning import choice_file
+from tasks.improving import Improving
+from tasks.opening import open_ledger
+from tasks.planning import absolute_paths
+from tasks.reporting import as_png
+from tasks.saying import say
+
+_PICTURES = 100
+
+
+@task(cache_policy=NO_CACHE)
+def record_improvement(improving: Improving) -> None:
+    """Writes what later commands need to know."""
+    spec = improving.spec
+    improving.folder.write_record(
+        {
+            "kind": "public",
+            "name": improving.config.name,
+            "plan": improving.certified.summary(),
+            "task": spec.model.task.value,
+            "classes": spec.model.classes,
+            "class_names": list(improving.start.classes),
+            "content": improving.public.content.value,
+            "config": anywhere(improving.config).model_dump(mode="json"),
+        }
+    )
+
+
+@task(cache_policy=NO_CACHE)
+def certify_improved(improving: Improving) -> None:
+    """Writes certificate.json from the start's certificate and what the ledger holds since."""
+    with closing(open_ledger(improving.config.runtime)) as store:
+        entries = store.entries()
+    own = [entry for entry in entries if entry.campaign == improving.config.name]
+    start, model = improving.start.certificate, improving.files.model
+    parts = Parts(
+        name=improving.config.name,
+        promise=improving.spec.target,
+        accountant=improving.spec.accountant,
+        start=None if start is None else read_certificate(start.read_text(encoding="utf-8")),
+        declared=improving.spec.before.declared,
+        start_model=file_digest(_start_weights(improving)),
+        entries=own,
+        opening=entries[0] if own and entries[0].campaign != improving.config.name else None,
+        plan=plain(improving.plan),
+        model={"file": improving.files.name_of(model), "sha256": file_digest(model)},
+    )
+    written = improvement_certificate(parts, versions=program_versions())
+    path = improving.folder.certificate
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    text = unless_known(written, before)
+    if text != before:
+        write_text(path, text)
+    say(f"certificate: {path}")
+
+
+@task(cache_policy=NO_CACHE)
+def report_improvement(improving: Improving) -> None:
+    """Writes the report, with pictures of public records where they are images."""
+    pictures = []
+    if examples := central_examples(improving):
+        with staged(improving.folder.figures / "central.png") as temporary:
+            temporary.write_bytes(as_png(central_figure(examples)))
+        pictures.append("figures/central.png")
+    say(f"report: {make_improvement_report(improving.folder)}")
+
+
+def make_improvement_report(folder: CampaignFolder) -> Path:
+    """Writes report.md from an improvement's files.
+
+    Raises:
+      DataError: it is not finished.
+    """
+    phases = folder.finished_phases()
+    if not phases or not folder.certificate.is_file():
+        raise DataError(f"improvement {folder.name} is not finished, so there is nothing to report")
+    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    picture = folder.figures / "central.png"
+    text = improvement_report(
+        folder.read_record()["plan"],
+        phases[0],
+        figures=["figures/central.png"] if picture.is_file() else [],
+        certificate=str(certificate["digest"]),
+    )
+    write_text(folder.report, text)
+    return folder.report
+
+
+def central_examples(improving: Improving) -> list[Central]:
+    """The most central record of each cluster, in the order of the clusters; public ones only."""
+    table = pq.read_table(choice_file(improving))
+    images = improving.public.content is Content.IMAGE
+    if "cluster" not in table.column_names or not images:
+        return []
+    rows, clusters, central = (
+        np.asarray(table[name].to_numpy()) for name in ("row", "cluster", "central")
+    )
+    first = central == 0
+    by_row = dict(zip(rows[first].tolist(), clusters[first].tolist(), strict=True))
+    wanted = {row for row, _ in sorted(by_row.items(), key=lambda one: one[1])[:_PICTURES]}
+    labels, model = read_labels(improving.files.labels), improving.load_start()
+    found: dict[int, Central] = {}
+    for batch in raw_batches(improving.public, ["id", Content.IMAGE.value]):
+        mine = np.isin(batch.rows, list(wanted))
+        if not mine.any():
+            continue
+        part = batch.table.filter(pa.array(mine))
+        decoded = decoded_of(improving.public, part.column(1), first_row=batch.first_row)
+        extractor = improving.public.extractor
+        inputs = decoded if extractor is None else extractor(decoded)
+        _, logits = embed(
+            model, inputs, classes=improving.spec.model.classes, physical_batch=_PICTURES
+        )
+        names = part.column(0).to_pylist()
+        for at, row in enumerate(batch.rows[mine].tolist()):
+            label = labels.get(str(names[at]))
+            found[by_row[row]] = Central(
+                image=_pixels(decoded[at].numpy()),
+                predicted=_name(improving, int(logits[at].argmax())),
+                label=_name(improving, label) if isinstance(label, int) else None,
+            )
+    if improving.spec.model.task is Task.MULTI_LABEL:
+        return []
+    return [found[cluster] for cluster in sorted(found)]
+
+
+def anywhere(config: PublicConfig) -> PublicConfig:
+    """The configuration with absolute paths, so that it means the same from any folder."""
+    start, public = config.start, config.public
+    pool = public.pool
+    places: Any = [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve()
+    files = {"model": start.model and start.model.resolve()}
+    files["certificate"] = start.certificate and start.certificate.resolve()
+    model = {"weights": config.model.weights and config.model.weights.resolve()}
+    return config.model_copy(
+        update={
+            "start": start.model_copy(update=files),
+            "public": public.model_copy(update={"pool": places}),
+            "data": absolute_paths(config.data),
+            "model": config.model.model_copy(update=model),
+        }
+    )
+
+
+def _start_weights(improving: Improving) -> Path:
+    if improving.start.weights is None:
+        raise DataError(f"the start of {improving.config.name} is not trained yet")
+    return improving.start.weights
+
+
+def _pixels(decoded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return decoded[0] if decoded.shape[0] == 1 else np.ascontiguousarray(decoded.transpose(1, 2, 0))
+
+
+def _name(improving: Improving, number: int) -> str:
+    names = improving.start.classes
+    return names[number] if number < len(names) else str(number)

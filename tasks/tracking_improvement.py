@@ -1,0 +1,103 @@
+"""What MLflow is told of an improvement: one run, beside that of its start."""
+
+from __future__ import annotations
+
+import mlflow
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.certificate.document import read_certificate
+from dpal.ledger.export import ledger_table
+from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.improving import Improving
+from tasks.logged import log_weights
+from tasks.registry import register
+from tasks.tracking_words import NOTE
+
+_UNREADABLE = ["body", "previous"]  # for machines; the exports have them
+
+
+@task(cache_policy=NO_CACHE)
+def reach_tracking(improving: Improving) -> None:
+    """Finds out that MLflow does not answer before anything is spent."""
+    improving.config.runtime.artifacts.mkdir(parents=True, exist_ok=True)
+    tell_mlflow(improving.config.runtime, lambda: None, patient=False)
+
+
+@task(cache_policy=NO_CACHE)
+def track_improvement(improving: Improving, dvc_hash: str) -> None:
+    """Records a finished improvement, and registers its model with its certificate."""
+    tell_mlflow(improving.config.runtime, lambda: _track(improving, dvc_hash))
+
+
+def _track(improving: Improving, dvc_hash: str) -> None:
+    text = improving.folder.certificate.read_text(encoding="utf-8")
+    certificate, name = read_certificate(text), improving.config.name
+    tags = {"dpal.campaign": name, "dpal.certificate": certificate["digest"], "dpal.phase": "all"}
+    known = find_run(tags)
+    if known is not None and known.data.tags.get("dpal.finished") == "true":
+        return
+    spec, target = improving.spec, improving.spec.target
+    metrics = improving.folder.finished_phases()[0]
+    tags |= {
+        "dpal.kind": "public",
+        "dpal.plan": improving.plan.digest,
+        "dpal.start_from": str(spec.before.campaign or "a model's file"),
+        "epsilon": f"{target.epsilon:g}",
+        "delta": f"{target.delta:.6g}",
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "dvc.md5": dvc_hash,
+        "dpal.state": "finished",
+        NOTE: improving.folder.report.read_text(encoding="utf-8"),
+        **prefect_tag(),
+        **SOURCE,
+    }
+    known_id = known.info.run_id if known else None
+    with mlflow.start_run(run_id=known_id, run_name=name, tags=tags):
+        if known_id is None:
+            mlflow.log_params(_parameters(improving))
+        figures = {key: value for key, value in metrics.items() if isinstance(value, float | int)}
+        finished_at = int(improving.files.manifest.stat().st_mtime * 1000)
+        mlflow.log_metrics(figures, step=0, timestamp=finished_at)
+        mlflow.log_dict(improving.certified.summary(), "plan.json")
+        mlflow.log_artifact(str(improving.folder.report))
+        mlflow.log_artifact(str(improving.folder.certificate))
+        if improving.folder.figures.is_dir():
+            mlflow.log_artifacts(str(improving.folder.figures), "figures")
+        _log_ledger(improving)
+        source = improving.start.reading.data.to_extractor()
+        version = register(
+            certificate,
+            log_weights(
+                improving.files.model,
+                certificate=improving.folder.certificate,
+                spec=spec.model,
+                extractor=source,
+                source=improving.public,
+                class_names=improving.start.classes,
+            ),
+        )
+        mlflow.set_tags({"dpal.model": f"models:/dpal-{name}/{version}", "dpal.finished": "true"})
+
+
+def _parameters(improving: Improving) -> dict[str, object]:
+    spec = improving.spec
+    choice, tuning = spec.choice, spec.fine_tuning
+    return {
+        **{f"choice.{key}": value for key, value in vars(choice).items()},
+        **{f"fine_tuning.{key}": value for key, value in vars(tuning).items()},
+        "start": spec.before.campaign or "a model's file",
+        "model": spec.model.name,
+        "accountant": spec.accountant.value,
+    }
+
+
+def _log_ledger(improving: Improving) -> None:
+    """The entries of the start and of what was released since, as one table."""
+    names = {improving.spec.before.campaign, improving.config.name}
+    with improving.ledger() as ledger:
+        entries = [one for one in ledger.store.entries() if one.campaign in names]
+    if entries:
+        table = ledger_table(entries).drop(columns=_UNREADABLE)
+        mlflow.log_table(table.astype(object).where(table.notna(), ""), "ledger.json")
