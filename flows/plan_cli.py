@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from dpal.config_public import KIND, PublicConfig, parse_public
 from dpal.errors import ConfigError
-from flows.settings import ConfigFile, Settings, load_config
+from flows.settings import ConfigFile, Settings, load_config, load_values
 from flows.terminal import out, show
 
 _WIDTH = 96
@@ -42,6 +43,15 @@ def plan(
             "--explain, --compare, --published and --sweep are different views of a campaign; "
             "ask for one at a time"
         )
+    wishes = load_values(file, settings)
+    if wishes.get("kind") == KIND:
+        if explain or compare or published or sweep is not None or plots is not None:
+            raise ConfigError(
+                "--explain, --compare, --published, --sweep and --plots are for campaigns; for "
+                "an improvement see dpal plan FILE, and dpal run FILE --sweep"
+            )
+        _improvement(parse_public(wishes), as_json)
+        return
     config = load_config(file, settings)
     from dpal.reports.summary import promise
     from flows import plan_view, plans_view
@@ -75,3 +85,18 @@ def plan(
         out.print(textwrap.fill(text, min(out.width, _WIDTH)), markup=False)
     for path in record.get("plots", ()):
         out.print(f"wrote {path}", markup=False, soft_wrap=True)
+
+
+def _improvement(config: PublicConfig, as_json: bool) -> None:
+    """The plan of an improvement: what it may release, and what that costs with its start."""
+    from dpal.reports.improvement import choice_table, cost_table
+    from dpal.reports.summary import promise
+    from tasks.improvement import plan_improvement
+
+    summary = plan_improvement(config).certified.summary()
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    out.print(f"improvement {config.name}: {promise(summary)}, the start included", soft_wrap=True)
+    show(choice_table(summary), left=("setting",))
+    show(cost_table(summary), left=("release", "how"))

@@ -65,6 +65,18 @@ def cost_table(summary: Mapping[str, Any]) -> Table:
     return Table("What private records have spent", ("release", "how", "epsilon"), tuple(rows))
 
 
+def choice_table(summary: Mapping[str, Any]) -> Table:
+    """Which public records will be labeled."""
+    rows = [("method", str(summary["method"])), ("labels", f"{summary['labels']:,}")]
+    if summary["method"] in ("diverse_public", "near_private"):
+        rows.append(("most uncertain candidates", f"{summary['candidates']:,}"))
+        rows.append(("uncertainty", str(summary["uncertainty"])))
+        rows.append(("components of the embeddings", str(summary["components"])))
+    if summary["method"] == "diverse_public":
+        rows.append(("clusters x of each", f"{summary['clusters']:,} x {summary['each']:,}"))
+    return Table("Public records to be labeled", ("setting", "value"), tuple(rows))
+
+
 def pollution_table(metrics: Mapping[str, Any]) -> Table:
     """How many irrelevant records the choice let through."""
     return Table(
