@@ -123,7 +123,7 @@ class PublicDataConfig(Section):
     """Public records that may be labeled: nothing here is protected."""
 
     pool: Path | list[Path] = Field(
-        Path("data/digits-validation.parquet"),
+        Path("data/digits-public.parquet"),
         title="Public pool",
         description="Parquet file, folder or list; labels may be absent.",
         json_schema_extra=choice("One file or folder", "Several"),

@@ -205,7 +205,8 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
         require_match(held, inspect(start.validation, on_rows=bar.update))
     require_unregistered(config.runtime, public, coincidence=0.5)
     if start.private is not None:
-        require_apart(public, start.private)
+        require_apart(public, start.private, "a protected record cannot be public")
+    require_apart(public, start.validation, "what was learned from cannot be a test")
     return public, held.rows
 
 

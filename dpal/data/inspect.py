@@ -116,15 +116,16 @@ def require_match(pool: Inventory, validation: Inventory) -> None:
         )
 
 
-def require_apart(public: Source, private: Source) -> None:
-    """Requires that no protected record is among public ones, by their names.
+def require_apart(public: Source, other: Source, why: str) -> None:
+    """Requires that no record of another kind is among public ones, by their names.
 
     Memory: eight bytes a public record. Two different names are taken for one with a chance of
     2^-64 for each pair; that refuses what was fine, and lets nothing through.
 
     Args:
       public: records that anybody may see.
-      private: records that are protected.
+      other: records that are protected, or that models are judged on.
+      why: what is wrong with a record that is both.
 
     Raises:
       DataError: a name stands in both.
@@ -133,14 +134,13 @@ def require_apart(public: Source, private: Source) -> None:
         _name_hashes(one.table.column("id"), one.first_row) for one in raw_batches(public, ["id"])
     ]
     known = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
-    for batch in raw_batches(private, ["id"]):
+    for batch in raw_batches(other, ["id"]):
         hashes = _name_hashes(batch.table.column("id"), batch.first_row)
         at = np.minimum(np.searchsorted(known, hashes), max(0, known.size - 1))
         if known.size and (known[at] == hashes).any():
             raise DataError(
-                f"records of {public.name} have the names of records of the private pool "
-                f"{private.name}; a protected record cannot be public, take them out (nothing was "
-                "released)"
+                f"records of {public.name} have the names of records of {other.name}; {why}, take "
+                "them out (nothing was released)"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -249,6 +250,7 @@ REFUSALS = [
         "a protected record cannot be public",
         "nothing was released",
     ),
+    ({"public": {"pool": "validation.parquet"}}, "cannot be a test", "nothing was released"),
     (
         {"public": {"pool": "public.parquet", "provenance_column": "from", "irrelevant": ["x"]}},
         "has no column 'from'",
@@ -286,6 +288,7 @@ def test_a_total_below_the_start_is_refused_before_anything_is_trained():
     assert entries("tight-start") == entries("costly-start") == []
 
 
+@pytest.mark.slow
 def test_a_finished_campaign_is_a_start_and_says_that_noise_was_chosen_afterwards():
     choice = {"method": "near_private", "labels": 40, "components": 3}
     privacy = {"epsilon": 6.0}
@@ -297,6 +300,7 @@ def test_a_finished_campaign_is_a_start_and_says_that_noise_was_chosen_afterward
     assert verified("later").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_model_with_its_certificate_and_one_that_is_declared():
     model, cert = "artifacts/begun/phase-0/model.safetensors", "artifacts/begun/certificate.json"
     file = write("filed", start={"model": model, "certificate": cert}, privacy={})
@@ -317,6 +321,7 @@ def test_a_model_with_its_certificate_and_one_that_is_declared():
     assert "what it cost cannot be guessed" in sentence(call("run", undeclared))
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_model_is_refused():
     model = "artifacts/diverse/phase-0/model.safetensors"
     file = write(
@@ -325,6 +330,7 @@ def test_a_certificate_of_another_model_is_refused():
     assert "does not hold for" in sentence(call("run", file))
 
 
+@pytest.mark.slow
 def test_people_label_public_records_through_a_file(place):
     file = write("people", start={"campaign": "begun"}, privacy={}, labeler={"kind": "file"})
     paused = call("run", file)
@@ -348,6 +354,7 @@ def test_people_label_public_records_through_a_file(place):
     assert verified("people").returncode == 0
 
 
+@pytest.mark.slow
 def test_pollution_is_counted(place):
     clean = pq.read_table("public.parquet")
     write_blobs(Path("noise.parquet"), 100, seed=9, prefix="x")
@@ -365,6 +372,7 @@ def test_pollution_is_counted(place):
     assert "Irrelevant public records" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_sweep_is_averaged_drawn_and_continued(place):
     file = write("swept", start={"batch_size": 100, "epochs": 3})
     arguments = [
@@ -393,3 +401,71 @@ def test_campaigns_are_not_swept_here():
     Path("c.yaml").write_text(yaml.safe_dump(small_values()), encoding="utf-8")
     said = sentence(call("run", "c.yaml", "--sweep", "privacy.epsilon=1,2"))
     assert "dpal plan --sweep" in said
+
+
+@pytest.mark.slow
+def test_a_registered_data_set_counts_start_and_guidance(prefect_api, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_blobs(tmp_path / "pool.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    write_blobs(tmp_path / "public.parquet", 400, seed=3, prefix="p")
+    registered = call("data", "register", "clinic", "pool.parquet", "--epsilon", "8",
+                      "--delta", "1e-4")  # fmt: skip
+    assert registered.returncode == 0, registered
+    data = {"pool": "pool.parquet", "validation": "validation.parquet", "dataset": "clinic"}
+    choice = {"method": "near_private", "labels": 60, "components": 3}
+    start = {"batch_size": 100, "epochs": 3}
+    file = write("shared", data=data, choice=choice, start=start)
+    result = call("run", file)
+    assert result.returncode == 0, result
+    shown = json.loads(call("data", "show", "clinic", "--json").stdout)
+    block = json.dumps(shown)
+    assert "shared-start" in block
+    assert '"shared"' in block
+    held = next(one.body["data"] for one in entries("shared") if one.kind is Kind.HOLD)
+    assert held["name"] == "clinic"
+    assert held["blocks"][0]["divergence"] > 0
+    assert verified("shared").returncode == 0
+    # Public records that belong to a registered data set are none.
+    public, begun = {"pool": "pool.parquet"}, {"campaign": "shared-start"}
+    mine = write("mine", data=data, public=public, start=begun)
+    assert "data set clinic" in sentence(call("run", mine))
+
+
+@pytest.mark.slow
+def test_rotations_come_before_the_start_and_cost_nothing(prefect_api, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+
+    def pictures(path: str, count: int, prefix: str) -> None:
+        labels = generator.integers(0, 3, count)
+        images = []
+        for label in labels:
+            pixels = generator.integers(0, 60, (16, 16), dtype=np.uint8)
+            pixels[:4, 5 * label : 5 * label + 5] = 250
+            stream = io.BytesIO()
+            Image.fromarray(pixels).save(stream, "PNG")
+            images.append(stream.getvalue())
+        ids = [f"{prefix}{at}" for at in range(count)]
+        pq.write_table(pa.table({"id": ids, "image": images, "label": labels}), path)
+
+    pictures("pool.parquet", 300, "r")
+    pictures("validation.parquet", 150, "v")
+    pictures("public.parquet", 200, "p")
+    rotations = {"epochs": 1, "records": 100}
+    start = {"batch_size": 100, "epochs": 2, "rotations": rotations}
+    model, training = {"name": "tutorial_cnn"}, {"learning_rate": 0.5, "max_grad_norm": 0.3}
+    file = write("turned", start=start, model=model, training=training,
+                 choice={"clusters": 6, "each": 5})  # fmt: skip
+    result = call("run", file)
+    assert result.returncode == 0, result
+    assert "pretrained on 100 turned public images" in result.stderr
+    document = certificate("turned")
+    begun = document["start"]["certificate"]["plan"]["content"]["spec"]["model"]
+    assert begun["weights_digest"] is not None
+    assert document["released"] == []
+    assert Path("artifacts/turned/figures/central.png").stat().st_size > 5000
+    assert call("run", file).returncode == 0
+    assert verified("turned").returncode == 0
