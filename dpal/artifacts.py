@@ -18,6 +18,7 @@ LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
 DATASETS = "datasets"
 SALT = "pool.salt"
+NO_HEAD = {"sequence": 0, "digest": ""}  # where there was no ledger to finish on
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpal.artifacts import CampaignFolder, campaigns_of
+from dpal.artifacts import NO_HEAD, CampaignFolder, campaigns_of
 from dpal.canonical import file_digest
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import LedgerTampered
@@ -99,6 +99,8 @@ def _require_files(folder: CampaignFolder, entries: Sequence[Entry]) -> int:
     known = {entry.sequence: entry.digest for entry in entries}
     for phase in range(len(folder.finished_phases())):
         seen = folder.phase(phase).ledger_head()
+        if seen == NO_HEAD:
+            continue  # an improvement of a declared start, before there was a ledger
         if known.get(seen["sequence"]) != seen["digest"] and gap is None:
             raise LedgerTampered(
                 seen["sequence"], f"phase {phase} was finished on another entry of this number"

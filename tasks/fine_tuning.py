@@ -20,6 +20,7 @@ from tqdm import tqdm
 from dpal.acquisition.diverse_public import choose_diverse
 from dpal.acquisition.near_private import choose_supported
 from dpal.acquisition.public_choice import Choice, at_random, most_uncertain
+from dpal.artifacts import NO_HEAD
 from dpal.data.label_columns import label_tensor, stored_type
 from dpal.data.pool import load_all, read_labels, read_selection, write_selection
 from dpal.data.readers import raw_batches, records_of
@@ -138,7 +139,9 @@ def close_improvement(improving: Improving) -> None:
     }
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     listed = [files.selection, files.labels, files.model, files.metrics]
-    files.close(listed=listed, phase=0, plan=improving.plan.digest)
+    entries = improving.known_entries()
+    head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest} if entries else None
+    files.close(listed=listed, phase=0, plan=improving.plan.digest, ledger_head=head or NO_HEAD)
     name, value = headline(metrics)
     say(f"validation {name} {percent(value)}, before {percent(next(iter(before.values())))}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from dpal.training.embeddings import embed
 from tasks.certificate import program_versions
 from tasks.fine_tuning import choice_file
 from tasks.improving import Improving
-from tasks.opening import open_ledger
 from tasks.planning import absolute_paths
 from tasks.reporting import as_png
 from tasks.saying import say
@@ -58,8 +56,7 @@ def record_improvement(improving: Improving) -> None:
 @task(cache_policy=NO_CACHE)
 def certify_improved(improving: Improving) -> None:
     """Writes certificate.json from the start's certificate and what the ledger holds since."""
-    with closing(open_ledger(improving.config.runtime)) as store:
-        entries = store.entries()
+    entries = improving.known_entries()
     own = [entry for entry in entries if entry.campaign == improving.config.name]
     start, model = improving.start.certificate, improving.files.model
     parts = Parts(

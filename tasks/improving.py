@@ -13,7 +13,8 @@ from torch import nn
 from dpal.artifacts import CampaignFolder, PhaseFolder
 from dpal.config_public import PublicConfig
 from dpal.data.catalog import Source
-from dpal.errors import DataError
+from dpal.errors import DataError, LedgerMissing
+from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.models.registry import build_model
 from dpal.models.weights import put_weights, read_safetensors
@@ -64,6 +65,15 @@ class Improving:
         """Opens the improvement's part of the ledger for the length of a block."""
         with closing(open_ledger(self.config.runtime)) as store:
             yield CampaignLedger(store, self.config.name, self.folder.root)
+
+    def known_entries(self) -> list[Entry]:
+        """All entries of the ledger, of all campaigns; none where there is no ledger."""
+        try:
+            opened = open_ledger(self.config.runtime, create=False)
+        except LedgerMissing:  # a declared start, and nothing released since
+            return []
+        with closing(opened) as store:
+            return store.entries()
 
     def load_start(self) -> nn.Module:
         """The model that is improved, on its device."""

@@ -96,8 +96,7 @@ def _parameters(improving: Improving) -> dict[str, object]:
 def _log_ledger(improving: Improving) -> None:
     """The entries of the start and of what was released since, as one table."""
     names = {improving.spec.before.campaign, improving.config.name}
-    with improving.ledger() as ledger:
-        entries = [one for one in ledger.store.entries() if one.campaign in names]
+    entries = [one for one in improving.known_entries() if one.campaign in names]
     if entries:
         table = ledger_table(entries).drop(columns=_UNREADABLE)
         mlflow.log_table(table.astype(object).where(table.notna(), ""), "ledger.json")

@@ -131,6 +131,15 @@ def test_verify_recomputes_the_total_with_another_accountant(name):
         assert line in result.stdout
 
 
+@pytest.mark.parametrize("name", ["diverse", "near"])
+def test_its_ledger_can_be_checked_and_shown(name):
+    assert call("ledger", "verify", f"artifacts/{name}").returncode == 0
+    assert call("ledger", "verify", "artifacts").returncode == 0
+    shown = call("ledger", "show", "artifacts/near")
+    assert shown.returncode == 0
+    assert "noisy" in shown.stdout
+
+
 def edited(name: str, change) -> str:
     document = certificate(name)
     change(document)
