@@ -92,6 +92,7 @@ RUN_EXAMPLES = (
 )
 
 _TEMPLATE = Path(__file__).parent / "configs" / "digits.yaml"
+_PUBLIC_TEMPLATE = _TEMPLATE.with_name("digits-public.yaml")
 
 
 @app.callback(invoke_without_command=True)
@@ -104,16 +105,23 @@ def _root(
 
 
 @app.command(epilog="Example: dpal init clinic && dpal plan clinic.yaml")
-def init(name: Annotated[str, typer.Argument(help="Name of the campaign.")]) -> None:
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the campaign.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="To improve a private model with public records.")
+    ] = False,
+) -> None:
     """Write a commented configuration to start from."""
     parse_config({"name": name})
+    template = _PUBLIC_TEMPLATE if public else _TEMPLATE
     target = Path(f"{name}.yaml")
     if target.exists():
         raise ConfigError(f"{target} exists already; choose another name or remove it")
     # The comments above the name speak of the sample; a person's own file starts at the name.
-    settings = _TEMPLATE.read_text(encoding="utf-8").partition("name: digits")[2]
+    settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
-    target.write_text(f"{header}name: {name}{settings}", encoding="utf-8")
+    kind = f"kind: {KIND}\n" if public else ""
+    target.write_text(f"{header}{kind}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
 
 

@@ -18,7 +18,7 @@ from dpal.ledger.entries import Kind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs
 from tests.flows.calling import call
-from tests.flows.test_public import NEAR, verified, write
+from tests.flows.improving import NEAR, verified, write
 
 pytestmark = pytest.mark.slow
 

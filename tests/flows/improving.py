@@ -1,0 +1,58 @@
+"""Improvements of a few seconds, and how tests look at what they left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from dpal.ledger.entries import Kind
+from dpal.ledger.store import LedgerStore
+from tests.flows.calling import call
+
+NEAR = ("near-private/components", "near-private/support")
+
+
+def settings(name: str, **sections) -> dict:
+    """An improvement of a few seconds; whole sections may be replaced."""
+    values = {
+        "kind": "public",
+        "name": name,
+        "data": {"pool": "pool.parquet", "validation": "validation.parquet"},
+        "public": {"pool": "public.parquet"},
+        "start": {"batch_size": 100, "epochs": 3, "name": "begun"},
+        "choice": {"labels": 60, "candidates": 150, "components": 3},
+        "privacy": {"epsilon": 4.0, "delta": 1e-4},
+        "model": {"name": "mlp", "hidden": [6]},
+        "training": {"learning_rate": 0.5, "max_grad_norm": 1.0},
+        "fine_tuning": {"epochs": 20, "learning_rate": 0.01, "batch_size": 16},
+    }
+    return {**values, **sections}
+
+
+def write(name: str, **sections) -> str:
+    Path(f"{name}.yaml").write_text(yaml.safe_dump(settings(name, **sections)), encoding="utf-8")
+    return f"{name}.yaml"
+
+
+def entries(campaign: str) -> list:
+    store = LedgerStore(Path("artifacts/ledger.sqlite"), create=False)
+    try:
+        return store.entries(campaign)
+    finally:
+        store.close()
+
+
+def released(campaign: str) -> list[str]:
+    return [one.release for one in entries(campaign) if one.kind is Kind.RESERVE]
+
+
+def certificate(name: str) -> dict:
+    return json.loads(Path(f"artifacts/{name}/certificate.json").read_text(encoding="utf-8"))
+
+
+def verified(name: str, *more: str):
+    folder = f"artifacts/{name}"
+    model = f"{folder}/phase-0/model.safetensors"
+    return call("verify", folder, "--ledger", folder, "--model", model, *more)
