@@ -91,6 +91,12 @@ class ChoiceConfig(Section):
             seed=self.seed,
         )
 
+    @property
+    def wanted(self) -> int:
+        """How many labels are asked for, as far as the settings alone say."""
+        given = (self.clusters or 1) * (self.each or 1)
+        return self.labels or (given if self.clusters and self.each else 1000)
+
     def _numbers(self) -> tuple[int, int, int]:
         """Labels, clusters and records of each cluster, the last two 1 where they do not count."""
         if self.method is not Method.DIVERSE_PUBLIC:
@@ -100,7 +106,8 @@ class ChoiceConfig(Section):
         if self.labels is None:
             if self.clusters is None and self.each is None:
                 return 1000, 1000 // _EACH, _EACH
-            clusters, each = self.clusters or 1000 // (self.each or _EACH), self.each or _EACH
+            each = self.each or _EACH
+            clusters = self.clusters or max(1, 1000 // each)
             return clusters * each, clusters, each
         if self.clusters is not None and self.each is not None:
             return self.labels, self.clusters, self.each
@@ -121,12 +128,14 @@ class NearPrivateConfig(Section):
     pca_epsilon: float = Field(
         0.3,
         gt=0,
+        le=64,
         title="Epsilon of the components",
         description="That the private PCA would cost alone; together with the start it is less.",
     )
     support_epsilon: float = Field(
         0.5,
         gt=0,
+        le=64,
         title="Epsilon of the votes",
         description="That the noisy votes would cost alone.",
     )

@@ -30,7 +30,7 @@ class ImprovementPrivacyConfig(Section):
         None,
         gt=0,
         title="Epsilon",
-        description="In all; null is what the start promised, or 3 for one that is trained here.",
+        description="In all; null is the start's promise; of one trained here start.epsilon, or 3.",
         json_schema_extra=choice("A number", "The start's"),
     )
     delta: float | None = Field(
@@ -89,10 +89,10 @@ class PublicConfig(Section):
             raise ValueError(
                 f"name {self.name} is the start's own; choose another, such as {self.name}-improved"
             )
-        if self.labeler.kind is LabelerKind.FORM and (self.choice.labels or 1000) > FORM_RECORDS:
+        if self.labeler.kind is LabelerKind.FORM and self.choice.wanted > FORM_RECORDS:
             raise ValueError(
                 f"labeler.kind form is for at most {FORM_RECORDS} records, and choice.labels asks "
-                f"for {self.choice.labels or 1000}; use labeler.kind file or label_studio"
+                f"for {self.choice.wanted}; use labeler.kind file or label_studio"
             )
         if self.fine_tuning.shift and self.data.extractor is not ExtractorKind.NONE:
             raise ValueError(

@@ -19,7 +19,7 @@ class DeclaredConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    epsilon: float = Field(ge=0, title="Epsilon", description="That its makers declare.")
+    epsilon: float = Field(gt=0, title="Epsilon", description="That its makers declare.")
     delta: float = Field(ge=0, le=0.5, title="Delta", description="Of the same claim.")
     adjacency: Adjacency = Field(
         Adjacency.ZERO_OUT, title="Adjacency", description="Of the same claim."

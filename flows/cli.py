@@ -175,6 +175,7 @@ def end(folder: CampaignDir) -> None:
     from tasks.planning import prepare
 
     campaign = campaign_folder(folder)
+    recorded_config(campaign)  # an improvement ends by itself
     end(campaign)
     out.print(f"campaign {campaign.name} is ended; it can release nothing more")
     if campaign.finished_phases():

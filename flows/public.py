@@ -19,7 +19,8 @@ from tasks.fine_tuning import (
     pretrain_on_rotations,
     wait_for_public_labels,
 )
-from tasks.guidance import end_guidance, hold_guidance, release_components, release_support
+from tasks.guidance import release_components, release_support
+from tasks.guidance_hold import end_guidance, hold_guidance
 from tasks.improvement import is_trained, prepare_improvement, with_trained_start
 from tasks.improvement_page import tell_improvement, tell_improvement_end
 from tasks.improvement_report import certify_improved, record_improvement, report_improvement

@@ -20,6 +20,7 @@ from dpal.errors import (
     DataBudgetExceeded,
     ParameterError,
     PlanRejected,
+    TrainingStopped,
 )
 from dpal.persist import write_text
 from dpal.reports.sweeps import Point, points_of, points_table, sweep_report
@@ -87,20 +88,24 @@ def _members(
         for key, value in zip(keys, chosen, strict=True):
             override(changed, key, value)
         known = dict(zip(keys, chosen, strict=True))
-        config = parse_public(_named(changed, known))
+        config = parse_public(_named(changed))
         swept = {key: known[key] for key, _ in axes}
         yield _Member(config=config, swept=swept, repeated={k: known[k] for k, _ in repeated})
 
 
-def _named(values: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _named(values: dict[str, Any]) -> dict[str, Any]:
     """Settings of one member: a name of its own, and a start that alike members share."""
     name, config = str(values["name"]), parse_public(values)
-    values["name"] = f"{name}-{digest(json.loads(json.dumps(chosen, default=str)))[:8]}"
+    about = config.model_dump(mode="json")
+    del about["name"], about["runtime"]
+    # The whole of it: who edits the file and sweeps again gets other members, not old results.
+    values["name"] = f"{name}-{digest(about)[:8]}"
     if config.start.trains:
-        about = config.model_dump(mode="json")
         about["start"].pop("name")  # what it is called is not what it is
         alike = {key: about[key] for key in ("data", "model", "training", "privacy", "start")}
         # Where the guidance takes part of the promise, the start gets what is left.
+        if config.start.rotations is not None:
+            alike["public"] = about["public"]
         if config.choice.method.reads_private and config.start.epsilon is None:
             alike["near_private"] = about["near_private"]
         stem = config.start.name or f"{name}-start"
@@ -124,12 +129,18 @@ def _run(member: _Member) -> dict[str, Any]:
         from flows.orchestrator import needing_prefect, starting_prefect
 
         with starting_prefect():
+            from prefect.exceptions import CancelledRun, Pause
+
             from flows.public import improve_model
         try:
             with needing_prefect():
                 improve_model(member.config)
         except _REFUSALS as refused:
             return {**record, "refused": str(refused)}
+        except Pause as waiting:
+            return {**record, "refused": f"waits for labels: {waiting}"}
+        except CancelledRun as stopped:
+            raise TrainingStopped(str(stopped)) from None
     summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
     kept = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     promise = {key: summary[key] for key in ("target_epsilon", "delta", "adjacency", "unit")}

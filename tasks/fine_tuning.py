@@ -24,7 +24,7 @@ from dpal.artifacts import NO_HEAD
 from dpal.data.label_columns import label_tensor, stored_type
 from dpal.data.pool import load_all, read_labels, read_selection, write_selection
 from dpal.data.readers import raw_batches, records_of
-from dpal.errors import DataError, LabelError, LabelsPending
+from dpal.errors import LabelError, LabelsPending
 from dpal.labels import Task
 from dpal.persist import staged, write_text
 from dpal.planning.choice import FineTuning, Method, Uncertainty
@@ -33,7 +33,7 @@ from dpal.reports.validation import as_metrics, headline, percent
 from dpal.training.evaluation import evaluate
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import TURNS, pretrain
-from tasks.guidance import candidates_of, seen_public, support_of
+from tasks.guidance import seen_public, support_of
 from tasks.improving import Improving, rotation_weights
 from tasks.labelers import Asked
 from tasks.labeling import get_labels, wait_for
@@ -209,14 +209,9 @@ def _choice(improving: Improving) -> Choice:
         case Method.DIVERSE_PUBLIC:
             return choose_diverse(seen_public(improving), spec, task=about)
         case Method.NEAR_PRIVATE:
-            candidates, support = candidates_of(improving), support_of(improving)
-            if support["row"].to_pylist() != candidates.rows.tolist():
-                raise DataError(
-                    "the released votes are for other public records than these; restore the "
-                    "public pool and the model that they were made with"
-                )
-            counts = np.asarray(support["support"].to_numpy())
-            return choose_supported(candidates, counts, spec.labels)
+            support = support_of(improving)
+            rows, counts = (np.asarray(support[name].to_numpy()) for name in ("row", "support"))
+            return choose_supported(rows, counts, spec.labels)
 
 
 def _most(improving: Improving, kind: Uncertainty, about: Task) -> Choice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +15,15 @@ from prefect.cache_policies import NO_CACHE
 from safetensors.numpy import load_file, save
 from tqdm import tqdm
 
-from dpal.accounting.cohorts import campaign_epsilon
 from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.near_private import Poll, count_votes
 from dpal.acquisition.public_choice import Candidates, Seen, most_uncertain
 from dpal.data.catalog import Source
-from dpal.data.files import commitment, digest_of
 from dpal.data.pool import EXCLUDED, cohort_column
-from dpal.errors import DataError, LedgerError, ParameterError
-from dpal.ledger.datasets import Basis, BlockShare
-from dpal.ledger.limits import DataHold
+from dpal.errors import DataError, ParameterError
 from dpal.mechanisms.histogram import noisy_counts
 from dpal.mechanisms.private_pca import components_of, moments_of, noisy_moments
-from dpal.persist import staged, sweep
+from dpal.persist import staged
 from dpal.planning.choice import Guidance
 from dpal.planning.improvement import COMPONENTS, SUPPORT
 from dpal.randomness import BitSource, secure
@@ -38,33 +33,6 @@ from tasks.saying import say
 from tasks.start_points import finished_folder
 
 _NORMS = 1 << 16  # public embeddings whose lengths decide where private ones are clipped
-
-
-@task(cache_policy=NO_CACHE)
-def hold_guidance(improving: Improving) -> None:
-    """Sets what near_private will release aside, before the start is trained or touched."""
-    folder, private = improving.folder, improving.start.private
-    sweep(folder.root)
-    if improving.spec.guidance is None or private is None:
-        return  # nothing is released, so nothing is held: the start's ledger says it all
-    with improving.ledger() as ledger:
-        if ledger.identity and not folder.salt.exists():
-            raise LedgerError(
-                f"the ledger knows improvement {folder.name}, and its files in {folder.root} are "
-                "gone; restore them to continue it, or choose another name"
-            )
-        if not folder.salt.exists():
-            with staged(folder.salt) as temporary:
-                temporary.write_bytes(secrets.token_bytes(32))
-        ledger.hold(
-            improving.spec.target,
-            improving.plan.digest,
-            commitment(folder.salt.read_bytes(), digest_of(private.paths)),
-            improving.plan.releases(),
-            accountant=improving.spec.accountant,
-            data=ledger.data() or _shares(improving),
-            before=improving.spec.before,
-        )
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
@@ -102,14 +70,6 @@ def release_support(improving: Improving) -> None:
             artifacts=[path],
         )
     say(f"near_private: votes released, epsilon {guidance.support.epsilon:.3g} a count")
-
-
-@task(cache_policy=NO_CACHE)
-def end_guidance(improving: Improving) -> None:
-    """Gives back to the data set what was held and not used."""
-    if improving.spec.guidance is not None:
-        with improving.ledger() as ledger:
-            ledger.end()
 
 
 def draw_components(
@@ -242,32 +202,3 @@ def _seen(improving: Improving, source: Source, what: str) -> Iterator[Seen]:
         for batch in batches:
             bar.update(batch.rows.size)
             yield Seen(batch.rows, batch.embeddings, batch.logits)
-
-
-def _shares(improving: Improving) -> DataHold | None:
-    """What the guidance takes of the blocks that the start was about."""
-    campaign, runtime = improving.spec.before.campaign, improving.config.runtime
-    if campaign is None or improving.config.start.model is not None:
-        return None
-    with improving.ledger() as ledger:
-        held = replace(ledger, campaign=campaign, folder=runtime.artifacts / campaign).data()
-    if held is None:
-        held = improving.start.data  # it is to be trained, and holds nothing yet
-    if held is None:
-        return None
-    releases, target = list(improving.plan.releases()), improving.spec.target
-    limit = held.limit.filter
-    amount = limit.charge(releases, target.adjacency)
-    epsilon = campaign_epsilon(releases, replace(target, delta=limit.delta))
-    shares = tuple(
-        BlockShare(
-            block=one.block,
-            size=one.size,
-            participation=1.0,
-            basis=Basis.RENYI,
-            amount=amount,
-            epsilon=epsilon,
-        )
-        for one in held.shares
-    )
-    return replace(held, shares=shares)

@@ -10,28 +10,32 @@ from tqdm import tqdm
 
 from dpal.accounting.before import Before
 from dpal.artifacts import CampaignFolder
+from dpal.canonical import file_digest
+from dpal.certificate.document import read_certificate
 from dpal.config import CampaignConfig
+from dpal.config_labeler import LabelerKind
 from dpal.config_public import PublicConfig
 from dpal.data.catalog import Source
+from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_apart, require_match
-from dpal.data.readers import raw_batches
-from dpal.errors import ConfigError, ParameterError
-from dpal.models.registry import build_model
+from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.planning.choice import Guidance, guidance_for
 from dpal.planning.improvement import (
     ImprovementSpec,
     certify_improvement,
     widest_start,
 )
-from dpal.privacy import PrivacyTarget
+from dpal.planning.spec import CampaignSpec
+from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from dpal.training.embeddings import embedding_width
 from tasks.improving import Improving, rotation_weights
 from tasks.planning import open_data
 from tasks.saying import say
-from tasks.sources import open_public, open_sources
+from tasks.sources import open_public
 from tasks.standing import Start, plan_start, require_unregistered
 from tasks.start_points import (
     StartModel,
+    charged_in,
     finished_folder,
     last_model,
     start_of,
@@ -76,6 +80,8 @@ def plan_improvement(config: PublicConfig) -> Improving:
             "set data.pool to them, or use diverse_public, which needs none"
         )
     target = _target(config, start)
+    if reads and config.start.model is not None and start.private is not None:
+        _require_votes_of_records(config, start.private, target)
     spec, public = _spec(config, start, target)
     return Improving(config=config, certified=certify_improvement(spec), start=start, public=public)
 
@@ -94,8 +100,25 @@ def with_trained_start(improving: Improving) -> Improving:
     if to_train is None:
         return improving
     folder = finished_folder(to_train.runtime, to_train.name)
-    start = replace(improving.start, weights=last_model(folder), certificate=folder.certificate)
-    return replace(improving, start=start)
+    document = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    charged, planned = charged_in(document), improving.spec.before.releases
+    if not set(planned) <= set(charged):
+        raise LedgerError(
+            f"campaign {folder.name} was trained by another plan than this improvement's start; "
+            "nothing more was released, use the settings that it was trained with, or give "
+            "start.name another name"
+        )
+    before = improving.spec.before.with_more(charged)
+    certified = certify_improvement(replace(improving.spec, before=before))
+    start = replace(
+        improving.start,
+        before=before,
+        weights=last_model(folder),
+        certificate=folder.certificate,
+    )
+    # The plan stays the one that was held; what a training drawn again has cost is told.
+    told = replace(certified, plan=improving.plan)
+    return replace(improving, start=start, certified=told)
 
 
 def _with_training(config: PublicConfig) -> Improving:
@@ -109,27 +132,24 @@ def _with_training(config: PublicConfig) -> Improving:
     turned = rotation_weights(config)
     weights = turned if config.start.rotations is not None and turned.is_file() else None
     wanted = config.start.epsilon or total
-    rows = _rows(open_sources(training_settings(config, rows=1, epsilon=wanted))[0])
 
-    def settings(epsilon: float) -> CampaignConfig:
-        return training_settings(config, rows=rows, epsilon=epsilon, weights=weights)
+    def settings(epsilon: float, owners: int) -> CampaignConfig:
+        return training_settings(config, rows=owners, epsilon=epsilon, weights=weights)
 
     def planned(epsilon: float) -> tuple[Before, Start]:
-        asked = settings(epsilon)
-        found = plan_start(
-            asked,
-            opened.pool,
-            opened.rows,
-            lambda owners, unit, carried: replace(
-                spec := opened.spec_for(owners, unit, carried),
-                target=replace(spec.target, epsilon=epsilon),
-            ),
-        )
-        releases = tuple(found.certified.plan.releases())
-        return Before(campaign=asked.name, releases=releases), found
+        def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
+            spec = opened.spec_for(owners, unit, carried)
+            batch = min(config.start.batch_size, owners)
+            schedule = replace(spec.schedule, initial=owners, batch_size=batch)
+            return replace(spec, schedule=schedule, target=replace(spec.target, epsilon=epsilon))
 
-    opened = open_data(settings(wanted))
+        found = plan_start(settings(epsilon, 1), opened.pool, opened.rows, spec_for)
+        releases = tuple(found.certified.plan.releases())
+        return Before(campaign=config.start_name, releases=releases), found
+
+    opened = open_data(settings(wanted, 1))
     before, found = planned(wanted)
+    owners = found.certified.plan.spec.pool_size
     target = replace(found.certified.plan.spec.target, epsilon=total)
     start = StartModel(
         weights=None,
@@ -137,17 +157,17 @@ def _with_training(config: PublicConfig) -> Improving:
         classes=opened.class_names,
         private=opened.pool,
         validation=opened.validation,
-        reading=settings(wanted),
+        reading=settings(wanted, owners),
         target=target,
         before=before,
-        to_train=settings(wanted),
+        to_train=settings(wanted, owners),
         data=found.data,
     )
     spec, public = _spec(config, start, target)
     if config.start.epsilon is None and spec.guidance is not None:
         wanted, before = widest_start(spec, lambda epsilon: planned(epsilon)[0])
         spec = replace(spec, before=before)
-        start = replace(start, before=before, to_train=settings(wanted))
+        start = replace(start, before=before, to_train=settings(wanted, owners))
     return Improving(config=config, certified=certify_improvement(spec), start=start, public=public)
 
 
@@ -155,11 +175,10 @@ def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
     """What is promised in all; by default what the start promised."""
     asked, declared = config.privacy, config.start.declared
     if start.target is not None:
-        return replace(
-            start.target,
-            epsilon=asked.epsilon or start.target.epsilon,
-            delta=asked.delta or start.target.delta,
-        )
+        delta = asked.delta or start.target.delta
+        if start.owners is not None:
+            delta = choose_delta(delta, pool_size=start.owners)
+        return replace(start.target, epsilon=asked.epsilon or start.target.epsilon, delta=delta)
     if declared is None:
         raise ConfigError("start.model needs start.certificate or start.declared")
     if config.choice.method.reads_private and not (asked.delta or 0.0) > declared.delta:
@@ -189,9 +208,10 @@ def _spec(
         guidance=_guidance(config, target),
         fine_tuning=config.fine_tuning.to_spec(),
         model=start.spec,
+        public=digest_of(public.paths),
+        start_model=None if start.weights is None else file_digest(start.weights),
     )
-    model = build_model(replace(start.spec, weights=None, weights_digest=None))
-    spec.require_width(embedding_width(model, classes=start.spec.classes))
+    spec.require_width(embedding_width(start.architecture(), classes=start.spec.classes))
     return spec, public
 
 
@@ -203,7 +223,17 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(public, on_rows=bar.update)
         require_match(held, inspect(start.validation, on_rows=bar.update))
-    require_unregistered(config.runtime, public, coincidence=0.5)
+    if config.labeler.kind is LabelerKind.ORACLE and not held.fully_labeled:
+        raise DataError(
+            f"labeler.kind oracle needs a label in every row of {public.name}; set labeler.kind: "
+            "file to have people label (nothing was released)"
+        )
+    if held.classes > start.spec.classes:
+        raise DataError(
+            f"{public.name} has labels above {start.spec.classes - 1}, the highest class of the "
+            "start; give public records of its classes (nothing was released)"
+        )
+    require_unregistered(config.runtime, public)
     if start.private is not None:
         require_apart(public, start.private, "a protected record cannot be public")
     require_apart(public, start.validation, "what was learned from cannot be a test")
@@ -224,5 +254,15 @@ def _guidance(config: PublicConfig, target: PrivacyTarget) -> Guidance | None:
     )
 
 
-def _rows(source: Source) -> int:
-    return sum(batch.table.num_rows for batch in raw_batches(source, ["id"]))
+def _require_votes_of_records(config: PublicConfig, private: Source, target: PrivacyTarget) -> None:
+    """Requires that the records of a model's file can be read one by one, and within no limit.
+
+    Which record of an owner took part is known for campaigns of ours alone, and so is what a
+    registered data set has left for this.
+    """
+    if target.unit is not Unit.RECORD:
+        raise ParameterError(
+            f"near_private with start.model protects single records, and the start protects unit "
+            f"{target.unit}; use diverse_public, or start.campaign (nothing was released)"
+        )
+    require_unregistered(config.runtime, private)

@@ -158,12 +158,16 @@ def anywhere(config: PublicConfig) -> PublicConfig:
     files = {"model": start.model and start.model.resolve()}
     files["certificate"] = start.certificate and start.certificate.resolve()
     model = {"weights": config.model.weights and config.model.weights.resolve()}
+    remote = config.runtime.dvc_remote
+    if remote and "://" not in remote:
+        remote = str(Path(remote).resolve())
     return config.model_copy(
         update={
             "start": start.model_copy(update=files),
             "public": public.model_copy(update={"pool": places}),
             "data": absolute_paths(config.data),
             "model": config.model.model_copy(update=model),
+            "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
         }
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -16,7 +16,6 @@ from dpal.data.catalog import Source
 from dpal.errors import DataError, LedgerMissing
 from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
-from dpal.models.registry import build_model
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
 from dpal.training.exact import exact_arithmetic
@@ -79,13 +78,13 @@ class Improving:
         """The model that is improved, on its device."""
         if self.start.weights is None:
             raise DataError(f"the start of {self.config.name} is not trained yet")
-        model = build_model(replace(self.start.spec, weights=None, weights_digest=None))
+        model = self.start.architecture()
         put_weights(model, read_safetensors(self.start.weights), self.start.weights)
         return self._placed(model)
 
     def load_improved(self) -> nn.Module:
         """The fine-tuned model, on its device."""
-        model = build_model(replace(self.start.spec, weights=None, weights_digest=None))
+        model = self.start.architecture()
         model.load_state_dict(load_file(self.files.model))
         return self._placed(model)
 

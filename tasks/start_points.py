@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.before import Before, Declared
@@ -20,14 +21,17 @@ from dpal.certificate.verify import verify
 from dpal.config import CampaignConfig, parse_config
 from dpal.config_public import PublicConfig
 from dpal.config_runtime import RuntimeConfig
+from dpal.config_training import TEXT_MODEL
 from dpal.data.catalog import Source
-from dpal.data.inspect import inspect
+from dpal.data.files import commitment, digest_of
+from dpal.data.inspect import inspect, require_match
 from dpal.data.normalisation import public_statistics
 from dpal.errors import CertificateError, DataError
 from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_of
 from dpal.models.normalisation import Normalisation
+from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tasks.labelers import recorded_config
@@ -50,6 +54,8 @@ class StartModel:
       certificate: its certificate.json; None until it is trained, or for a declared one.
       to_train: settings that train it, where this flow does.
       data: what such a training will take of a registered data set.
+      owners: how many are protected; None where that is not known.
+      committed: salt and salted digest of the private files; None where there is none.
     """
 
     weights: Path | None
@@ -63,6 +69,29 @@ class StartModel:
     certificate: Path | None = None
     to_train: CampaignConfig | None = None
     data: DataHold | None = None
+    owners: int | None = None
+    committed: tuple[Path, str] | None = None
+
+    def architecture(self) -> nn.Module:
+        """A model of this kind, without the start's weights."""
+        public = self.reading.model.weights  # without which a text model cannot be built
+        weights = str(public) if self.reading.model.name == TEXT_MODEL and public else None
+        return build_model(replace(self.spec, weights=weights, weights_digest=None))
+
+    def require_same_records(self) -> None:
+        """Requires the private files that the start was made with.
+
+        Raises:
+          DataError: they were changed since. Nothing was released.
+        """
+        if self.committed is None or self.private is None:
+            return
+        salt, known = self.committed
+        if commitment(salt.read_bytes(), digest_of(self.private.paths)) != known:
+            raise DataError(
+                f"{self.private.name} is not what the start was trained on; restore it, nothing "
+                "was released"
+            )
 
 
 def start_of(config: PublicConfig) -> StartModel:
@@ -159,6 +188,8 @@ def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
         target=_promise(document),
         before=Before(campaign=name, releases=charged_in(document)),
         certificate=folder.certificate,
+        owners=int(document["pool"]["size"]),
+        committed=(folder.salt, str(document["pool"]["commitment"])),
     )
 
 
@@ -167,10 +198,10 @@ def _given(config: PublicConfig) -> StartModel:
     weights, declared = Path(str(config.start.model)), config.start.declared
     if not weights.is_file():
         raise DataError(f"there is no model at {weights} (start.model); nothing was released")
-    target, before = None, Before()
+    target, owners, before = None, None, Before()
     if config.start.certificate is not None:
         document = _sound_certificate(config.start.certificate, weights)
-        target = _promise(document)
+        target, owners = _promise(document), int(document["pool"]["size"])
         before = Before(campaign=str(document["campaign"]), releases=charged_in(document))
     elif declared is not None:
         before = Before(declared=Declared(epsilon=declared.epsilon, delta=declared.delta))
@@ -180,6 +211,8 @@ def _given(config: PublicConfig) -> StartModel:
         pool = replace(open_sources(reading)[0], task=validation.task)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(validation, on_rows=bar.update)
+        if pool is not None:
+            require_match(inspect(pool, on_rows=bar.update), held)
     measured = config.data.constants(held.input_shape)
     if config.data.normalisation.measured:
         mean, std = public_statistics(validation)
@@ -199,6 +232,7 @@ def _given(config: PublicConfig) -> StartModel:
         target=target,
         before=before,
         certificate=config.start.certificate,
+        owners=owners,
     )
 
 

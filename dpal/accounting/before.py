@@ -59,9 +59,8 @@ class Before:
         return max((one.phase for one in self.releases), default=0)
 
     def with_more(self, releases: Sequence[Release]) -> Before:
-        """The same with further attempts at its releases that were charged since."""
-        known = {one.name for one in self.releases}
-        more = tuple(one for one in releases if one.name not in known)
+        """The same with further releases that were charged since."""
+        more = tuple(one for one in releases if one not in self.releases)
         return replace(self, releases=(*self.releases, *more))
 
 

@@ -102,21 +102,20 @@ class _Best:
         self._unsure, self._rows, self.votes = unsure[order], rows[order], votes[order]
 
 
-def choose_supported(candidates: Candidates, support: Floats, count: int) -> Choice:
+def choose_supported(rows: Rows, support: Floats, count: int) -> Choice:
     """Takes the candidates with most noisy support: post-processing.
 
     Args:
-      candidates: the public records.
+      rows: (candidates,) row numbers of the public records.
       support: (candidates,) released noisy counts, in the same order.
       count: records to choose.
 
     Raises:
       ParameterError: there are fewer candidates, or another number of counts.
     """
-    if support.shape != candidates.rows.shape or count > support.size:
+    if support.shape != rows.shape or count > support.size:
         raise ParameterError(
-            f"{count:,} records are to be chosen of {candidates.rows.size:,} candidates with "
+            f"{count:,} records are to be chosen of {rows.size:,} candidates with "
             f"{support.size:,} counts; set choice.candidates above choice.labels"
         )
-    order = np.lexsort((candidates.rows, -support))[:count]
-    return Choice(candidates.rows[order])
+    return Choice(rows[np.lexsort((rows, -support))[:count]])

@@ -114,6 +114,12 @@ def improvement_certificate(parts: Parts, *, versions: Mapping[str, str]) -> dic
     content = derived(parts)
     if not all(math.isfinite(value) for value in content["epsilon"].values()):
         raise CertificateError(f"improvement {parts.name} has no finite epsilon to certify")
+    kept_by = "rdp" if parts.accountant is Accountant.RDP else "pld"
+    if not content["epsilon"][kept_by] <= parts.promise.epsilon:
+        raise CertificateError(
+            f"improvement {parts.name} and its start have spent {content['epsilon'][kept_by]:.4f} "
+            f"and {parts.promise.epsilon:g} was promised; it is not certified, do not use it"
+        )
     return sealed_certificate({**content, "versions": dict(versions)})
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.before import Before, declared_of
 from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release
 from dpal.canonical import digest
 from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
 from dpal.certificate.document import entry_of, same
@@ -17,9 +17,11 @@ from dpal.certificate.improvement import KIND, Parts, derived
 from dpal.certificate.inside import check_entries, check_releases, check_seal
 from dpal.certificate.outside import Model, Pool, check_ledger, check_model
 from dpal.certificate.verify import MALFORMED, verify
-from dpal.errors import DpalError
+from dpal.errors import DpalError, LedgerTampered
+from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
 from dpal.ledger.holding import before_from, before_record
+from dpal.ledger.releases import release_record
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 
@@ -76,6 +78,9 @@ def _parts(document: Mapping[str, Any]) -> Parts:
 
 def _start_checks(parts: Parts, ledger: Sequence[Entry] | None) -> list[Check]:
     """All checks of the start's own certificate."""
+    if parts.start is not None and parts.declared is not None:
+        detail = "a certificate and a declared cost of the start exclude each other"
+        return [Check(name="start", outcome=Outcome.FAILED, detail=detail)]
     if parts.start is None:
         if parts.declared is None:
             detail = "neither a certificate nor a declared cost of the start is here"
@@ -86,7 +91,10 @@ def _start_checks(parts: Parts, ledger: Sequence[Entry] | None) -> list[Check]:
         )
         return [unchecked("start", told)]
     checks = verify(
-        parts.start, ledger=ledger, model=Model(sha256=parts.start_model), no_pool="see the start"
+        parts.start,
+        ledger=ledger,
+        model=Model(sha256=parts.start_model),
+        no_pool="dpal verify the start's own certificate with --data",
     )
     return [Check(name=f"start: {one.name}", outcome=one.outcome, detail=one.detail)
             for one in checks]  # fmt: skip
@@ -110,6 +118,11 @@ def _own_checks(
 
 
 def _free_faults(parts: Parts, ledger: Sequence[Entry] | None) -> Iterator[str]:
+    if ledger is not None:
+        try:
+            verify_chain(ledger)
+        except LedgerTampered as error:
+            yield str(error)
     if parts.plan["spec"]["guidance"] is not None:
         yield "the plan releases something about private records, and no entry charges it"
     for entry in ledger or ():
@@ -141,11 +154,24 @@ def _plan_faults(document: Mapping[str, Any], parts: Parts) -> Iterator[str]:
         yield "the hold does not say what was spent before"
     elif not _covers(before_from(held["before"]), parts.before):
         yield "the hold counts another history of the start than its certificate"
-    guidance = spec["guidance"]
-    planned = [guidance["components"], guidance["support"]] if guidance else []
-    charged = [asdict(charge.event) for one in parts.releases for charge in one.charges]
-    if not same(charged, planned):
-        yield "the charges are not those of the plan"
+    before = before_from(held["before"]) or parts.before
+    charged = [release_record(one) for one in parts.releases]
+    if not same(charged, [release_record(one) for one in _planned(spec["guidance"], before)]):
+        yield "the charges are not those of the plan, for everybody whom it reads"
+    alone = spec["guidance"]["voters"] == "threshold" and spec["target"]["adjacency"] == "zero_out"
+    if spec["guidance"]["support"]["moved"] != (1 if alone else 2):
+        yield "the votes are charged for fewer counts than one record can move"
+
+
+def _planned(guidance: Mapping[str, Any], before: Before) -> Iterator[Release]:
+    """What a plan releases: both about everybody whom the start knew, in its last phase."""
+    events: dict[str, NoisyMoments | NoisyCounts] = {
+        "near-private/components": NoisyMoments(**guidance["components"]),
+        "near-private/support": NoisyCounts(**guidance["support"]),
+    }
+    for name, event in events.items():
+        charges = (Charge(cohorts=before.cohorts, event=event),)
+        yield Release(name=name, kind=GUIDANCE, phase=before.last_phase, charges=charges)
 
 
 def _covers(held: Before | None, certified: Before) -> bool:

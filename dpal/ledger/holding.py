@@ -9,7 +9,6 @@ from typing import Any
 from dpal.accounting.before import Before, declared_of
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
-from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of, release_record
@@ -64,8 +63,8 @@ def before_from(record: Mapping[str, Any] | None) -> Before | None:
 def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Before | None:
     """What was spent before a hold, with what its campaign was charged in the meantime.
 
-    A start may still be trained when its improvement is held; where one of its trainings was
-    thrown away and charged again, that counts as well.
+    A start may still be trained when its improvement is held. Whatever it was charged that the
+    hold did not count, such as a training that was thrown away and begun again, counts as well.
     """
     before = before_from((held or {}).get("before"))
     if before is None or before.campaign is None:
@@ -75,5 +74,4 @@ def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Be
         for entry in entries
         if entry.kind is Kind.RESERVE and entry.campaign == before.campaign
     ]
-    again = [one for one in charged if planned_name(one.name) != one.name]
-    return before.with_more(again)
+    return before.with_more([one for one in charged if one not in before.releases])

@@ -38,6 +38,9 @@ class ImprovementSpec:
       guidance: what is released about private records; None for nothing.
       fine_tuning: the training on bought labels.
       model: architecture of the start.
+      public: digest of the public records' files.
+      start_model: digest of the start's weights; None where they are still to be trained, by the
+        plan whose releases are in `before`.
     """
 
     name: str
@@ -48,6 +51,8 @@ class ImprovementSpec:
     guidance: Guidance | None
     fine_tuning: FineTuning
     model: ModelSpec
+    public: str
+    start_model: str | None
 
     def require_width(self, width: int) -> None:
         """Requires embeddings that have so many components, before anything is released.
@@ -164,6 +169,11 @@ def certify_improvement(spec: ImprovementSpec) -> CertifiedImprovement:
     together = start
     if releases:
         together = total_epsilon(spec.before, releases, target, accountant=spec.accountant)
+    if math.isinf(start) or math.isinf(together):
+        raise PlanRejected(
+            f"privacy.delta {target.delta:.3g} leaves nothing beside the delta that the start has "
+            "used; set it higher, nothing was released"
+        )
     if not start <= target.epsilon:
         raise PlanRejected(
             f"the start has cost epsilon {start:.4f} at delta {target.delta:.3g} already, and "

@@ -111,7 +111,7 @@ def test_votes_go_to_the_nearest_and_only_of_the_unsure():
 
 
 def test_the_best_supported_are_chosen_and_ties_go_by_row():
-    candidates = poll(Voters.THRESHOLD).candidates
+    candidates = poll(Voters.THRESHOLD).candidates.rows
     assert choose_supported(candidates, np.array([0.25, 3.5]), 1).rows.tolist() == [1]
     assert choose_supported(candidates, np.array([2.0, 2.0]), 1).rows.tolist() == [0]
     with pytest.raises(ParameterError, match=r"set choice.candidates above choice.labels"):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from dpal.ledger.entries import Kind
 from dpal.ledger.store import LedgerStore
+from tests.conftest import write_blobs
 from tests.flows.calling import call
 
 NEAR = ("near-private/components", "near-private/support")
@@ -56,3 +58,22 @@ def verified(name: str, *more: str):
     folder = f"artifacts/{name}"
     model = f"{folder}/phase-0/model.safetensors"
     return call("verify", folder, "--ledger", folder, "--model", model, *more)
+
+
+@pytest.fixture(scope="module")
+def place(prefect_api, tmp_path_factory):
+    """A diverse_public run that trains its start, and a near_private one; looked at by many."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    folder = tmp_path_factory.mktemp("public")
+    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+        patch.chdir(folder)
+        write_blobs(folder / "pool.parquet", 600, seed=1)
+        write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
+        write_blobs(folder / "public.parquet", 400, seed=3, prefix="p")
+        done = [call("run", write("diverse"))]
+        choice = {"method": "near_private", "labels": 60, "candidates": 150, "components": 3}
+        near = write("near", choice=choice, start={"batch_size": 100, "epochs": 3})
+        done += [call("run", near), call("run", near)]
+        assert [one.returncode for one in done] == [0] * 3, done
+        yield folder, done

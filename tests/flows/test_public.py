@@ -13,28 +13,10 @@ import yaml
 
 from dpal.artifacts import CampaignFolder
 from dpal.ledger.entries import Kind
-from tests.conftest import small_values, write_blobs
+from tests.conftest import small_values
 from tests.flows.calling import call, sentence
-from tests.flows.improving import NEAR, certificate, entries, released, verified, write
-
-
-@pytest.fixture(scope="module")
-def place(prefect_api, tmp_path_factory):
-    """A diverse_public run that trains its start, and a near_private one; looked at by many."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    folder = tmp_path_factory.mktemp("public")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
-        patch.chdir(folder)
-        write_blobs(folder / "pool.parquet", 600, seed=1)
-        write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
-        write_blobs(folder / "public.parquet", 400, seed=3, prefix="p")
-        done = [call("run", write("diverse"))]
-        choice = {"method": "near_private", "labels": 60, "candidates": 150, "components": 3}
-        near = write("near", choice=choice, start={"batch_size": 100, "epochs": 3})
-        done += [call("run", near), call("run", near)]
-        assert [one.returncode for one in done] == [0] * 3, done
-        yield folder, done
+from tests.flows.improving import NEAR, certificate, entries, released, settings, verified, write
+from tests.flows.improving import place as place  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -123,13 +105,31 @@ def said_to_be_free(document):
     document["noise_chosen"] = "nothing was released beyond the start"
 
 
+def fewer_moved(document):
+    support = document["plan"]["content"]["spec"]["guidance"]
+    support["voters"] = "top_k"
+
+
+def two_kinds_of_start(document):
+    document["start"]["declared"] = {"epsilon": 1.0, "delta": 1e-6}
+
+
 def cheaper_plan(document):
     document["plan"]["content"]["spec"]["guidance"]["support"]["epsilon"] = 0.1
 
 
 @pytest.mark.parametrize(
     "change",
-    [smaller_total, smaller_promise, no_releases, another_start, said_to_be_free, cheaper_plan],
+    [
+        smaller_total,
+        smaller_promise,
+        no_releases,
+        another_start,
+        said_to_be_free,
+        cheaper_plan,
+        fewer_moved,
+        two_kinds_of_start,
+    ],
 )
 def test_a_certificate_that_was_edited_and_sealed_again_is_refused(change):
     result = call("verify", edited("near", change), "--ledger", "artifacts/near")
@@ -253,3 +253,47 @@ def test_campaigns_are_not_swept_here():
     Path("c.yaml").write_text(yaml.safe_dump(small_values()), encoding="utf-8")
     said = sentence(call("run", "c.yaml", "--sweep", "privacy.epsilon=1,2"))
     assert "dpal plan --sweep" in said
+
+
+OTHERS = [
+    ("diverse", {"choice": {"labels": 50, "components": 3}}),
+    ("diverse", {"start": {"campaign": "near-start"}}),
+    ("near", {"choice": {"labels": 60, "components": 3}}),  # said to be free now
+    ("near", {"privacy": {"epsilon": 4.5, "delta": 1e-4}, "start": {"name": "near-start"}}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), OTHERS)
+def test_what_was_made_is_never_certified_under_other_settings(name, changes):
+    before = Path(f"artifacts/{name}/certificate.json").read_bytes()
+    entered = len(entries(name))
+    Path("again.yaml").write_text(yaml.safe_dump(settings(name, **changes)), encoding="utf-8")
+    result = call("run", "again.yaml")
+    assert result.returncode == 2, result
+    assert "choose another name" in result.stderr
+    assert Path(f"artifacts/{name}/certificate.json").read_bytes() == before
+    assert len(entries(name)) == entered
+
+
+def test_a_start_that_was_trained_by_another_plan_is_none():
+    choice = {"method": "near_private", "labels": 60, "components": 3}
+    start = {"batch_size": 100, "epochs": 3, "name": "begun"}  # that one was trained at epsilon 4
+    result = call("run", write("other", choice=choice, start=start))
+    assert result.returncode == 2, result
+    assert "trained by another plan" in result.stderr
+    assert released("other") == []
+
+
+def test_public_records_need_labels_that_fit_before_anything_is_spent():
+    table = pq.read_table("public.parquet")
+    pq.write_table(table.drop_columns(["label"]), "bare.parquet")
+    labels = pa.array([7, *table["label"].to_pylist()[1:]])
+    pq.write_table(table.set_column(2, "label", labels), "strange.parquet")
+    for pool, said in (("bare", "needs a label in every row"), ("strange", "has labels above 2")):
+        file = write("unfit", start={"campaign": "begun"}, public={"pool": f"{pool}.parquet"})
+        assert said in sentence(call("run", file))
+
+
+def test_a_delta_that_would_publish_a_record_is_refused():
+    file = write("loose", start={"campaign": "begun"}, privacy={"delta": 0.1})
+    assert "is not below 1/600" in sentence(call("run", file))
