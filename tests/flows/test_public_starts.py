@@ -208,3 +208,35 @@ def test_rotations_come_before_the_start_and_cost_nothing(prefect_api, tmp_path,
     assert Path("artifacts/turned/figures/central.png").stat().st_size > 5000
     assert call("run", file).returncode == 0
     assert verified("turned").returncode == 0
+
+
+def test_of_an_owner_one_record_votes(prefect_api, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_blobs(tmp_path / "all.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    write_blobs(tmp_path / "public.parquet", 400, seed=3, prefix="p")
+    table = pq.read_table("all.parquet")
+    owners = pa.array([f"person-{at // 3}" for at in range(600)])  # three records each
+    pq.write_table(table.append_column("group", owners), "pool.parquet")
+    registered = call("data", "register", "people", "pool.parquet", "--epsilon", "8",
+                      "--delta", "1e-4", "--group", "group")  # fmt: skip
+    assert registered.returncode == 0, registered
+    data = {"pool": "pool.parquet", "validation": "validation.parquet", "dataset": "people"}
+    choice = {"method": "near_private", "labels": 40, "candidates": 300, "components": 3}
+    start = {"batch_size": 60, "epochs": 3}
+    result = call("run", write("owned", data=data, choice=choice, start=start))
+    assert result.returncode == 0, result
+    document = certificate("owned")
+    assert document["promise"]["unit"] == "group"
+    assert document["start"]["certificate"]["pool"]["size"] == 200
+    support = pq.read_table("artifacts/owned/guidance/support.parquet")
+    # 200 owners have at most 200 votes; 600 records would have had several hundred. Noise of 300
+    # counts at epsilon 0.5 has a standard deviation of 49.
+    assert np.asarray(support["support"]).sum() < 200 + 5 * 49
+    assert verified("owned").returncode == 0
+    # A file does not say who took part.
+    model = "artifacts/owned-start/phase-0/model.safetensors"
+    start = {"model": model, "certificate": "artifacts/owned-start/certificate.json"}
+    privacy = {"epsilon": 7.0}
+    file = write("filed", data=data, choice=choice, start=start, privacy=privacy)
+    assert "protects single records" in sentence(call("run", file))
