@@ -9,6 +9,7 @@ import flows
 from dpal.accounting.cohorts import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config import override, parse_config
+from dpal.config_public import PublicConfig, parse_any
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.spec import SelectionMode
 from tests.conftest import small_spec, small_values
@@ -29,9 +30,12 @@ def test_every_shipped_configuration_is_valid(path):
         with pytest.raises(ConfigError, match=r"needs model\.weights, the folder"):
             parse_config(values)
         override(values, "model.weights", "somewhere")
-    config = parse_config(values)
+    config = parse_any(values)
     assert config.name == path.stem
     config.training.to_recipe()
+    if isinstance(config, PublicConfig):
+        config.choice.to_spec(public_records=20_000)
+        config.fine_tuning.to_spec()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ PLACES = (0.0, 1.0, 2.0)
 GAPS = (0.1, 1.0, 3.0)  # between the two logits: unsure to certain; candidates are at 1.0
 BLANK = None
 CONTENTS = (BLANK, *product(PLACES, GAPS))
-RECORDS = 4
+RECORDS = 3
 
 
 def poll(voters: Voters) -> Poll:
@@ -52,7 +52,7 @@ def every_data_set():
 
 @pytest.fixture(scope="module", params=list(Voters))
 def counted(request):
-    """Votes of every data set there is: 10^4 of them."""
+    """Votes of every data set there is: 10^3 of them."""
     asked = poll(request.param)
     votes = {
         numbers: count_votes(asked, [seen([CONTENTS[number] for number in numbers])])

@@ -19,6 +19,8 @@ import pytest
 from tests.faults.story import Fault, forked_commands, random_deaths, refused, tell
 from tests.faults.witness import Witness
 
+pytestmark = pytest.mark.slow  # minutes: make faults runs it
+
 
 def test_a_full_disk_loses_nothing(story, commands, undisturbed, chance):
     faults = random_deaths(chance, undisturbed, full=True)

@@ -62,7 +62,7 @@ def verified(name: str, *more: str):
 
 @pytest.fixture(scope="module")
 def place(prefect_api, tmp_path_factory):
-    """A diverse_public run that trains its start, and a near_private one; looked at by many."""
+    """A near_private run that trains its start, and a diverse_public one of the same start."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     folder = tmp_path_factory.mktemp("public")
@@ -71,9 +71,11 @@ def place(prefect_api, tmp_path_factory):
         write_blobs(folder / "pool.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
         write_blobs(folder / "public.parquet", 400, seed=3, prefix="p")
-        done = [call("run", write("diverse"))]
         choice = {"method": "near_private", "labels": 60, "candidates": 150, "components": 3}
-        near = write("near", choice=choice, start={"batch_size": 100, "epochs": 3})
-        done += [call("run", near), call("run", near)]
+        start = {"batch_size": 100, "epochs": 3, "name": "begun"}
+        near = write("near", choice=choice, start=start)
+        done = [call("run", near), call("run", near)]
+        # Of the same start, which is there now.
+        done += [call("run", write("diverse", start={"campaign": "begun"}))]
         assert [one.returncode for one in done] == [0] * 3, done
         yield folder, done

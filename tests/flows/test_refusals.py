@@ -31,6 +31,7 @@ from tests.flows.test_campaign import last_flow_run
 pytestmark = pytest.mark.usefixtures("orchestrated")
 
 
+@pytest.mark.slow  # tests/flows/test_labeling.py does it through the command
 def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
     unlabeled = pq.read_table("pool.parquet").drop(["label"])
     truth = dict(
@@ -142,6 +143,7 @@ def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
         run_campaign(config)
 
 
+@pytest.mark.slow
 def test_a_copied_campaign_is_not_another_one(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
     shutil.copytree(run_campaign(small(name="first", schedule=schedule)), "artifacts/second")
