@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from dpal.reports.validation import as_metrics, headline, percent
 from dpal.training.evaluation import evaluate
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import TURNS, pretrain
-from tasks.guidance import seen_public, support_of
+from tasks.guidance import components_file, seen_public, support_file, support_of
 from tasks.improving import Improving, rotation_weights
 from tasks.labelers import Asked
 from tasks.labeling import get_labels, wait_for
@@ -139,6 +140,8 @@ def close_improvement(improving: Improving) -> None:
     }
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     listed = [files.selection, files.labels, files.model, files.metrics]
+    if improving.spec.guidance is not None:
+        listed += [components_file(improving), support_file(improving)]
     entries = improving.known_entries()
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest} if entries else None
     files.close(listed=listed, phase=0, plan=improving.plan.digest, ledger_head=head or NO_HEAD)
@@ -182,7 +185,7 @@ def bought(improving: Improving) -> tuple[Tensor, Tensor]:
     return torch.cat(inputs), torch.cat(targets)
 
 
-def choice_file(improving: Improving) -> Any:
+def choice_file(improving: Improving) -> Path:
     """Where it stands which public records were chosen, and from which cluster."""
     return improving.folder.root / "choice.parquet"
 

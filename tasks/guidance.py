@@ -113,13 +113,13 @@ def support_of(improving: Improving) -> pa.Table:
 
 
 def components_file(improving: Improving) -> Path:
-    """Where the released components are."""
-    return improving.folder.root / "guidance" / "components.safetensors"
+    """Where the released components are: with the phase, so that DVC keeps them."""
+    return improving.files.root / "guidance" / "components.safetensors"
 
 
 def support_file(improving: Improving) -> Path:
-    """Where the released votes are."""
-    return improving.folder.root / "guidance" / "support.parquet"
+    """Where the released votes are: with the phase, so that DVC keeps them."""
+    return improving.files.root / "guidance" / "support.parquet"
 
 
 def _guidance(improving: Improving) -> Guidance:
@@ -168,10 +168,10 @@ def _private(improving: Improving) -> Iterator[Seen]:
             continue
         # Blanked before anything is counted: whoever takes no part changes nothing.
         absent = ~takes_part[seen.rows]
-        yield replace_rows(seen, absent)
+        yield _blanked(seen, absent)
 
 
-def replace_rows(seen: Seen, absent: np.ndarray[Any, Any]) -> Seen:
+def _blanked(seen: Seen, absent: np.ndarray[Any, Any]) -> Seen:
     """The batch with some records blanked: they have no finite logits and no vote."""
     embeddings, logits = seen.embeddings.copy(), seen.logits.copy()
     embeddings[absent], logits[absent] = np.nan, np.nan

@@ -26,7 +26,7 @@ from dpal.planning.improvement import (
     widest_start,
 )
 from dpal.planning.spec import CampaignSpec
-from dpal.privacy import PrivacyTarget, Unit, choose_delta
+from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.training.embeddings import embedding_width
 from tasks.improving import Improving, rotation_weights
 from tasks.planning import open_data
@@ -174,6 +174,13 @@ def _with_training(config: PublicConfig) -> Improving:
 def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
     """What is promised in all; by default what the start promised."""
     asked, declared = config.privacy, config.start.declared
+    kept = start.target or declared
+    if asked.adjacency is Adjacency.REPLACE_ONE and kept and kept.adjacency is not asked.adjacency:
+        raise ParameterError(
+            f"privacy.adjacency {asked.adjacency} is asked for and the start keeps "
+            f"{kept.adjacency}, which protects less; leave it out, or start from a model that "
+            "keeps it (nothing was released)"
+        )
     if start.target is not None:
         delta = asked.delta or start.target.delta
         if start.owners is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.normalisation import public_statistics
 from dpal.errors import CertificateError, DataError
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_of
 from dpal.models.normalisation import Normalisation
@@ -35,6 +36,7 @@ from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tasks.labelers import recorded_config
+from tasks.opening import open_ledger
 from tasks.sources import open_sources, open_validation
 
 
@@ -176,7 +178,8 @@ def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
     """A finished campaign of the same artifacts folder."""
     folder = finished_folder(runtime, name)
     weights, campaign = last_model(folder), recorded_config(folder)
-    document = _sound_certificate(folder.certificate, weights)
+    with closing(open_ledger(runtime, create=False)) as store:
+        document = _sound_certificate(folder.certificate, weights, ledger=store.verified())
     pool, validation = open_sources(campaign)
     return StartModel(
         weights=weights,
@@ -246,8 +249,10 @@ def _promise(document: Mapping[str, Any]) -> PrivacyTarget:
     )
 
 
-def _sound_certificate(path: Path, weights: Path) -> dict[str, Any]:
-    """A campaign's certificate that holds for these weights."""
+def _sound_certificate(
+    path: Path, weights: Path, *, ledger: Sequence[Entry] | None = None
+) -> dict[str, Any]:
+    """A campaign's certificate that holds for these weights, and for its ledger where that is."""
     if not path.is_file():
         raise CertificateError(f"there is no certificate at {path}; nothing was released")
     document = read_certificate(path.read_text(encoding="utf-8"))
@@ -255,7 +260,7 @@ def _sound_certificate(path: Path, weights: Path) -> dict[str, Any]:
         raise CertificateError(
             f"{path} is of a model that was improved already; start from the campaign below it"
         )
-    checks = verify(document, model=Model(sha256=file_digest(weights)))
+    checks = verify(document, ledger=ledger, model=Model(sha256=file_digest(weights)))
     failed = [one for one in checks if one.outcome is Outcome.FAILED]
     if failed:
         raise CertificateError(

@@ -75,9 +75,12 @@ def count_votes(poll: Poll, seen: Iterable[Seen]) -> Rows:
         sound = np.isfinite(own).all(axis=1) & (unsure > LEAST)
         if poll.voters is Voters.THRESHOLD:
             sound &= unsure >= poll.threshold
-        if not sound.any():
-            continue
-        votes = index.kneighbors(own[sound], return_distance=False)[:, 0].astype(np.int64)
+        # All rows of the batch are asked, whoever votes: its shape is public. With the voters
+        # alone, distances could round differently with their number, and a near tie of one record
+        # would depend on another one.
+        asked = np.where(np.isfinite(own), own, 0.0)
+        nearest = index.kneighbors(asked, return_distance=False)[:, 0].astype(np.int64)
+        votes = nearest[sound]
         if poll.voters is Voters.THRESHOLD:
             counts += np.bincount(votes, minlength=size)
         else:

@@ -9,7 +9,7 @@ models with active learning", Sec. 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,11 +159,6 @@ def at_random(total: int, count: int, *, seed: int) -> Choice:
         )
     drawn = seeded(seed, "random public records").choice(total, size=count, replace=False)
     return Choice(np.sort(drawn).astype(np.int64))
-
-
-def in_batches(batches: Iterable[tuple[Rows, Floats, Floats]]) -> Iterator[Seen]:
-    """Turns row numbers, embeddings and logits into what the choices read."""
-    return (Seen(*one) for one in batches)
 
 
 def _joined(one: Candidates, other: Candidates) -> Candidates:

@@ -74,4 +74,4 @@ def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Be
         for entry in entries
         if entry.kind is Kind.RESERVE and entry.campaign == before.campaign
     ]
-    return before.with_more([one for one in charged if one not in before.releases])
+    return before.with_more(charged)

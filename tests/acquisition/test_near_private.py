@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from sklearn.neighbors import NearestNeighbors
 
 from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.near_private import Poll, choose_supported, count_votes
@@ -102,6 +103,22 @@ def test_batches_make_no_difference():
     ]
     for voters in Voters:
         assert (count_votes(poll(voters), [whole]) == count_votes(poll(voters), parts)).all()
+
+
+def test_a_vote_does_not_depend_on_who_else_is_asked(monkeypatch):
+    """Every row of a batch is asked, voters or not: the question's shape says nothing."""
+    shapes = []
+    ask = NearestNeighbors.kneighbors
+
+    def watched(self, points, **options):
+        shapes.append(points.shape)
+        return ask(self, points, **options)
+
+    monkeypatch.setattr(NearestNeighbors, "kneighbors", watched)
+    unsure, certain = (0.4, 0.1), (0.4, 3.0)
+    for contents in ([unsure] * 4, [certain] * 4, [BLANK, unsure, certain, BLANK], [BLANK] * 4):
+        count_votes(poll(Voters.THRESHOLD), [seen(contents)])
+    assert shapes == [(4, 1)] * 4
 
 
 def test_votes_go_to_the_nearest_and_only_of_the_unsure():

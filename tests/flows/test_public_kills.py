@@ -28,8 +28,8 @@ MOMENTS = [
     "artifacts/ledger.sqlite",
     "artifacts/killed-start/phase-0/checkpoints",
     "artifacts/killed-start/certificate.json",
-    "artifacts/killed/guidance/components.safetensors",
-    "artifacts/killed/guidance/support.parquet",
+    "artifacts/killed/phase-0/guidance/components.safetensors",
+    "artifacts/killed/phase-0/guidance/support.parquet",
     "artifacts/killed/choice.parquet",
     "artifacts/killed/confidential/phase-0/labels.parquet",
     "artifacts/killed/phase-0/model.safetensors",
@@ -76,7 +76,7 @@ def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(
     died, support = [], []
     for moment in MOMENTS:
         died.append(killed_at(moment, file))
-        path = Path("artifacts/killed/guidance/support.parquet")
+        path = Path("artifacts/killed/phase-0/guidance/support.parquet")
         if path.is_file():
             support.append(np.asarray(pq.read_table(path)["support"]))
     assert sum(died) >= 7, died

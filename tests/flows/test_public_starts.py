@@ -229,7 +229,7 @@ def test_of_an_owner_one_record_votes(prefect_api, tmp_path, monkeypatch):
     document = certificate("owned")
     assert document["promise"]["unit"] == "group"
     assert document["start"]["certificate"]["pool"]["size"] == 200
-    support = pq.read_table("artifacts/owned/guidance/support.parquet")
+    support = pq.read_table("artifacts/owned/phase-0/guidance/support.parquet")
     # 200 owners have at most 200 votes; 600 records would have had several hundred. Noise of 300
     # counts at epsilon 0.5 has a standard deviation of 49.
     assert np.asarray(support["support"]).sum() < 200 + 5 * 49
