@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
 from dp_accounting import dp_event
@@ -10,9 +11,11 @@ from dpal.accounting.events import (
     AnchoredAnswers,
     Event,
     NoisyCounts,
+    NoisyMajorities,
     NoisyMoments,
     NoisyScores,
     NoisyThreshold,
+    NoisyVotes,
     PhaseExposure,
 )
 from dpal.errors import ParameterError
@@ -69,6 +72,18 @@ def _(event: NoisyMoments) -> dp_event.DpEvent:
 @to_dp_event.register
 def _(event: NoisyCounts) -> dp_event.DpEvent:
     return dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1 / event.epsilon), event.moved)
+
+
+@to_dp_event.register
+def _(event: NoisyVotes) -> dp_event.DpEvent:
+    once = dp_event.GaussianDpEvent(event.sigma / math.sqrt(event.squared_sensitivity))
+    return dp_event.SelfComposedDpEvent(once, event.queries)
+
+
+@to_dp_event.register
+def _(event: NoisyMajorities) -> dp_event.DpEvent:
+    # dp-accounting knows the noisy counts that an answer is read off; they tell more.
+    return dp_event.GaussianDpEvent(event.noise_multiplier)
 
 
 def from_dp_event(event: dp_event.DpEvent) -> Event:

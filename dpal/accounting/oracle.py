@@ -23,9 +23,11 @@ from dpal.accounting.events import (
     AnchoredAnswers,
     Event,
     NoisyCounts,
+    NoisyMajorities,
     NoisyMoments,
     NoisyScores,
     NoisyThreshold,
+    NoisyVotes,
     PhaseExposure,
     Release,
 )
@@ -186,8 +188,9 @@ def _distribution(event: Event, adjacency: Adjacency, width: float) -> pld.Priva
                 pld.common.DifferentialPrivacyParameters(0.0, event.overflow), width
             )
             return noise.compose(failing) if event.overflow else noise
-        case NoisyMoments():
-            # The multiplier is over the sensitivity under the promised adjacency.
+        case NoisyMoments() | NoisyVotes() | NoisyMajorities():
+            # The multiplier is over the sensitivity under the promised adjacency; of answers
+            # it is that of the counts they are read off, which tell more.
             return pld.from_gaussian_mechanism(
                 event.noise_multiplier, value_discretization_interval=width
             )

@@ -30,9 +30,11 @@ from dpal.accounting.curves import Direction, curve, reach, spread
 from dpal.accounting.events import (
     Event,
     NoisyCounts,
+    NoisyMajorities,
     NoisyMoments,
     NoisyScores,
     NoisyThreshold,
+    NoisyVotes,
     PhaseExposure,
 )
 from dpal.accounting.profiles import Grid, Profile, Values, nothing
@@ -219,7 +221,9 @@ def _transform(step: Event, grid: Grid, adjacency: Adjacency, direction: Directi
 
 def _steps(event: Event) -> tuple[Event, int]:
     """One step of an event, and how often it happens."""
-    if isinstance(event, NoisyMoments):
+    if isinstance(event, NoisyMajorities):  # by the counts that the answers are read off
+        return NoisyThreshold(noise_multiplier=event.noise_multiplier), 1
+    if isinstance(event, NoisyMoments | NoisyVotes):
         return NoisyThreshold(noise_multiplier=event.noise_multiplier), 1
     if isinstance(event, NoisyCounts):  # on the grid of the scores; moved counts are independent
         return NoisyScores(epsilon=event.epsilon), event.moved

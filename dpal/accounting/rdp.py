@@ -26,11 +26,14 @@ from dpal.accounting.events import (
     SCORE_GRID,
     Event,
     NoisyCounts,
+    NoisyMajorities,
     NoisyMoments,
     NoisyScores,
     NoisyThreshold,
+    NoisyVotes,
     PhaseExposure,
 )
+from dpal.accounting.majorities import answers_of, worst_divergence
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -113,6 +116,16 @@ def _(event: NoisyMoments, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
 def _(event: NoisyCounts, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
     # The moved counts have independent noise: their curves add up.
     return event.moved * curve(NoisyScores(epsilon=event.epsilon), adjacency)
+
+
+@curve.register
+def _(event: NoisyVotes, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    return ORDERS / (2 * event.noise_multiplier**2)
+
+
+@curve.register
+def _(event: NoisyMajorities, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    return event.answers * worst_divergence(answers_of(event), tuple(ORDERS))
 
 
 def to_epsilon(total: Curve, *, delta: float) -> float:

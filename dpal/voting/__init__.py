@@ -1,0 +1,1 @@
+"""Teachers vote, noise is added, and what is released is labels."""

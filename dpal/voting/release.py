@@ -1,0 +1,156 @@
+"""Draws what a query releases, exactly by the law that is charged.
+
+A yes-or-no answer is drawn by its chance, which is what noise on both counts comes to; a
+plurality is drawn with noise on every cast bin and one draw of the largest of all empty ones.
+
+Source: docs/voting.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.mechanisms.gaussian import standard_normal
+from dpal.mechanisms.inclusion import uniform_below
+from dpal.randomness import BitSource
+from dpal.voting.ballots import Ballots, Cast, Choices, Codes, require_fitting
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int8]
+
+UNANSWERED = -1
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What was released; public from here on.
+
+    Attributes:
+      labels: (queries, labels) 0, 1 or UNANSWERED; for `gnmax` (queries,) class numbers or
+        UNANSWERED.
+    """
+
+    labels: NDArray[np.int8] | NDArray[np.int64]
+
+    @property
+    def answered(self) -> float:
+        """Share of labels that were answered."""
+        return float((self.labels != UNANSWERED).mean()) if self.labels.size else 0.0
+
+
+def release(rule: VotingRule, ballots: Ballots | Choices, *, rng: BitSource) -> Released:
+    """Answers every query. Whoever publishes it pays first.
+
+    Args:
+      rule: how.
+      ballots: of every teacher on every query.
+      rng: source of the noise.
+
+    Raises:
+      DataError: the ballots are not of the rule's teachers and labels. Nothing was drawn.
+    """
+    require_fitting(rule, ballots)
+    if isinstance(ballots, Choices):
+        return Released(_winners(rule, ballots, rng))
+    if rule.mechanism is Mechanism.POWERSET:
+        return Released(_sets(rule, ballots, rng))
+    return Released(answers(rule, ballots.counts(rule), rng=rng))
+
+
+def answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels:
+    """Yes-or-no answers of (queries, labels) counts of yes, each drawn by its chance."""
+    spread = math.sqrt(2) * rule.answer_sigma
+    yes = _uniform(counts.size, rng) < ndtr((2 * counts.ravel() - rule.teachers) / spread)
+    said = yes.astype(np.int8)
+    if rule.confidence is not None:
+        largest = np.maximum(counts, rule.teachers - counts).ravel()
+        said[~_passes(rule.confidence, largest, rng)] = UNANSWERED
+    return np.asarray(said.reshape(counts.shape))
+
+
+def winning_sets(rule: VotingRule, cast: Cast, *, rng: BitSource) -> tuple[Codes, Floats]:
+    """The set in front, noise on all of them, in time and memory of the cast ones.
+
+    The largest of M = classes - cast independent normals is sigma * Phi^-1(U^(1/M)), drawn
+    through its upper tail; which of the empty sets it is, is uniform.
+
+    Returns:
+      (queries,) sets as numbers, and the largest count of each query.
+    """
+    queries, width = cast.votes.shape
+    noisy = cast.votes + rule.sigma * standard_normal(queries * width, rng=rng).reshape(
+        queries, width
+    )
+    noisy[cast.votes == 0] = -np.inf
+    best = noisy.argmax(axis=1)
+    rows = np.arange(queries)
+    codes = cast.codes[rows, best].copy()
+    empty = rule.classes - (cast.votes > 0).sum(axis=1)
+    some = empty > 0
+    tail = -np.expm1(np.log(_uniform(queries, rng)) / np.maximum(empty, 1))
+    ahead = some & (-rule.sigma * ndtri(tail) > noisy[rows, best])
+    if ahead.any():
+        used = cast.codes[ahead], cast.votes[ahead] > 0
+        codes[ahead] = _unused(rule, *used, rng)
+    return codes, cast.votes.max(axis=1).astype(np.float64)
+
+
+def _sets(rule: VotingRule, ballots: Ballots, rng: BitSource) -> Labels:
+    codes, largest = winning_sets(rule, ballots.sets(rule), rng=rng)
+    places = np.arange(rule.labels - 1, -1, -1, dtype=np.uint64)
+    labels = ((codes[:, None] >> places) & np.uint64(1)).astype(np.int8)
+    if rule.confidence is not None:
+        labels[~_passes(rule.confidence, largest, rng)] = UNANSWERED
+    return labels
+
+
+def _winners(rule: VotingRule, choices: Choices, rng: BitSource) -> NDArray[np.int64]:
+    counts = choices.counts(rule)
+    noise = standard_normal(counts.size, rng=rng).reshape(counts.shape)
+    winners = (counts + rule.sigma * noise).argmax(axis=1)
+    if rule.confidence is not None:
+        winners[~_passes(rule.confidence, counts.max(axis=1), rng)] = UNANSWERED
+    return np.asarray(winners)
+
+
+def _unused(rule: VotingRule, codes: Codes, used: NDArray[np.bool_], rng: BitSource) -> Codes:
+    """A uniform set that nobody cast, for each row: drawn again until it is one."""
+    found = np.zeros(len(codes), dtype=np.uint64)
+    open_rows = np.arange(len(codes))
+    while open_rows.size:
+        drawn = _any_set(rule, open_rows.size, rng)
+        taken = ((codes[open_rows] == drawn[:, None]) & used[open_rows]).any(axis=1)
+        found[open_rows[~taken]] = drawn[~taken]
+        open_rows = open_rows[taken]
+    return found
+
+
+def _any_set(rule: VotingRule, count: int, rng: BitSource) -> Codes:
+    """Uniform sets of labels, of at most `limit` of them where there is a limit."""
+    if rule.limit is None:
+        return rng.words(count) >> np.uint64(64 - rule.labels)
+    sizes = np.array([math.comb(rule.labels, size) for size in range(int(rule.limit) + 1)])
+    at = uniform_below(np.full(count, rule.classes, dtype=np.uint64), rng=rng)
+    size = np.searchsorted(np.cumsum(sizes), at.astype(np.int64), side="right")
+    order = np.argsort(rng.words(count * rule.labels).reshape(count, rule.labels), axis=1)
+    places = np.uint64(1) << order.astype(np.uint64)
+    places[np.arange(rule.labels) >= size[:, None]] = 0
+    return np.asarray(places.sum(axis=1, dtype=np.uint64))
+
+
+def _passes(check: Confidence, largest: Floats, rng: BitSource) -> NDArray[np.bool_]:
+    """Whether the largest count, with noise, is above the threshold."""
+    above = (largest - check.threshold) / check.sigma
+    return np.asarray(_uniform(largest.size, rng) < ndtr(above))
+
+
+def _uniform(count: int, rng: BitSource) -> Floats:
+    """(count,) uniform numbers strictly between 0 and 1."""
+    return ((rng.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * _UNIT
