@@ -39,6 +39,8 @@ from flows.terminal import (
     show,
 )
 from flows.verify_cli import verify
+from flows.vote_cli import EXAMPLE as VOTE_EXAMPLE
+from flows.vote_cli import vote
 from flows.watch_cli import watch
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehea
 app.command(epilog="Example: dpal audit artifacts/digits")(audit)
 app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits")(verify)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=VOTE_EXAMPLE)(vote)
 app.command(epilog=PROMOTE_EXAMPLE)(promote)
 app.command(epilog=RESTORE_EXAMPLE)(restore)
 app.command(epilog="Example: dpal watch watch.yaml --once")(watch)
@@ -244,6 +247,10 @@ def doctor(
 
 def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    if summary.get("kind") == "voting" and not phases:
+        released = len(list(folder.root.glob("votes-*/released.parquet")))
+        blocks = f"{released}/{len(summary['blocks'])} blocks"
+        return folder.name, blocks, "0", "-", f"{summary['epsilon']:.3f}", "an account of teachers"
     total = len(summary["phases"])
     reached = "-"
     if phases:

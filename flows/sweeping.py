@@ -24,7 +24,7 @@ from dpal.errors import (
 )
 from dpal.persist import write_text
 from dpal.reports.sweeps import Point, points_of, points_table, sweep_report
-from flows.plans_view import sweep_values
+from flows.sweep_values import sweep_values
 from flows.terminal import err, out, show, stop_at_once_on_interrupt
 
 _REFUSALS = (BudgetExceeded, DataBudgetExceeded, ParameterError, PlanRejected)

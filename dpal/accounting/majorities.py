@@ -48,11 +48,18 @@ class Answers:
         counts = np.asarray(counts, dtype=np.float64)
         margin = (2 * counts - self.teachers) / (math.sqrt(2) * self.sigma)
         said = np.stack([log_ndtr(-margin), log_ndtr(margin)], axis=1)
-        if self.threshold is None or self.threshold_sigma is None:
+        if self.threshold is None:
             return said
+        checked = self.log_checks(counts)
+        return np.column_stack([said + checked[:, :1], checked[:, 1]])
+
+    def log_checks(self, counts: Floats) -> Floats:
+        """Log-chances that an answer is given, and that it is not, (n, 2)."""
+        if self.threshold is None or self.threshold_sigma is None:
+            return np.tile([0.0, -np.inf], (counts.size, 1))
         largest = np.maximum(counts, self.teachers - counts)
         above = (largest - self.threshold) / self.threshold_sigma
-        return np.column_stack([said + log_ndtr(above)[:, None], log_ndtr(-above)])
+        return np.stack([log_ndtr(above), log_ndtr(-above)], axis=1)
 
 
 def answers_of(event: NoisyMajorities) -> Answers:

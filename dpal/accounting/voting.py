@@ -11,7 +11,7 @@ Source: docs/voting.md; the published bound in `dpal.accounting.papernot`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -29,11 +29,11 @@ from dpal.errors import ParameterError
 
 Floats = NDArray[np.float64]
 
-# The grid of the published analysis, and orders below 2, which decide large epsilons.
+# The grid of the published analysis; and a finer one of the orders that decide large epsilons.
 PUBLISHED_ORDERS: Final = np.concatenate(
     [np.arange(2, 100, 0.5), np.logspace(math.log10(100), math.log10(1000), 200)]
 )
-ORDERS: Final = np.concatenate([np.arange(1.1, 2, 0.1), PUBLISHED_ORDERS])
+ORDERS: Final = np.unique(np.concatenate([np.arange(11, 110) / 10, PUBLISHED_ORDERS]))
 _CHUNK = 256  # queries whose curves are in memory at a time, where there is no table
 
 
@@ -285,7 +285,7 @@ def _untabled(rule: VotingRule, votes: Floats, mode: Mode, orders: Floats) -> Fl
     if mode is Mode.PAPERNOT:
         flat = _published_answers(rule, votes.ravel(), orders)
         cap = query_curve(rule, orders, mode=Mode.DATA_INDEPENDENT)
-        return np.minimum(flat.reshape(*votes.shape, -1).sum(axis=1), cap)
+        return np.asarray(np.minimum(flat.reshape(*votes.shape, -1).sum(axis=1), cap))
     if rule.mechanism is Mechanism.TOP_M:
         found = _exact_truncated(rule, votes, orders)
     else:
@@ -305,15 +305,29 @@ def _exact_truncated(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
 
 
 def _exact_scaled(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
-    """Scaled ballots move every count by at most one vote, towards the dearer side."""
-    answers = _answers(rule)
-    here = answers.log_chances(votes.ravel())
-    worst = np.zeros((votes.size, orders.size))
-    for move in (1.0, -1.0):
-        there = answers.log_chances(np.clip(votes.ravel() + move, 0, rule.teachers))
+    """Scaled ballots move every count by at most one vote, towards the dearer side.
+
+    A checked answer is bounded by check and answer apart. The check is hardest to pass at
+    half of the votes, so there a part of a vote can cost more than a whole one.
+    """
+    counts, teachers = votes.ravel(), rule.teachers
+    whole = [np.clip(counts + move, 0, teachers) for move in (1.0, -1.0)]
+    cost = _dearest(Answers(teachers, rule.answer_sigma).log_chances, counts, whole, orders)
+    if rule.confidence is not None:
+        half = np.clip(teachers / 2, counts - 1, counts + 1)
+        cost += _dearest(_answers(rule).log_checks, counts, [*whole, half], orders)
+    return np.asarray(cost.reshape(*votes.shape, -1).sum(axis=1))
+
+
+def _dearest(
+    law: Callable[[Floats], Floats], counts: Floats, moved: Sequence[Floats], orders: Floats
+) -> Floats:
+    """Largest divergence, in both directions, of a law at counts from the same at others."""
+    here, worst = law(counts), np.zeros((counts.size, orders.size))
+    for there in map(law, moved):
         for one, two in ((here, there), (there, here)):
             worst = np.maximum(worst, divergence(one, two, orders))
-    return np.asarray(worst.reshape(*votes.shape, -1).sum(axis=1))
+    return worst
 
 
 def _exact_winners(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:

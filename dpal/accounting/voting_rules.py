@@ -150,6 +150,16 @@ class VotingRule:
             case _:
                 return 1  # one set of labels gains a vote, another loses it
 
+    @property
+    def unanimous_turned(self) -> float:
+        """Chance that noise turns an answer on which all teachers agree; public.
+
+        Of a plurality it is the union bound over all other classes, at most 1.
+        """
+        lead = self.teachers / (math.sqrt(2) * self.answer_sigma)
+        one = math.erfc(lead / math.sqrt(2)) / 2
+        return min(1.0, (self.classes - 1) * one) if self.mechanism in PLURALITY else one
+
     def events(self, queries: int) -> tuple[NoisyMajorities | NoisyVotes, ...]:
         """What so many queries are charged as, whatever the votes are.
 
@@ -176,3 +186,16 @@ class VotingRule:
             queries=queries, squared_sensitivity=self.moved, sigma=self.confidence.sigma
         )
         return (votes, checks)
+
+
+def powers(labels: int) -> list[int]:
+    """1, 2, 4, ... up to below the number of labels: sizes that a summary tells about."""
+    return [1 << power for power in range(max(1, math.ceil(math.log2(labels))))]
+
+
+def summary_event(labels: int, sigma: float) -> NoisyVotes:
+    """What a noisy summary of all ballots is charged as (`dpal.voting.advice.noisy_summary`).
+
+    Of each size of ballots, and of the agreement, one teacher moves at most 1.
+    """
+    return NoisyVotes(queries=1, squared_sensitivity=len(powers(labels)) + 1, sigma=sigma)

@@ -10,6 +10,7 @@ from dpal.accounting.before import Before, declared_of
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release
 from dpal.canonical import digest
+from dpal.certificate import voting
 from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
 from dpal.certificate.document import entry_of, same
 from dpal.certificate.figures import SAME_ENGINE
@@ -17,6 +18,7 @@ from dpal.certificate.improvement import KIND, Parts, derived
 from dpal.certificate.inside import check_entries, check_releases, check_seal
 from dpal.certificate.outside import Model, Pool, check_ledger, check_model
 from dpal.certificate.verify import MALFORMED, verify
+from dpal.certificate.verify_voting import verify_voting
 from dpal.errors import DpalError, LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
@@ -33,7 +35,9 @@ def verify_any(
     pool: Pool | None = None,
     no_pool: str = "no pool given (--data)",
 ) -> list[Check]:
-    """Checks a campaign's certificate, or an improvement's with the start's inside of it."""
+    """Checks a certificate of a campaign, of teachers, or of an improvement with its start's."""
+    if document.get("kind") == voting.KIND:
+        return verify_voting(document, ledger=ledger, model=model)
     if document.get("kind") != KIND:
         return verify(document, ledger=ledger, model=model, pool=pool, no_pool=no_pool)
     seal = check_seal(document)

@@ -63,7 +63,8 @@ def cohorts_in_words(names: list[str]) -> str:
 
 def mechanism_in_words(event: Mapping[str, Any]) -> tuple[str, str]:
     """A mechanism's name, and its parameters."""
-    parameters = {key: value for key, value in event.items() if key != "mechanism"}
+    known = {key: value for key, value in event.items() if value is not None}
+    parameters = {key: value for key, value in known.items() if key != "mechanism"}
     told = (f"{key.replace('_', ' ')} {value:.6g}" for key, value in parameters.items())
     return str(event["mechanism"]).replace("_", " "), ", ".join(told)
 

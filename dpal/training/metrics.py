@@ -19,6 +19,7 @@ THRESHOLD = 0.5  # public and the same for all labels: a tuned one would read re
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer]
+Counts = NDArray[np.int64]
 
 
 def figures_of(task: Task, probabilities: Floats, labels: Labels) -> dict[str, float]:
@@ -47,22 +48,39 @@ def figures_of(task: Task, probabilities: Floats, labels: Labels) -> dict[str, f
     if single:
         return {"accuracy": float((sound.argmax(axis=1) == labels).mean())}
     said, true = sound > THRESHOLD, labels.astype(np.int64) == 1
+    counts = np.stack([(said & true).sum(axis=0), said.sum(axis=0), true.sum(axis=0)])
     figures = {
-        "micro_f1": _f1(said.ravel(), true.ravel()),
-        "macro_f1": float(np.mean([_f1(*one) for one in zip(said.T, true.T, strict=True)])),
+        "micro_f1": float(f1(*counts.sum(axis=1))),
+        "macro_f1": float(f1(*counts).mean()),
         "subset_accuracy": float((said == true).all(axis=1).mean()),
     }
-    areas = [_area(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
+    areas = [area(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
     return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
 
 
-def _f1(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
-    """Harmonic mean of precision and recall; 0 for a label that neither occurs nor is said."""
-    return 2 * int((said & true).sum()) / max(1, int(said.sum()) + int(true.sum()))
+def f1(hits: Counts, said: Counts, true: Counts) -> Floats:
+    """Harmonic mean of precision and recall; 0 for a label that neither occurs nor is said.
+
+    Args:
+      hits: (...,) how often a label was said and true.
+      said: (...,) how often it was said.
+      true: (...,) how often it was true.
+
+    Returns:
+      (...,) in [0, 1].
+    """
+    return np.asarray(2 * hits / np.maximum(1, said + true), dtype=np.float64)
 
 
-def _area(scores: Floats, true: NDArray[np.bool_]) -> float:
+def area(scores: Floats, true: NDArray[np.bool_]) -> float:
     """Chance that a record with the label is ranked above one without; ties count half.
+
+    Args:
+      scores: (n,) finite; any scale, since only their order counts.
+      true: (n,) which records have the label; some, and not all.
+
+    Returns:
+      The area under the ROC curve, in [0, 1].
 
     Source: Hanley & McNeil (1982), the area under the ROC curve as a Mann-Whitney statistic.
     """

@@ -7,8 +7,9 @@ here. What starts from a private model stays as private as that is: it is post-p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,18 +18,27 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.planning.choice import FineTuning
 from dpal.planning.recipe import Augmentation
+from dpal.planning.student import StudentTraining
 from dpal.randomness import seeded
 from dpal.training.augmentation import augment, require_images
 from dpal.training.losses import per_record_loss
 
 OnStep = Callable[[], object]
+Settings = FineTuning | StudentTraining
 
+ORDER = "order of public records"  # purpose of the seed: the student draws the same
 _MOMENTUM = 0.9
 
 
-def steps_of(spec: FineTuning, records: int) -> int:
+def steps_of(spec: Settings, records: int) -> int:
     """Steps of a training on so many records; the last, short batch of an epoch counts."""
     return spec.epochs * math.ceil(records / spec.batch_size)
+
+
+def batches_of(spec: Settings, records: int, *, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Rows of every step, epoch by epoch, each in an order of its own."""
+    for _ in range(spec.epochs):
+        yield from torch.split(torch.from_numpy(rng.permutation(records)), spec.batch_size)
 
 
 def fine_tune(
@@ -58,32 +68,63 @@ def fine_tune(
         raise ParameterError("there are no labeled public records to train on")
     augmentation = Augmentation(shift=spec.shift)
     require_images(augmentation, tuple(inputs.shape[1:]))
-    device = next(model.parameters()).device
-    draw = seeded(spec.seed, "order of public records")
-    views = torch.Generator().manual_seed(int(draw.integers(2**63)))
-    optimizer = _optimizer(model, spec)
-    total, loss_of = steps_of(spec, len(inputs)), per_record_loss(task)
-    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
-    model.train()
-    for _ in range(spec.epochs):
-        order = torch.from_numpy(draw.permutation(len(inputs)))
-        for rows in torch.split(order, spec.batch_size):
+    device, loss_of = next(model.parameters()).device, per_record_loss(task)
+
+    def losses() -> Iterator[Tensor]:
+        draw = seeded(spec.seed, ORDER)
+        views = torch.Generator().manual_seed(int(draw.integers(2**63)))
+        for rows in batches_of(spec, len(inputs), rng=draw):
             batch = augment(inputs[rows], augmentation, generator=views)
-            losses = loss_of(model(to_input(batch.to(device))), labels[rows].to(device))
-            optimizer.zero_grad()
-            losses.mean().backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            rates.step()
-            on_step()
+            yield loss_of(model(to_input(batch.to(device))), labels[rows].to(device)).mean()
+
+    descend(model, losses(), spec, steps=steps_of(spec, len(inputs)), on_step=on_step)
+    require_finite(
+        model,
+        f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "
+        "(the private model is unchanged, and nothing was released)",
+    )
+
+
+def descend(
+    model: nn.Module,
+    losses: Iterator[Tensor],
+    spec: Settings,
+    *,
+    steps: int,
+    on_step: OnStep = lambda: None,
+) -> None:
+    """Takes one optimizer step for each loss, in place; the rate falls along a cosine.
+
+    Args:
+      model: its frozen parameters stay as they are; left in evaluation mode.
+      losses: scalars; each is computed from the model when its turn comes.
+      spec: optimizer and rate.
+      steps: how many losses there are.
+      on_step: called after every step.
+    """
+    optimizer = _optimizer(model, spec)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    model.train()
+    for loss in losses:
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        rates.step()
+        on_step()
     model.eval()
+
+
+def require_finite(model: nn.Module, message: str) -> None:
+    """Requires weights that are numbers.
+
+    Raises:
+      ParameterError: with this message, they are not: nothing of use was made.
+    """
     if not all(bool(one.isfinite().all()) for one in model.parameters()):
-        raise ParameterError(
-            f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "
-            "(the private model is unchanged, and nothing was released)"
-        )
+        raise ParameterError(message)
 
 
-def _optimizer(model: nn.Module, spec: FineTuning) -> torch.optim.Optimizer:
+def _optimizer(model: nn.Module, spec: Settings) -> torch.optim.Optimizer:
     trained = [one for one in model.parameters() if one.requires_grad]
     if spec.optimizer == "adam":
         return torch.optim.AdamW(trained, lr=spec.learning_rate, weight_decay=spec.weight_decay)

@@ -37,8 +37,9 @@ class Dependencies:
     dependents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.dependents or self.gate in self.dependents:
-            raise ParameterError("a gate needs dependents, and is none of them")
+        named = (self.gate, *self.dependents)
+        if len(named) < 2 or len(set(named)) < len(named) or min(named) < 0:
+            raise ParameterError("a gate needs dependents, each once, and is none of them")
 
 
 def release_with_gate(
@@ -63,11 +64,13 @@ def release_with_gate(
       were answered depends on released answers alone.
 
     Raises:
-      ParameterError: the rule is not binary, or has a confidence check.
+      ParameterError: the rule is not binary, has a confidence check, or has fewer labels.
     """
     require_fitting(rule, ballots)
     if rule.mechanism is not Mechanism.BINARY or rule.confidence is not None:
         raise ParameterError("a gate is asked by binary voting without a confidence check")
+    if max(dependencies.gate, *dependencies.dependents) >= rule.labels:
+        raise ParameterError(f"there are {rule.labels} labels, numbered from 0")
     single = replace(rule, labels=1)
     rest = [one for one in range(rule.labels) if one != dependencies.gate]
     free = [one for one in rest if one not in dependencies.dependents]

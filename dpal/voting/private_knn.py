@@ -82,9 +82,11 @@ def ask_neighbours(
     squares = (private**2).sum(axis=1)
     counts = np.zeros((len(queries), rule.labels))
     for row, query in enumerate(queries):
+        # Of all records, sampled or not: the last bits of a product depend on where a row
+        # stands, and a record that is left out may not change which of two equal ones is nearer.
+        apart = squares - 2 * private @ query
         sampled = include(len(private), neighbours.sample_rate, rng=rng)
-        apart = squares[sampled] - 2 * private[sampled] @ query
-        nearest = sampled[np.argsort(apart, kind="stable")[: rule.teachers]]
+        nearest = sampled[np.argsort(apart[sampled], kind="stable")[: rule.teachers]]
         ballots = np.zeros((1, rule.teachers, rule.labels), dtype=np.uint8)
         ballots[0, : nearest.size] = labels[nearest]  # with fewer, the rest say no to all
         counts[row] = Ballots.of(ballots).counts(rule)[0]

@@ -1,0 +1,260 @@
+"""Ballots of an ensemble that somebody else trained, from Parquet files.
+
+Either one file with a row for each teacher and query (`id`, `teacher`), or a file for each
+teacher (`id`; its name is the teacher's). A ballot is a column `ballot` (a list with a 0 or 1
+for each label), `scores` (a list of probabilities, cut at a public threshold) or `class` (a
+class number, for single-label data). `class_names` in the metadata name the labels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from dpal.data.files import files_of
+from dpal.errors import DataError
+
+_BATCH = 1 << 16  # rows at a time
+_KINDS = ("ballot", "scores", "class")
+_NOTHING = "nothing was released"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CastBallots:
+    """What every teacher said on every query. Private.
+
+    Attributes:
+      queries: (q,) ids of the queries, in the order of the file.
+      teachers: (n,) names.
+      names: of labels or classes; empty where the file has none.
+      votes: (q, n, k) zeros and ones; or (q, n) class numbers.
+    """
+
+    queries: tuple[str, ...]
+    teachers: tuple[str, ...]
+    names: tuple[str, ...]
+    votes: NDArray[np.uint8] | NDArray[np.int64]
+
+    @property
+    def single_label(self) -> bool:
+        """Whether teachers name one class each."""
+        return self.votes.ndim == 2
+
+
+def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
+    """Reads ballots and requires one of every teacher on every query.
+
+    Args:
+      places: one file, several, or a folder of them.
+      cut: scores above it are a vote for yes; public.
+
+    Raises:
+      DataError: a file is no such file, ballots are missing, said twice or are not of one
+        set of labels. Nothing was released.
+    """
+    files = [file for place in places for file in files_of(place)]
+    opened = [_Opened.of(file) for file in files]
+    kind, names = opened[0].kind, opened[0].names
+    for one in opened[1:]:
+        if one.kind != kind or one.names != names:
+            raise DataError(
+                f"{one.path.name} and {opened[0].path.name} are of other labels: {one.labels} and "
+                f"{opened[0].labels}; all teachers vote on the same ones, {_NOTHING}"
+            )
+    queries, teachers, at = _index([one for file in opened for one in file.voted()])
+    return CastBallots(
+        queries=queries,
+        teachers=teachers,
+        names=names,
+        votes=_votes(opened, kind, at, (len(queries), len(teachers)), cut),
+    )
+
+
+def require_disjoint(file: Path, teachers: Sequence[str]) -> None:
+    """Requires that no private record, and no group, was seen by two teachers.
+
+    Args:
+      file: Parquet with `id`, `teacher` and, where groups are protected, `group`.
+      teachers: that voted.
+
+    Raises:
+      DataError: two partitions overlap, or one is not there. Nothing was released.
+    """
+    schema = _schema(file)
+    columns = [name for name in ("id", "teacher", "group") if name in schema.names]
+    if "id" not in columns or "teacher" not in columns:
+        raise DataError(f"{file} has no columns 'id' and 'teacher'; {_NOTHING}")
+    table = pq.read_table(file, columns=columns)
+    if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
+        raise DataError(f"{file} says nothing of teacher {min(missing)}; {_NOTHING}")
+    for key in columns:
+        if key == "teacher":
+            continue
+        pairs = table.group_by(["teacher", key]).aggregate([])
+        many = pairs.group_by(key).aggregate([("teacher", "count")])
+        overlapping = pc.sum(pc.greater(many.column("teacher_count"), 1)).as_py() or 0
+        if overlapping:
+            what = "records were" if key == "id" else "groups were"
+            raise DataError(
+                f"{overlapping:,} {what} seen by two teachers or more ({file}), so that one of "
+                f"them moves several ballots; train on disjoint partitions, {_NOTHING}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    path: Path
+    kind: str
+    names: tuple[str, ...]
+    teacher: str | None  # None where the file has a column of them
+
+    @classmethod
+    def of(cls, path: Path) -> _Opened:
+        schema = _schema(path)
+        kinds = [name for name in _KINDS if name in schema.names]
+        if "id" not in schema.names or len(kinds) != 1:
+            raise DataError(
+                f"{path} needs the columns 'id' (of the query) and one of 'ballot', 'scores' and "
+                f"'class', and has {', '.join(schema.names)}; {_NOTHING}"
+            )
+        column = schema.field(kinds[0]).type
+        listed = pt.is_list(column) or pt.is_large_list(column) or pt.is_fixed_size_list(column)
+        if listed is (kinds[0] == "class"):
+            wanted = "a class number" if kinds[0] == "class" else "a list with one number a label"
+            raise DataError(f"column {kinds[0]!r} of {path} is {column}, not {wanted}; {_NOTHING}")
+        stored = (schema.metadata or {}).get(b"class_names")
+        try:
+            names = tuple(map(str, json.loads(stored))) if stored else ()
+        except (ValueError, TypeError) as error:
+            raise DataError(f"class_names of {path} is no JSON list; {_NOTHING}") from error
+        return cls(
+            path=path,
+            kind=kinds[0],
+            names=names,
+            teacher=None if "teacher" in schema.names else path.stem,
+        )
+
+    @property
+    def labels(self) -> str:
+        """How to call what it votes on."""
+        return f"{self.kind} of {', '.join(self.names) or 'unnamed labels'}"
+
+    def voted(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Query and teacher of all rows."""
+        columns = ["id"] if self.teacher else ["id", "teacher"]
+        for batch in pq.ParquetFile(self.path).iter_batches(_BATCH, columns=columns):
+            queries = batch.column("id").cast(pa.string())
+            if self.teacher:
+                teachers = pa.array([self.teacher] * len(queries), pa.string())
+            else:
+                teachers = batch.column("teacher").cast(pa.string())
+            if queries.null_count or teachers.null_count:
+                raise DataError(f"{self.path} has a row without id or teacher; {_NOTHING}")
+            yield queries, teachers
+
+    def said(self) -> Iterator[pa.Array]:
+        """What was said in all rows."""
+        for batch in pq.ParquetFile(self.path).iter_batches(_BATCH, columns=[self.kind]):
+            yield batch.column(0)
+
+
+def _schema(path: Path) -> pa.Schema:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; {_NOTHING}")
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} is not a readable Parquet file; {_NOTHING}") from error
+
+
+def _index(
+    keys: Sequence[tuple[pa.Array, pa.Array]],
+) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64]]:
+    """Queries, teachers, and for each row its place in a table of both."""
+    if not keys:
+        raise DataError(f"there are no ballots; {_NOTHING}")
+    queries, teachers = (
+        pa.chunked_array(side).combine_chunks().dictionary_encode()
+        for side in zip(*keys, strict=True)
+    )
+    names = sorted(teachers.dictionary.to_pylist())
+    order = np.array([names.index(one) for one in teachers.dictionary.to_pylist()], dtype=np.int64)
+    ids = tuple(queries.dictionary.to_pylist())
+    teacher = order[np.asarray(teachers.indices)]
+    at = np.asarray(queries.indices).astype(np.int64) * len(names) + teacher
+    count = np.bincount(at, minlength=len(ids) * len(names))
+    for wrong, said in ((count > 1, "voted twice on"), (count == 0, "did not vote on")):
+        if wrong.any():
+            query, who = divmod(int(np.argmax(wrong)), len(names))
+            raise DataError(
+                f"teacher {names[who]} {said} query {ids[query]}; every teacher votes once on "
+                f"every query, {_NOTHING}"
+            )
+    return ids, tuple(names), at
+
+
+def _votes(
+    opened: Sequence[_Opened], kind: str, at: NDArray[np.int64], shape: tuple[int, int], cut: float
+) -> NDArray[np.uint8] | NDArray[np.int64]:
+    done, found = 0, None
+    for file in opened:
+        for column in file.said():
+            values = _numbers(column, kind, file.path, cut)
+            if found is None:
+                found = np.zeros((shape[0] * shape[1], *values.shape[1:]), dtype=values.dtype)
+            if values.shape[1:] != found.shape[1:]:
+                raise DataError(
+                    f"{file.path.name} votes on {values.shape[1]} labels where others vote on "
+                    f"{found.shape[1]}; all teachers vote on the same ones, {_NOTHING}"
+                )
+            found[at[done : done + len(values)]] = values
+            done += len(values)
+    if found is None:
+        raise DataError(f"there are no ballots; {_NOTHING}")
+    return found.reshape(*shape, *found.shape[1:])
+
+
+def _numbers(
+    column: pa.Array, kind: str, path: Path, cut: float
+) -> NDArray[np.uint8] | NDArray[np.int64]:
+    """(rows,) class numbers or (rows, labels) zeros and ones."""
+    if column.null_count:
+        raise DataError(f"{path} has a row without a {kind}; {_NOTHING}")
+    if kind == "class":
+        if not pt.is_integer(column.type):
+            raise DataError(f"classes of {path} are {column.type}, not whole numbers; {_NOTHING}")
+        return np.asarray(column.cast(pa.int64()))
+    lengths = np.asarray(pc.list_value_length(column))
+    if lengths.size and (lengths != lengths[0]).any():
+        raise DataError(
+            f"{path.name} votes on {lengths[0]} labels in one row and on "
+            f"{lengths[lengths != lengths[0]][0]} in another; {_NOTHING}"
+        )
+    flat = pc.list_flatten(column)
+    if flat.null_count or not (pt.is_integer(flat.type) or pt.is_floating(flat.type)):
+        raise DataError(f"{path} has a {kind} with a missing number or none at all; {_NOTHING}")
+    values = np.asarray(flat).astype(np.float64)
+    if np.isnan(values).any():
+        raise DataError(f"{path} has a {kind} with NaN, which is no vote; {_NOTHING}")
+    if kind == "scores":
+        if ((values < 0) | (values > 1)).any():
+            raise DataError(f"{path} has scores outside of 0 to 1; {_NOTHING}")
+        votes = values > cut
+    else:
+        if not np.isin(values, (0.0, 1.0)).all():
+            wrong = values[~np.isin(values, (0.0, 1.0))][0]
+            raise DataError(
+                f"{path} has a ballot with {wrong:g}; votes are 0 or 1, name the column 'scores' "
+                f"if these are probabilities ({_NOTHING})"
+            )
+        votes = values == 1
+    return np.asarray(votes.astype(np.uint8).reshape(len(column), -1))

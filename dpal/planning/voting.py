@@ -1,0 +1,243 @@
+"""What an ensemble of teachers may be asked: fixed beforehand, whatever their votes are.
+
+Queries come in blocks of a fixed size. All blocks are held at once and each is released
+once, whoever asks for it, so that all queriers of the same teachers share one account. A
+block counts in full also where fewer queries were asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from dpal import check
+from dpal.accounting import oracle_votes
+from dpal.accounting.before import Before, total_epsilon, total_second_opinion
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import VOTING, Charge, NoisyMajorities, NoisyVotes, Release, to_record
+from dpal.accounting.voting_rules import Mechanism, VotingRule, summary_event
+from dpal.canonical import digest
+from dpal.errors import ParameterError, PlanRejected
+from dpal.privacy import PrivacyTarget
+
+SUMMARY = "votes/summary"
+COHORT = "0"  # every private record belongs to a teacher from the start
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingSpec:
+    """Everything that decides what teachers release.
+
+    Attributes:
+      name: of the account; all that is ever asked of these teachers counts in it.
+      target: the promise to every private record.
+      rule: how a query is answered.
+      blocks: queries of each block, in the order of their release.
+      teachers: digest of what made the teachers; empty where they came from elsewhere.
+      before: what was released about the same records already, and counts towards the promise.
+      summary_sigma: noise of a summary of the ballots that is released first; None for none.
+      accountant: by which the total is bounded; None is the tighter one for the rule.
+    """
+
+    name: str
+    target: PrivacyTarget
+    rule: VotingRule
+    blocks: tuple[int, ...]
+    teachers: str = ""
+    before: Before = field(default_factory=Before)
+    summary_sigma: float | None = None
+    accountant: Accountant | None = None
+
+    def __post_init__(self) -> None:
+        if not self.blocks and self.summary_sigma is None:
+            raise ParameterError("an account of teachers needs at least one query")
+        check.at_least(1, queries=min(self.blocks, default=1))
+
+    @property
+    def kept_by(self) -> Accountant:
+        """The accountant that the promise is kept by.
+
+        What answers tell is known by Rényi divergences; noisy counts by their whole loss.
+        """
+        if self.accountant is not None:
+            return self.accountant
+        told = isinstance(self.rule.events(1)[0], NoisyMajorities)
+        return Accountant.RDP if told else Accountant.PLD
+
+
+@dataclass(frozen=True)
+class VotingPlan:
+    """An account of teachers, decided: whoever asks them may only obey."""
+
+    spec: VotingSpec
+
+    @cached_property
+    def digest(self) -> str:
+        """Commits to every number of it."""
+        return digest(self)
+
+    def releases(self) -> Iterator[Release]:
+        """Yields what is released, a summary first, then block by block."""
+        if self.spec.summary_sigma is not None:
+            event = summary_event(self.spec.rule.labels, self.spec.summary_sigma)
+            charged = (Charge(cohorts=(COHORT,), event=event),)
+            yield Release(name=SUMMARY, kind=VOTING, phase=0, charges=charged)
+        for number, queries in enumerate(self.spec.blocks, start=1):
+            yield Release(
+                name=block_name(number),
+                kind=VOTING,
+                phase=0,
+                charges=tuple(
+                    Charge(cohorts=(COHORT,), event=event)
+                    for event in self.spec.rule.events(queries)
+                ),
+            )
+
+    def release(self, name: str) -> Release:
+        """The release of this name."""
+        return next(one for one in self.releases() if one.name == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifiedVoting:
+    """An account and the proof that it keeps its promise.
+
+    Attributes:
+      plan: what was certified.
+      epsilon: of all blocks, by the plan's accountant.
+      epsilon_oracle: the same by dp-accounting, or by plain sums with its conversion.
+    """
+
+    plan: VotingPlan
+    epsilon: float
+    epsilon_oracle: float
+
+    def summary(self) -> dict[str, Any]:
+        """The plan as one JSON object."""
+        spec = self.plan.spec
+        return {
+            "kind": "voting",
+            "name": spec.name,
+            "adjacency": spec.target.adjacency.value,
+            "unit": spec.target.unit.value,
+            "delta": spec.target.delta,
+            "target_epsilon": spec.target.epsilon,
+            "accountant": spec.kept_by.value,
+            "epsilon": self.epsilon,
+            "epsilon_oracle": self.epsilon_oracle,
+            "mechanism": spec.rule.mechanism.value,
+            "teachers": spec.rule.teachers,
+            "labels": spec.rule.labels,
+            "sigma": spec.rule.sigma,
+            "limit": spec.rule.limit,
+            "unanimous_turned": spec.rule.unanimous_turned,
+            "queries": sum(spec.blocks),
+            "blocks": list(spec.blocks),
+            "releases": [
+                {"release": one.name, **to_record(charge.event)}
+                for one in self.plan.releases()
+                for charge in one.charges
+            ],
+            "plan_digest": self.plan.digest,
+        }
+
+
+def block_name(number: int) -> str:
+    """Name of a block's release."""
+    return f"votes/{number}"
+
+
+def certify_voting(spec: VotingSpec) -> CertifiedVoting:
+    """Certifies what teachers will have told when all blocks are released.
+
+    Raises:
+      PlanRejected: that is more than was promised.
+    """
+    plan = VotingPlan(spec)
+    epsilon = total_of(spec)
+    if not epsilon <= spec.target.epsilon:
+        fits = most_queries(spec)
+        advice = (
+            f"at most {fits:,} fit: lower the queries to that, or raise sigma"
+            if fits
+            else "not even one fits: raise sigma, or use a mechanism that releases less"
+        )
+        raise PlanRejected(
+            f"{sum(spec.blocks):,} queries by {spec.rule.mechanism} voting with sigma "
+            f"{spec.rule.sigma:g} cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g} "
+            f"whatever the votes are, and {spec.target.epsilon:g} is promised; {advice} (nothing "
+            "was released)"
+        )
+    return CertifiedVoting(plan=plan, epsilon=epsilon, epsilon_oracle=voting_second_opinion(spec))
+
+
+def voting_second_opinion(spec: VotingSpec) -> float:
+    """The total of all blocks by a program that shares nothing with ours."""
+    if spec.kept_by is Accountant.PLD:
+        return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
+    known = [*spec.before.releases, *VotingPlan(spec).releases()]
+    events = [charge.event for one in known for charge in one.charges]
+    votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities)]
+    if len(votes) < len(events) or spec.before.declared is not None:
+        return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
+    return oracle_votes.epsilon_of_votes(votes, delta=spec.target.delta)
+
+
+def total_of(spec: VotingSpec) -> float:
+    """Epsilon of everything that an account releases, and of what was released before it."""
+    return _epsilon(spec, sum(spec.blocks))
+
+
+def most_queries(spec: VotingSpec) -> int:
+    """The most queries that the promise covers, whatever the votes are; 0 for none."""
+    low, high = 0, 1
+    while _epsilon(spec, high) <= spec.target.epsilon:
+        low, high = high, 2 * high
+        if high > 1 << 40:
+            raise ParameterError("so much noise is no answer; lower sigma")
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _epsilon(spec, middle) <= spec.target.epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def least_sigma(spec: VotingSpec, queries: int) -> float:
+    """The least noise with which so many queries keep the promise, within a thousandth.
+
+    Ends on the private side.
+    """
+    low, high = 1e-2, 1.0
+    while _epsilon(_with_sigma(spec, high), queries) > spec.target.epsilon:
+        low, high = high, 2 * high
+        if high > 1e9:
+            raise PlanRejected(f"no noise makes {queries:,} queries fit; ask fewer")
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        if _epsilon(_with_sigma(spec, middle), queries) <= spec.target.epsilon:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:
+    return replace(spec, rule=replace(spec.rule, sigma=sigma))
+
+
+def _epsilon(spec: VotingSpec, queries: int) -> float:
+    """All queries as one release: the same sum as block by block."""
+    whole = VotingPlan(replace(spec, blocks=(queries,) if queries else ()))
+    return total_epsilon(spec.before, list(whole.releases()), spec.target, accountant=spec.kept_by)
+
+
+def mechanisms_for(single_label: bool) -> tuple[Mechanism, ...]:
+    """Mechanisms that a task's ballots can be counted by."""
+    if single_label:
+        return (Mechanism.GNMAX,)
+    return tuple(one for one in Mechanism if one is not Mechanism.GNMAX)

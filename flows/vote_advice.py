@@ -1,0 +1,110 @@
+"""What `dpal vote --explain` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpal.data.catalog import Role, open_source
+from dpal.data.label_columns import label_tensor
+from dpal.data.readers import raw_batches
+from dpal.errors import ConfigError
+from dpal.labels import Task
+from dpal.planning.voting import VotingSpec, total_of
+from dpal.reports.voting import advice_table
+from dpal.voting.advice import LabelStatistics, from_public, options
+from dpal.voting.ballots import Ballots
+from flows.vote_view import View
+from tasks.ballots import Wishes
+
+
+def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float | None) -> View:
+    """Which mechanism to choose, from public records or a summary that is paid for."""
+    ballots = wishes.ballots
+    if not isinstance(ballots, Ballots):
+        raise ConfigError("teachers that name one class each are counted by gnmax; there is no "
+                          "choice to explain")  # fmt: skip
+    if (public is None) == (pay is None):
+        raise ConfigError(
+            "--explain reads public labels (--public FILE) or a summary of the ballots that is "
+            "paid for (--pay EPSILON --name ACCOUNT); give one of them, nothing was released"
+        )
+    lines: list[str] = []
+    if public is not None:
+        source = open_source(public, Role.POOL, label_column="label")
+        if source.label_column is None or source.task is not Task.MULTI_LABEL:
+            raise ConfigError(f"{public} has no lists of labels; --explain needs public labels")
+        column = source.label_column
+        parts = [label_tensor(one.table.column(0), source.task).numpy()
+                 for one in raw_batches(source, [column])]  # fmt: skip
+        labels = np.concatenate(parts)
+        if labels.shape[1] != ballots.labels:
+            raise ConfigError(
+                f"{public} has {labels.shape[1]} labels and the ballots {ballots.labels}; give "
+                "public records with the same labels"
+            )
+        known = from_public(labels, consensus=consensus)
+        lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
+    else:
+        known, paid = _paid_summary(wishes, ballots, float(pay or 0.0))
+        lines.append(paid)
+    target = wishes.target
+    found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
+    record = [
+        {"mechanism": one.rule.mechanism.value, "limit": one.rule.limit, "sigma": one.rule.sigma,
+         "queries": one.queries, "why": one.why}
+        for one in found
+    ]  # fmt: skip
+    best = found[0]
+    limit = "" if best.rule.limit is None else f" --limit {best.rule.limit:g}"
+    lines.append(
+        f"choose --mechanism {best.rule.mechanism}{limit} --sigma {best.rule.sigma:.3g}: "
+        f"{best.queries:,} queries at epsilon {target.epsilon:g}, delta {target.delta:.3g}; "
+        f"{best.why} (estimates: they choose settings and prove nothing)"
+    )
+    return View(
+        record={"options": record, "source": known.source, "consensus": known.consensus},
+        tables=(advice_table(record),),
+        lines=tuple(lines),
+    )
+
+
+def _paid_summary(wishes: Wishes, ballots: Ballots, pay: float) -> tuple[LabelStatistics, str]:
+    if wishes.name is None:
+        raise ConfigError("--pay releases something: give its account a --name of its own")
+    spec = replace(
+        wishes.spec,
+        target=replace(wishes.target, epsilon=pay),
+        blocks=(),
+        summary_sigma=1.0,
+    )
+    spec = replace(spec, summary_sigma=_summary_sigma(spec))
+    # Held, drawn and kept where whoever only looks need not load it.
+    from tasks.ballot_release import release_summary
+
+    account, known = release_summary(wishes, spec, ballots)
+    return known, (
+        f"a summary was released for epsilon {account.certified.epsilon:.4f}, noise "
+        f"{spec.summary_sigma:.3g} votes on each of its numbers; count it in the promise of the "
+        f"votes with --after {account.name}"
+    )
+
+
+def _summary_sigma(spec: VotingSpec) -> float:
+    """The least noise that keeps the promise, within a thousandth, on its private side."""
+    low, high = 1e-2, 1e-2
+    while _refused(replace(spec, summary_sigma=high)):
+        low, high = high, 2 * high
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        if _refused(replace(spec, summary_sigma=middle)):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _refused(spec: VotingSpec) -> bool:
+    return not total_of(spec) <= spec.target.epsilon

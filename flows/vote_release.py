@@ -1,0 +1,44 @@
+"""What `dpal vote --name` releases and shows."""
+
+from __future__ import annotations
+
+from dpal.reports.voting import cost_table, released_table, rule_words
+from dpal.voting.release import UNANSWERED
+from flows.vote_view import View, modes_of, table_of_modes
+from tasks.ballot_release import release_ballots
+from tasks.ballots import Wishes
+from tasks.voting import read_released
+
+
+def released(wishes: Wishes, *, private: bool) -> View:
+    """Releases a block, and shows what it says."""
+    account, path = release_ballots(wishes)
+    summary = account.certified.summary()
+    _, labels = read_released(path)
+    tables = [cost_table(summary)]
+    if labels.ndim == 2:
+        names = wishes.cast.names or tuple(str(one) for one in range(labels.shape[1]))
+        answered = (labels != UNANSWERED).mean(axis=0)
+        yes = [float((one[one != UNANSWERED] == 1).mean()) if (one != UNANSWERED).any() else 0.0
+               for one in labels.T]  # fmt: skip
+        tables.append(released_table(names, list(zip(answered.tolist(), yes, strict=True))))
+    rows, notes = modes_of(wishes, True) if private else ([], ())
+    if rows:
+        tables.append(table_of_modes(rows))
+    certificate = account.folder.certificate
+    return View(
+        record={
+            **summary,
+            "released": str(path),
+            "certificate": str(certificate),
+            "answered": float((labels != UNANSWERED).mean()) if labels.size else 0.0,
+            **({"modes": rows} if rows else {}),
+        },
+        tables=tuple(tables),
+        lines=(
+            rule_words(summary),
+            *notes,
+            f"released labels: {path}",
+            f"check it yourself: dpal verify {certificate} --ledger {account.folder.root}",
+        ),
+    )

@@ -1,0 +1,145 @@
+"""What a person asks of teachers whose ballots lie in files."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from dpal.accounting.before import Before
+from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.config_runtime import RuntimeConfig
+from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
+from dpal.errors import ConfigError, LedgerMissing
+from dpal.ledger.entries import Kind
+from dpal.ledger.releases import release_of
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting, least_sigma
+from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
+from dpal.voting.ballots import Ballots, Choices
+from tasks.opening import open_ledger
+
+UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What `dpal vote` was called with."""
+
+    places: tuple[Path, ...]
+    name: str | None = None
+    epsilon: float = 8.0
+    delta: float | None = None
+    records: int | None = None
+    unit: Unit = Unit.RECORD
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    mechanism: Mechanism | None = None
+    sigma: float | None = None
+    limit: float | None = None
+    noises: int = 2
+    threshold: float | None = None
+    threshold_sigma: float | None = None
+    cut: float = 0.5
+    blocks: int = 1
+    partitions: Path | None = None
+    after: str | None = None
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+    @cached_property
+    def cast(self) -> CastBallots:
+        """The ballots, read and checked once.
+
+        Raises:
+          DataError: they cannot be counted. Nothing was released.
+        """
+        found = read_ballots(self.places, cut=self.cut)
+        if self.partitions is not None:
+            require_disjoint(self.partitions, found.teachers)
+        return found
+
+    @cached_property
+    def ballots(self) -> Ballots | Choices:
+        """The same, packed."""
+        votes = self.cast.votes
+        if not self.cast.single_label:
+            return Ballots.of(votes)
+        classes = len(self.cast.names) or int(votes.max(initial=0)) + 1
+        if not self.cast.names:
+            # The largest class that was named would be a fact about votes.
+            raise ConfigError(
+                "ballots that name classes need class_names in the metadata of their file: how "
+                "many classes there are must be public (nothing was released)"
+            )
+        return Choices(votes.astype("int64"), classes)
+
+    @cached_property
+    def target(self) -> PrivacyTarget:
+        """What is promised."""
+        delta = self.delta
+        if self.records is not None:
+            delta = choose_delta(delta, pool_size=self.records)
+        if delta is None:
+            raise ConfigError("give --records or --delta; nothing was released")
+        return PrivacyTarget(
+            epsilon=self.epsilon, delta=delta, adjacency=self.adjacency, unit=self.unit
+        )
+
+    @cached_property
+    def spec(self) -> VotingSpec:
+        """The account that is asked for; without a sigma, with the least that fits."""
+        single = self.cast.single_label
+        confidence = None
+        if self.threshold is not None and self.threshold_sigma is not None:
+            confidence = Confidence(threshold=self.threshold, sigma=self.threshold_sigma)
+        rule = VotingRule(
+            mechanism=self.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY),
+            teachers=self.ballots.teachers,
+            labels=self.ballots.labels,
+            sigma=self.sigma or 1.0,
+            limit=self.limit,
+            noises=self.noises,
+            confidence=confidence,
+        )
+        if single is not (rule.mechanism is Mechanism.GNMAX):
+            wanted = "one class" if single else "a set of labels"
+            raise ConfigError(
+                f"these ballots name {wanted} each, and {rule.mechanism} voting counts others; "
+                "leave --mechanism out (nothing was released)"
+            )
+        spec = VotingSpec(
+            name=self.name or UNNAMED,
+            target=self.target,
+            rule=rule,
+            blocks=(self.ballots.queries,) * self.blocks,
+            before=spent_by(self.after, self.runtime),
+        )
+        if self.sigma is None:
+            fitting = least_sigma(spec, sum(spec.blocks))
+            spec = replace(spec, rule=replace(rule, sigma=fitting))
+        return spec
+
+    def certified(self) -> CertifiedVoting:
+        """The account, certified to keep its promise whatever the votes are."""
+        return certify_voting(self.spec)
+
+
+def spent_by(name: str | None, runtime: RuntimeConfig) -> Before:
+    """What another account of the same teachers was charged.
+
+    Raises:
+      ConfigError: the ledger knows no such account.
+    """
+    if name is None:
+        return Before()
+    try:
+        opened = open_ledger(runtime, create=False)
+    except LedgerMissing:
+        entries = []
+    else:
+        with closing(opened) as store:
+            entries = store.verified()
+    own = [entry for entry in entries if entry.campaign == name]
+    if not own:
+        raise ConfigError(f"the ledger knows no account {name} (--after); nothing was released")
+    charged = tuple(release_of(entry) for entry in own if entry.kind is Kind.RESERVE)
+    return Before(campaign=name, releases=charged)

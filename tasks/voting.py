@@ -1,0 +1,292 @@
+"""An account of teachers: held once, asked block by block, whoever asks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.artifacts import CONFIDENTIAL, CampaignFolder
+from dpal.canonical import canonical_json, file_digest, plain
+from dpal.certificate.voting import voting_certificate
+from dpal.certificate.write import unless_known
+from dpal.config_runtime import RuntimeConfig
+from dpal.data.files import commitment
+from dpal.errors import LedgerError, ParameterError
+from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
+from dpal.ledger.reservations import CampaignLedger
+from dpal.persist import staged, sweep, write_private_parquet, write_text
+from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
+from dpal.randomness import secure
+from dpal.voting.advice import LabelStatistics, noisy_summary
+from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.release import release
+from tasks.certificate import program_versions
+from tasks.opening import open_ledger
+from tasks.saying import say
+
+_FACTS = ("teachers", "labels", "single_label")
+
+Labels = NDArray[np.int8] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What teachers may tell, and where it is kept.
+
+    Attributes:
+      certified: the plan and its proof.
+      runtime: where ledger and files are.
+    """
+
+    certified: CertifiedVoting
+    runtime: RuntimeConfig
+
+    @property
+    def name(self) -> str:
+        """Of the account, in ledger and artifacts."""
+        return self.certified.plan.spec.name
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """Its files."""
+        return CampaignFolder(self.runtime.artifacts / self.name)
+
+    @contextmanager
+    def ledger(self) -> Iterator[CampaignLedger]:
+        """Opens the account's part of the ledger for the length of a block."""
+        with closing(open_ledger(self.runtime)) as store:
+            yield CampaignLedger(store, self.name, self.folder.root)
+
+    def ballots_file(self, block: int) -> Path:
+        """What teachers said in a block. Private."""
+        return self.folder.root / CONFIDENTIAL / f"votes-{block}" / "ballots.parquet"
+
+    def released_file(self, block: int) -> Path:
+        """What a block released: ids of queries and their labels."""
+        return self.folder.root / f"votes-{block}" / "released.parquet"
+
+
+def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) -> None:
+    """Sets everything aside that the teachers may ever be asked. Needs the folder's claim.
+
+    Args:
+      account: whose plan is held; doing it again changes nothing.
+      made_of: digest of the private files or ballots that it is about; it is kept under salt.
+      data: what it takes of a registered data set.
+
+    Raises:
+      LedgerError: the account holds another plan, or its files are gone.
+    """
+    folder, plan = account.folder, account.certified.plan
+    sweep(folder.root)
+    with account.ledger() as ledger:
+        if ledger.identity and not folder.salt.exists():
+            raise LedgerError(
+                f"the ledger knows the account {account.name}, and its files in {folder.root} are "
+                "gone; restore them to continue it, or choose another name"
+            )
+        if not folder.salt.exists():
+            with staged(folder.salt) as temporary:
+                temporary.write_bytes(secrets.token_bytes(32))
+        ledger.hold(
+            plan.spec.target,
+            plan.digest,
+            commitment(folder.salt.read_bytes(), made_of),
+            plan.releases(),
+            accountant=plan.spec.kept_by,
+            data=data,
+            before=plan.spec.before if plan.spec.before.releases else None,
+            changes="its rule, its promise or its number of queries",
+        )
+
+
+def ask(account: Account, queries: Sequence[str], ballots: Ballots | Choices) -> Path:
+    """Releases a block of votes, once: the same ballots again give the same released labels.
+
+    Args:
+      account: that pays; held, and its folder claimed.
+      queries: ids.
+      ballots: of every teacher on every query.
+
+    Returns:
+      The file of released labels.
+
+    Raises:
+      ParameterError: no block is left, or it is too small for so many queries.
+      BudgetExceeded: the promise does not cover it. Nothing was released.
+    """
+    plan, table = account.certified.plan, _table(queries, ballots)
+    with account.ledger() as ledger:
+        block = _block_for(account, ledger, _digest(table), len(queries))
+        path, released = account.ballots_file(block), account.released_file(block)
+        if not path.exists() or ledger.committed(block_name(block)) is None:
+            _keep(path, table, ledger, block)
+
+        def draw() -> None:
+            # From the file, not from memory: what was reserved is what is counted.
+            ids, kept = read_ballots_file(path)
+            found = release(plan.spec.rule, kept, rng=secure()).labels
+            with staged(released) as temporary:
+                pq.write_table(released_table(ids, found), temporary)
+
+        ledger.settle(plan.release(block_name(block)), draw, inputs=[path], artifacts=[released])
+    say(f"{len(queries):,} queries released in block {block} of {len(plan.spec.blocks)}")
+    return released
+
+
+def released_summary(account: Account, queries: Sequence[str], ballots: Ballots) -> LabelStatistics:
+    """Releases a noisy summary of ballots, once; afterwards the same one again."""
+    plan = account.certified.plan
+    sigma = plan.spec.summary_sigma
+    if sigma is None:
+        raise ParameterError(f"the account {account.name} has no summary; nothing was released")
+    table, path = _table(queries, ballots), account.ballots_file(0)
+    released = account.folder.root / "votes-summary" / "summary.json"
+    with account.ledger() as ledger:
+        if not path.exists():
+            write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))
+        elif _digest(pq.read_table(path)) != _digest(table):
+            raise ParameterError(
+                f"the account {account.name} is about other ballots; choose another --name "
+                "(nothing was released)"
+            )
+
+        def draw() -> None:
+            _, kept = read_ballots_file(path)
+            if isinstance(kept, Ballots):
+                write_text(released, canonical_json(noisy_summary(kept, sigma, rng=secure())))
+
+        ledger.settle(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
+    found = json.loads(released.read_text(encoding="utf-8"))
+    return LabelStatistics(**{**found, "sizes": tuple(found["sizes"])})
+
+
+def certify_votes(account: Account, *, model: Path | None = None) -> Path:
+    """Writes certificate.json from what the ledger holds of the account."""
+    with account.ledger() as ledger:
+        entries = ledger.store.verified()
+    path = account.folder.certificate
+    student = None
+    if model is not None:
+        below = str(model.relative_to(account.folder.root))
+        student = {"file": below, "sha256": file_digest(model)}
+    written = voting_certificate(
+        entries,
+        account.name,
+        plain(account.certified.plan),
+        model=student,
+        versions=program_versions(),
+    )
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    text = unless_known(written, before)
+    if text != before:
+        write_text(path, text)
+    return path
+
+
+def blocks_released(account: Account) -> int:
+    """How many blocks are reserved; what is reserved is spent."""
+    with account.ledger() as ledger:
+        return sum(entry.kind is Kind.RESERVE for entry in ledger.entries())
+
+
+def read_released(path: Path) -> tuple[list[str], Labels]:
+    """Ids of queries and their labels, -1 where none was given."""
+    table = pq.read_table(path)
+    column = table.column("label")
+    if pa.types.is_list(column.type):
+        labels = np.array(column.to_pylist(), dtype=np.int8).reshape(len(table), -1)
+        return table.column("id").to_pylist(), labels
+    return table.column("id").to_pylist(), np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def released_table(ids: Sequence[str], labels: Labels) -> pa.Table:
+    """Released labels as a table: `id`, and `label` as pools have it."""
+    kind = pa.list_(pa.int8()) if labels.ndim == 2 else pa.int64()
+    values = list(labels) if labels.ndim == 2 else labels
+    return pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(values, kind)})
+
+
+def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
+    """Reads what `ask` kept of a block."""
+    table = pq.read_table(path)
+    facts = {key: int(table.schema.metadata[key.encode()]) for key in _FACTS}
+    rows, teachers, labels = len(table), facts["teachers"], facts["labels"]
+    content = b"".join(table.column("ballots").to_pylist())
+    ids = table.column("id").to_pylist()
+    if facts["single_label"]:
+        chosen = np.frombuffer(content, dtype=np.int64).reshape(rows, teachers)
+        return ids, Choices(chosen, labels)
+    packed = np.frombuffer(content, dtype=np.uint8).reshape(rows, teachers, -1)
+    return ids, Ballots(packed, labels)
+
+
+def _table(queries: Sequence[str], ballots: Ballots | Choices) -> pa.Table:
+    single = isinstance(ballots, Choices)
+    content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
+    rows = [row.tobytes() for row in np.ascontiguousarray(content)]
+    facts = {
+        "teachers": str(ballots.teachers),
+        "labels": str(ballots.labels),
+        "single_label": str(int(single)),
+    }
+    table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
+    return table.replace_schema_metadata(facts)
+
+
+def _digest(table: pa.Table) -> str:
+    facts = [table.schema.metadata[key.encode()] for key in _FACTS]
+    found = hashlib.sha256(b"/".join(facts))
+    for name in ("id", "ballots"):
+        for one in table.column(name).to_pylist():
+            content = one.encode() if isinstance(one, str) else one
+            found.update(len(content).to_bytes(8, "little") + content)
+    return found.hexdigest()
+
+
+def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: int) -> int:
+    """The block that these ballots have already, or the next free one."""
+    blocks = account.certified.plan.spec.blocks
+    reserved = {entry.release for entry in ledger.entries() if entry.kind is Kind.RESERVE}
+    free = None
+    for number in range(1, len(blocks) + 1):
+        path = account.ballots_file(number)
+        if path.is_file() and _digest(pq.read_table(path)) == digest:
+            return number
+        if free is None and block_name(number) not in reserved:
+            free = number
+    if free is None:
+        raise ParameterError(
+            f"all {len(blocks)} blocks of the account {account.name} are released, and its promise "
+            "covers no more; nothing was released, use the labels in "
+            f"{account.released_file(len(blocks)).parent.parent}"
+        )
+    if queries > blocks[free - 1]:
+        raise ParameterError(
+            f"{queries:,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
+            "released, ask fewer at a time"
+        )
+    return free
+
+
+def _keep(path: Path, table: pa.Table, ledger: CampaignLedger, block: int) -> None:
+    """Persists ballots before they are charged; what was reserved is never replaced."""
+    reserved = any(
+        entry.kind is Kind.RESERVE and entry.release == block_name(block)
+        for entry in ledger.entries()
+    )
+    if reserved:
+        return
+    # Under salt: the ledger shows the digest of this file.
+    write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))
