@@ -16,12 +16,13 @@ FORM_RECORDS = 20  # more is no form, but a day's work
 
 
 class LabelerKind(StrEnum):
-    """Who answers queries: the pool's own label column, or people, and where they see them."""
+    """Who answers queries: the pool's own label column, people, or an ensemble of teachers."""
 
     ORACLE = "oracle"
     FILE = "file"
     LABEL_STUDIO = "label_studio"
     FORM = "form"
+    TEACHERS = "teachers"
 
 
 class LabelStudioConfig(_Section):
@@ -104,7 +105,16 @@ class LabelerConfig(_Section):
         LabelerKind.ORACLE,
         title="Labeler",
         description="oracle: the pool's label column. file: query.csv out, labels.csv in. "
-        "label_studio: a project there. form: a form on the Prefect page, for tiny queries.",
+        "label_studio: a project there. form: a form on the Prefect page, for tiny queries. "
+        "teachers: finished private voting, which pays for every label.",
+    )
+    teachers: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        title="Teachers",
+        description="Of labeler teachers: the name of finished private voting (kind: pate) in the "
+        "same artifacts folder, with blocks left.",
+        json_schema_extra=choice("Finished private voting", "None"),
     )
     label_studio: Annotated[LabelStudioConfig, FOLDED] = Field(
         default_factory=LabelStudioConfig,
@@ -121,6 +131,11 @@ class LabelerConfig(_Section):
 
     @model_validator(mode="after")
     def _confirmed(self) -> Self:
+        if (self.kind is LabelerKind.TEACHERS) != (self.teachers is not None):
+            raise ValueError(
+                "labeler.kind teachers and labeler.teachers (the name of finished private voting) "
+                "go together; set both or neither"
+            )
         if self.kind is LabelerKind.FORM and not self.trusted_page:
             raise ValueError(
                 "labeler.kind form shows private records on the Prefect page; set "

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from dpal.accounting.cohorts import Accountant
-from dpal.config import CampaignConfig, parse_config
 from dpal.config_choice import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config_data import DataConfig, ExtractorKind
 from dpal.config_form import FOLDED, choice, fold
@@ -111,20 +110,6 @@ class PublicConfig(Section):
     def start_name(self) -> str | None:
         """The campaign that trains the start, where this flow does."""
         return (self.start.name or f"{self.name}-start") if self.start.trains else None
-
-
-def parse_any(values: Mapping[str, Any]) -> CampaignConfig | PublicConfig:
-    """Checks what a person wrote: a campaign, or what its `kind` says.
-
-    Raises:
-      ConfigError: as `parse_config`; or the kind is unknown.
-    """
-    kind = values.get("kind")
-    if kind is None:
-        return parse_config(values)
-    if kind != KIND:
-        raise ConfigError(f"kind cannot be {kind!r}; leave it out for a campaign, or use {KIND}")
-    return parse_public(values)
 
 
 def parse_public(values: Mapping[str, Any]) -> PublicConfig:

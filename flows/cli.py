@@ -10,7 +10,9 @@ import typer
 
 import dpal
 from dpal.config import parse_config
-from dpal.config_public import KIND, parse_any
+from dpal.config_any import parse_any
+from dpal.config_pate import PATE
+from dpal.config_public import KIND
 from dpal.errors import ConfigError
 from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
@@ -95,6 +97,7 @@ RUN_EXAMPLES = (
 
 _TEMPLATE = Path(__file__).parent / "configs" / "digits.yaml"
 _PUBLIC_TEMPLATE = _TEMPLATE.with_name("digits-public.yaml")
+_PATE_TEMPLATE = _TEMPLATE.with_name("digits-pate.yaml")
 
 
 @app.callback(invoke_without_command=True)
@@ -112,17 +115,22 @@ def init(
     public: Annotated[
         bool, typer.Option("--public", help="To improve a private model with public records.")
     ] = False,
+    votes: Annotated[
+        bool, typer.Option("--pate", help="To learn from private votes of teachers.")
+    ] = False,
 ) -> None:
     """Write a commented configuration to start from."""
     parse_config({"name": name})
-    template = _PUBLIC_TEMPLATE if public else _TEMPLATE
+    if public and votes:
+        raise ConfigError("--public and --pate are two kinds of settings; choose one")
+    template = _PUBLIC_TEMPLATE if public else _PATE_TEMPLATE if votes else _TEMPLATE
     target = Path(f"{name}.yaml")
     if target.exists():
         raise ConfigError(f"{target} exists already; choose another name or remove it")
     # The comments above the name speak of the sample; a person's own file starts at the name.
     settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
-    kind = f"kind: {KIND}\n" if public else ""
+    kind = f"kind: {KIND if public else PATE}\n" if public or votes else ""
     target.write_text(f"{header}{kind}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
 
@@ -154,7 +162,8 @@ def run(
 ) -> None:
     """Run a campaign or an improvement with public records, or continue it.
 
-    A configuration says which: kind: public is an improvement. Prints its folder last. With
+    A configuration says which: kind: public is an improvement, kind: pate private voting of
+    teachers. Prints its folder last. With
     --sweep an improvement is run over values, and drawn: mean and standard deviation over
     what --repeat names.
     """
@@ -219,11 +228,12 @@ def status(
 def report(folder: CampaignDir) -> None:
     """Write the report again from a campaign's files, and print its path."""
     from tasks.improvement_report import make_improvement_report
+    from tasks.pate_report import make_pate_report
     from tasks.reporting import make_report
 
     place = campaign_folder(folder)
-    improved = place.read_record().get("kind") == KIND
-    out.print(str((make_improvement_report if improved else make_report)(place)))
+    writers = {KIND: make_improvement_report, PATE: make_pate_report}
+    out.print(str(writers.get(place.read_record().get("kind", ""), make_report)(place)))
 
 
 @app.command(epilog="Example: dpal doctor --config clinic.yaml")

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 import dpal
 from dpal import check
 from dpal.config import CampaignConfig
-from dpal.config_public import PublicConfig, parse_any
+from dpal.config_any import AnyConfig, parse_any
+from dpal.config_pate import PateConfig
+from dpal.config_public import PublicConfig
 from dpal.config_watch import WatchConfig, is_watch
 from dpal.errors import ConfigError
 from flows.settings import read_values
@@ -156,6 +158,14 @@ _PUBLIC = Deployment(
     queue=CAMPAIGNS,
     about="Improves a private model with labels of public records.",
 )
+_PATE = Deployment(
+    flow="pate",
+    name="pate",
+    entrypoint="flows.pate.vote_and_learn",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Lets teachers on private records vote on public ones, and a student learn from that.",
+)
 _COLLECT = Deployment(
     flow="collect-labels",
     name="collect-labels",
@@ -183,7 +193,7 @@ def usual(pools: Sequence[Pool]) -> list[Deployment]:
         for one in pools
         if one.name != CAMPAIGNS
     ]
-    return [CAMPAIGN, _PUBLIC, *training, _AUDIT, _COLLECT, _WATCH]
+    return [CAMPAIGN, _PUBLIC, _PATE, *training, _AUDIT, _COLLECT, _WATCH]
 
 
 def from_file(file: Path) -> Deployment:
@@ -196,6 +206,9 @@ def from_file(file: Path) -> Deployment:
     if is_watch(values):
         return _of_watch(load_watch(file))
     found = parse_any(values)
+    if isinstance(found, PateConfig):
+        about = f"Lets teachers of {found.name} vote, and a student learn, or goes on from there."
+        return _configured(_PATE, found, about)
     return _of_improvement(found) if isinstance(found, PublicConfig) else _of_campaign(found)
 
 
@@ -236,9 +249,7 @@ def _of_improvement(config: PublicConfig) -> Deployment:
     return _configured(_PUBLIC, config, about)
 
 
-def _configured(
-    usual_one: Deployment, config: CampaignConfig | PublicConfig, about: str
-) -> Deployment:
+def _configured(usual_one: Deployment, config: AnyConfig, about: str) -> Deployment:
     """The deployment of one configuration, beside the one that asks for everything."""
     if config.name == usual_one.name:
         raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dpal.config_pate import PATE, PateConfig, parse_pate
 from dpal.config_public import KIND, PublicConfig, parse_public
 from dpal.errors import ConfigError
 from flows.settings import ConfigFile, Settings, load_config, load_values
@@ -51,6 +52,14 @@ def plan(
                 "an improvement see dpal plan FILE, and dpal run FILE --sweep"
             )
         _improvement(parse_public(wishes), as_json)
+        return
+    if wishes.get("kind") == PATE:
+        if explain or compare or published or sweep is not None or plots is not None:
+            raise ConfigError(
+                "--explain, --compare, --published, --sweep and --plots are for campaigns; for "
+                "votes see dpal plan FILE, and dpal vote BALLOTS --sweep or --explain"
+            )
+        _votes(parse_pate(wishes), as_json)
         return
     config = load_config(file, settings)
     from dpal.reports.summary import promise
@@ -100,3 +109,18 @@ def _improvement(config: PublicConfig, as_json: bool) -> None:
     out.print(f"improvement {config.name}: {promise(summary)}, the start included", soft_wrap=True)
     show(choice_table(summary), left=("setting",))
     show(cost_table(summary), left=("release", "how"))
+
+
+def _votes(config: PateConfig, as_json: bool) -> None:
+    """The plan of private voting: what teachers may be asked, and what that costs."""
+    from dpal.reports.summary import promise
+    from dpal.reports.voting import cost_table, rule_words
+    from tasks.ensemble import plan_ensemble
+
+    summary = plan_ensemble(config).certified.summary()
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    out.print(f"private voting {config.name}: {promise(summary)}", soft_wrap=True)
+    out.print(rule_words(summary))
+    show(cost_table(summary), left=("", "account"))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from dpal.config import CampaignConfig
+from dpal.config_any import AnyConfig
+from dpal.config_pate import PateConfig
 from dpal.config_public import PublicConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.reports.improvement import cost_table, improvement_table, pollution_table
+from dpal.reports.pate import methods_table, told
 from dpal.reports.summary import spent_table, validation_table
+from dpal.reports.voting import cost_table as votes_table
 from flows.terminal import (
     err,
     how_to_open_mlflow,
@@ -19,13 +24,15 @@ from flows.terminal import (
 )
 
 
-def run_here(config: CampaignConfig | PublicConfig, redraw: Sequence[str] = ()) -> None:
+def run_here(config: AnyConfig, redraw: Sequence[str] = ()) -> None:
     """Runs or continues what settings say in this process. Prints its folder last."""
-    if isinstance(config, PublicConfig):
-        if redraw:
-            raise ConfigError(
-                "--redraw is for trainings of campaigns; name the campaign that trains the start"
-            )
+    if redraw and not isinstance(config, CampaignConfig):
+        raise ConfigError(
+            "--redraw is for trainings of campaigns; name the campaign that trains the start"
+        )
+    if isinstance(config, PateConfig):
+        vote_here(config)
+    elif isinstance(config, PublicConfig):
         improve_here(config)
     else:
         _run_campaign(config, redraw)
@@ -62,6 +69,38 @@ def improve_here(config: PublicConfig) -> None:
         out.print(f"check:    dpal verify {folder.root} --ledger {folder.root}")
         out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
         out.print(f"Prefect:  {how_to_open_prefect()}")
+    print(folder.root)  # noqa: T201  plain, for scripts
+
+
+def vote_here(config: PateConfig) -> None:
+    """Runs or continues private voting in this process. Prints its folder last."""
+    from flows.orchestrator import needing_prefect, starting_prefect
+
+    err.print("starting Prefect ...", style="dim")
+    stop_at_once_on_interrupt()
+    with starting_prefect():
+        from prefect.exceptions import CancelledRun
+
+        from flows.pate import vote_and_learn
+        from tasks.preparing import ensemble_folder
+        from tasks.tracking import tracking_uri
+
+    folder = ensemble_folder(config)
+    try:
+        with needing_prefect():
+            vote_and_learn(config)
+    except CancelledRun as stopped:
+        raise TrainingStopped(str(stopped)) from None
+    summary = folder.read_record()["plan"]
+    methods = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
+    show(methods_table(methods), left=("method",))
+    show(votes_table(summary), left=("", "account"))
+    for sentence in told(summary, folder.finished_phases()[0], methods):
+        out.print(sentence, markup=False)
+    out.print(f"report:   {folder.report}")
+    out.print(f"check:    dpal verify {folder.root} --ledger {folder.root}")
+    out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
+    out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)  # noqa: T201  plain, for scripts
 
 

@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from dpal.config import CampaignConfig, RuntimeConfig, override, parse_config
+from dpal.config_pate import PATE
 from dpal.config_public import KIND
 from dpal.errors import ConfigError
 from flows.terminal import parse_setting
@@ -85,5 +86,10 @@ def load_config(file: Path, settings: list[str]) -> CampaignConfig:
         raise ConfigError(
             f"{file} improves a model with public records (kind: {KIND}), and this command is for "
             "campaigns; use dpal run or dpal plan"
+        )
+    if values.get("kind") == PATE:
+        raise ConfigError(
+            f"{file} lets teachers vote (kind: {PATE}), and this command is for campaigns; use "
+            "dpal run or dpal plan"
         )
     return parse_config(values)

@@ -12,7 +12,7 @@ from dpal.data.label_columns import label_tensor
 from dpal.data.readers import raw_batches
 from dpal.errors import ConfigError
 from dpal.labels import Task
-from dpal.planning.voting import VotingSpec, total_of
+from dpal.planning.voting import least_summary_sigma
 from dpal.reports.voting import advice_table
 from dpal.voting.advice import LabelStatistics, from_public, options
 from dpal.voting.ballots import Ballots
@@ -80,7 +80,7 @@ def _paid_summary(wishes: Wishes, ballots: Ballots, pay: float) -> tuple[LabelSt
         blocks=(),
         summary_sigma=1.0,
     )
-    spec = replace(spec, summary_sigma=_summary_sigma(spec))
+    spec = replace(spec, summary_sigma=least_summary_sigma(spec))
     # Held, drawn and kept where whoever only looks need not load it.
     from tasks.ballot_release import release_summary
 
@@ -90,21 +90,3 @@ def _paid_summary(wishes: Wishes, ballots: Ballots, pay: float) -> tuple[LabelSt
         f"{spec.summary_sigma:.3g} votes on each of its numbers; count it in the promise of the "
         f"votes with --after {account.name}"
     )
-
-
-def _summary_sigma(spec: VotingSpec) -> float:
-    """The least noise that keeps the promise, within a thousandth, on its private side."""
-    low, high = 1e-2, 1e-2
-    while _refused(replace(spec, summary_sigma=high)):
-        low, high = high, 2 * high
-    while high / low > 1.001:
-        middle = (low * high) ** 0.5
-        if _refused(replace(spec, summary_sigma=middle)):
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _refused(spec: VotingSpec) -> bool:
-    return not total_of(spec) <= spec.target.epsilon

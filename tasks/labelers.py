@@ -12,8 +12,10 @@ from prefect.blocks.system import Secret
 
 from dpal.artifacts import CampaignFolder, PhaseFolder
 from dpal.config import CampaignConfig, LabelerKind
+from dpal.config_any import parse_any
 from dpal.config_data import ContentChoice
-from dpal.config_public import PublicConfig, parse_any
+from dpal.config_pate import PateConfig
+from dpal.config_public import PublicConfig
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.errors import ConfigError, LabelStudioError
 from dpal.labelers.label_studio import LabelStudioLabeler
@@ -112,7 +114,13 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     """The same, of a campaign or of an improvement."""
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    return parse_any(values)
+    found = parse_any(values)
+    if isinstance(found, PateConfig):
+        raise ConfigError(
+            f"{folder.name} is private voting and no campaign; see its report.md, and run its "
+            "settings again to continue it"
+        )
+    return found
 
 
 @contextmanager

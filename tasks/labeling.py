@@ -31,9 +31,11 @@ from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
 from tasks.labelers import Asked, opened_label_studio
 from tasks.labelers import recorded_config as recorded_config
+from tasks.teacher_labels import labels_by_teachers
 from tasks.waiting import Waiting, form_answers, settle
 from tasks.waiting import wait_for_labels as _wait
 
+_MAY_SKIP = (LabelerKind.LABEL_STUDIO, LabelerKind.TEACHERS)
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
 
 
@@ -89,11 +91,12 @@ def get_labels(
 def merge_labels(campaign: Campaign, phase: Phase) -> None:
     """Lets the newly labeled records enter the pool as a cohort.
 
-    Records that annotators skipped leave the pool as those do that were one too many. Their
-    charge stays. The guarantee holds for them and for all others: whether a record is skipped
-    is said by people who look at that record alone, so that its absence is one more answer
-    about it, and a record that never trains contributes the zero that zero-out adjacency and
-    clipping allow for anyway. Rates and noise are those of the plan, whoever is absent.
+    Records that annotators skipped, or that teachers left unanswered, leave the pool as those
+    do that were one too many. Their charge stays. The guarantee holds for them and for all
+    others: whether a record is skipped is said by who looks at that record alone, so that its
+    absence is one more answer about it, and a record that never trains contributes the zero
+    that zero-out adjacency and clipping allow for anyway. Rates and noise are those of the
+    plan, whoever is absent.
     """
     files = campaign.files(phase)
     if files.pool.exists():
@@ -103,7 +106,7 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
         before = campaign.folder.phase(phase.index - 1).pool
     labels, selected = read_labels(files.labels), read_selection(files.selection)
     skipped = [name for name in selected if name not in labels]
-    if skipped and campaign.config.labeler.kind is not LabelerKind.LABEL_STUDIO:
+    if skipped and campaign.config.labeler.kind not in _MAY_SKIP:
         raise LabelError(f"{files.labels} lacks a selected record; restore it, nothing was merged")
     write_merged(
         before,
@@ -181,6 +184,7 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
             LabelerKind.ORACLE: "the pool (labeler.kind oracle)",
             LabelerKind.LABEL_STUDIO: "Label Studio",
             LabelerKind.FORM: "the form on its Prefect page",
+            LabelerKind.TEACHERS: "private votes of teachers (labeler.kind teachers)",
         }[LabelerKind(kind)]
         raise LabelError(
             f"campaign {folder.name} takes its labels from {place}, not from a file; nothing was "
@@ -223,6 +227,9 @@ def _answers(asked: Asked, files: PhaseFolder, carried: Path | None) -> None:
         return
     if asked.kind is LabelerKind.FORM:
         _read_form(asked, files)
+        return
+    if asked.kind is LabelerKind.TEACHERS:
+        write_labels(labels_by_teachers(asked, files), files.labels)
         return
     labeler: Labeler
     if asked.kind is LabelerKind.ORACLE:

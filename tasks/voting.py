@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dpal.accounting.voting_filter import VotingFilter
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder
 from dpal.canonical import canonical_json, file_digest, plain
 from dpal.certificate.voting import voting_certificate
@@ -26,10 +27,11 @@ from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import staged, sweep, write_private_parquet, write_text
-from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
+from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingSpec, block_name
 from dpal.randomness import secure
 from dpal.voting.advice import LabelStatistics, noisy_summary
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.dependencies import Dependencies, release_with_gate
 from dpal.voting.release import release
 from tasks.certificate import program_versions
 from tasks.opening import open_ledger
@@ -111,13 +113,22 @@ def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) 
         )
 
 
-def ask(account: Account, queries: Sequence[str], ballots: Ballots | Choices) -> Path:
+def ask(
+    account: Account,
+    queries: Sequence[str],
+    ballots: Ballots | Choices,
+    *,
+    purpose: str = "student",
+    confidential: bool = False,
+) -> Path:
     """Releases a block of votes, once: the same ballots again give the same released labels.
 
     Args:
       account: that pays; held, and its folder claimed.
       queries: ids.
       ballots: of every teacher on every query.
+      purpose: of the block; the same ballots for another purpose are another block.
+      confidential: whether the queries are private records, whose ids and labels stay inside.
 
     Returns:
       The file of released labels.
@@ -126,17 +137,19 @@ def ask(account: Account, queries: Sequence[str], ballots: Ballots | Choices) ->
       ParameterError: no block is left, or it is too small for so many queries.
       BudgetExceeded: the promise does not cover it. Nothing was released.
     """
-    plan, table = account.certified.plan, _table(queries, ballots)
+    plan, table = account.certified.plan, _table(queries, ballots, purpose)
     with account.ledger() as ledger:
         block = _block_for(account, ledger, _digest(table), len(queries))
         path, released = account.ballots_file(block), account.released_file(block)
+        if confidential:
+            released = path.with_name(released.name)
         if not path.exists() or ledger.committed(block_name(block)) is None:
             _keep(path, table, ledger, block)
 
         def draw() -> None:
             # From the file, not from memory: what was reserved is what is counted.
             ids, kept = read_ballots_file(path)
-            found = release(plan.spec.rule, kept, rng=secure()).labels
+            found = _drawn(plan.spec, kept, plan.spec.blocks[block - 1])
             with staged(released) as temporary:
                 pq.write_table(released_table(ids, found), temporary)
 
@@ -151,7 +164,7 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
     sigma = plan.spec.summary_sigma
     if sigma is None:
         raise ParameterError(f"the account {account.name} has no summary; nothing was released")
-    table, path = _table(queries, ballots), account.ballots_file(0)
+    table, path = _table(queries, ballots, "summary"), account.ballots_file(0)
     released = account.folder.root / "votes-summary" / "summary.json"
     with account.ledger() as ledger:
         if not path.exists():
@@ -232,7 +245,16 @@ def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
     return ids, Ballots(packed, labels)
 
 
-def _table(queries: Sequence[str], ballots: Ballots | Choices) -> pa.Table:
+def _drawn(spec: VotingSpec, ballots: Ballots | Choices, queries: int) -> Labels:
+    """What a block releases; with a gate, as many answers as without one, for more queries."""
+    if spec.gate is None or not isinstance(ballots, Ballots):
+        return release(spec.rule, ballots, rng=secure()).labels
+    dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
+    budget = VotingFilter.of_answers(replace(spec.rule, labels=1), queries * spec.rule.labels)
+    return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels
+
+
+def _table(queries: Sequence[str], ballots: Ballots | Choices, purpose: str) -> pa.Table:
     single = isinstance(ballots, Choices)
     content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
     rows = [row.tobytes() for row in np.ascontiguousarray(content)]
@@ -240,13 +262,14 @@ def _table(queries: Sequence[str], ballots: Ballots | Choices) -> pa.Table:
         "teachers": str(ballots.teachers),
         "labels": str(ballots.labels),
         "single_label": str(int(single)),
+        "purpose": purpose,
     }
     table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
     return table.replace_schema_metadata(facts)
 
 
 def _digest(table: pa.Table) -> str:
-    facts = [table.schema.metadata[key.encode()] for key in _FACTS]
+    facts = [table.schema.metadata[key.encode()] for key in (*_FACTS, "purpose")]
     found = hashlib.sha256(b"/".join(facts))
     for name in ("id", "ballots"):
         for one in table.column(name).to_pylist():
@@ -272,7 +295,8 @@ def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: i
             "covers no more; nothing was released, use the labels in "
             f"{account.released_file(len(blocks)).parent.parent}"
         )
-    if queries > blocks[free - 1]:
+    gated = account.certified.plan.spec.gate is not None
+    if queries > blocks[free - 1] and not gated:
         raise ParameterError(
             f"{queries:,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
             "released, ask fewer at a time"

@@ -9,7 +9,8 @@ import flows
 from dpal.accounting.cohorts import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config import override, parse_config
-from dpal.config_public import PublicConfig, parse_any
+from dpal.config_any import parse_any
+from dpal.config_public import PublicConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.spec import SelectionMode
 from tests.conftest import small_spec, small_values

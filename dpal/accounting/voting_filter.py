@@ -13,6 +13,8 @@ from dpal.accounting.voting import ORDERS, Conversion, epsilon_of, query_curve
 from dpal.accounting.voting_rules import VotingRule
 from dpal.errors import BudgetExceeded
 
+_ROUNDING = 1e-9  # relative error of a sum of equal costs, generously; far below one question
+
 
 class VotingFilter:
     """Pays for questions as long as (epsilon, delta) covers them."""
@@ -34,6 +36,15 @@ class VotingFilter:
         at = int(np.argmax(room / ORDERS)) if order is None else int(abs(ORDERS - order).argmin())
         self.epsilon, self.delta, self.order = epsilon, delta, float(ORDERS[at])
         self.limit, self.spent = max(0.0, float(room[at])), 0.0
+
+    @classmethod
+    def of_answers(cls, rule: VotingRule, answers: int) -> VotingFilter:
+        """Covers so many questions of one kind, and no more: any order says the same."""
+        check.at_least(1, answers=answers)
+        found = cls(epsilon=1.0, delta=0.5)
+        found.limit = found._cost(rule, answers) * (1 + _ROUNDING)
+        found.epsilon = found._epsilon(found.limit)
+        return found
 
     def affords(self, rule: VotingRule, questions: int) -> bool:
         """Whether so many questions are covered, whatever their votes are."""

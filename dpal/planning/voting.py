@@ -16,6 +16,7 @@ from typing import Any
 from dpal import check
 from dpal.accounting import oracle_votes
 from dpal.accounting.before import Before, total_epsilon, total_second_opinion
+from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import VOTING, Charge, NoisyMajorities, NoisyVotes, Release, to_record
 from dpal.accounting.voting_rules import Mechanism, VotingRule, summary_event
@@ -39,6 +40,9 @@ class VotingSpec:
       teachers: digest of what made the teachers; empty where they came from elsewhere.
       before: what was released about the same records already, and counts towards the promise.
       summary_sigma: noise of a summary of the ballots that is released first; None for none.
+      gate: label that is asked first of each query; None asks all.
+      dependents: labels that are not asked where the gate is released as absent; what that
+        saves serves further queries, a block's answers being as many as without a gate.
       accountant: by which the total is bounded; None is the tighter one for the rule.
     """
 
@@ -49,6 +53,8 @@ class VotingSpec:
     teachers: str = ""
     before: Before = field(default_factory=Before)
     summary_sigma: float | None = None
+    gate: int | None = None
+    dependents: tuple[int, ...] = ()
     accountant: Accountant | None = None
 
     def __post_init__(self) -> None:
@@ -208,22 +214,36 @@ def most_queries(spec: VotingSpec) -> int:
 
 
 def least_sigma(spec: VotingSpec, queries: int) -> float:
-    """The least noise with which so many queries keep the promise, within a thousandth.
+    """The least noise with which so many queries keep the promise.
 
-    Ends on the private side.
+    Raises:
+      PlanRejected: none does.
     """
-    low, high = 1e-2, 1.0
-    while _epsilon(_with_sigma(spec, high), queries) > spec.target.epsilon:
-        low, high = high, 2 * high
-        if high > 1e9:
-            raise PlanRejected(f"no noise makes {queries:,} queries fit; ask fewer")
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        if _epsilon(_with_sigma(spec, middle), queries) <= spec.target.epsilon:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def cost(sigma: float) -> float:
+        return _epsilon(_with_sigma(spec, sigma), queries)
+
+    try:
+        return smallest_safe(cost, spec.target.epsilon, low=_too_little(spec, 2 * queries))
+    except ParameterError as error:
+        raise PlanRejected(
+            f"no noise makes {queries:,} queries fit epsilon {spec.target.epsilon:g}; ask fewer, "
+            "nothing was released"
+        ) from error
+
+
+def least_summary_sigma(spec: VotingSpec) -> float:
+    """The least noise with which a summary alone keeps the promise."""
+
+    def cost(sigma: float) -> float:
+        return total_of(replace(spec, blocks=(), summary_sigma=sigma))
+
+    return smallest_safe(cost, spec.target.epsilon, low=_too_little(spec, 1))
+
+
+def _too_little(spec: VotingSpec, queries: int) -> float:
+    """A sigma whose mean privacy loss is twice what is promised: too little for sure."""
+    return math.sqrt(queries * spec.rule.moved / (4 * spec.target.epsilon + 4))
 
 
 def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:

@@ -101,8 +101,9 @@ class Choices:
         if self.chosen.ndim != 2 or self.chosen.shape[1] < FEWEST_TEACHERS:
             raise _too_few(self.chosen.shape[1] if self.chosen.ndim == 2 else 0)
         if self.chosen.size and not 0 <= self.chosen.min() <= self.chosen.max() < self.classes:
+            named = self.chosen.min() if self.chosen.min() < 0 else self.chosen.max()
             raise DataError(
-                f"teachers named class {self.chosen.max()}, and there are {self.classes} classes, "
+                f"teachers named class {named}, and there are {self.classes} classes, "
                 "numbered from 0; nothing was released"
             )
 
@@ -174,7 +175,9 @@ def require_fitting(rule: VotingRule, ballots: Ballots | Choices) -> None:
     single = rule.mechanism is Mechanism.GNMAX
     if single is not isinstance(ballots, Choices):
         wanted = "one class" if single else "a set of labels"
-        raise DataError(f"{rule.mechanism} voting wants {wanted} from each teacher")
+        raise DataError(
+            f"{rule.mechanism} voting wants {wanted} from each teacher; nothing was released"
+        )
     if (ballots.teachers, ballots.labels) != (rule.teachers, rule.labels):
         raise DataError(
             f"ballots of {ballots.teachers} teachers on {ballots.labels} labels cannot be counted "

@@ -1,0 +1,125 @@
+"""Disjoint parts of the private records, one for each teacher.
+
+Parts follow from ids (or groups) and a public seed alone: whatever a record contains, all
+others stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.data.ballot_files import require_disjoint
+from dpal.data.catalog import Source
+from dpal.data.readers import raw_batches
+from dpal.errors import DataError, ParameterError
+from dpal.persist import write_private_parquet
+from dpal.randomness import seeded
+
+_SCHEMA = pa.schema([("id", pa.string()), ("teacher", pa.int64()), ("group", pa.string())])
+
+
+def deal(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.int64]:
+    """Deals records out, all of one key together, the keys of any two parts differing by one.
+
+    Args:
+      keys: (n,) ids or groups.
+      parts: how many.
+      seed: public.
+
+    Returns:
+      (n,) number of each record's part.
+
+    Raises:
+      ParameterError: there are fewer keys than parts.
+    """
+    names, at = np.unique(np.array(keys, dtype=object), return_inverse=True)
+    if names.size < parts:
+        raise ParameterError(
+            f"{names.size:,} records or groups cannot be dealt out to {parts:,} teachers; nothing "
+            "was released, lower teachers.count"
+        )
+    order = seeded(seed, "parts of teachers").permutation(names.size)
+    part = np.empty(names.size, dtype=np.int64)
+    part[order] = np.arange(names.size) % parts
+    return part[at]
+
+
+def write_parts(
+    path: Path, source: Source, parts: int, *, group_column: str | None, seed: int
+) -> None:
+    """Deals a pool out and writes who got which record. Private.
+
+    Raises:
+      DataError: a record has no group.
+    """
+    ids, keys = keys_of(source, group_column)
+    _write(path, ids, deal(keys, parts, seed=seed), keys)
+
+
+def write_given_parts(
+    path: Path, source: Source, given: Path, parts: int, *, group_column: str | None
+) -> None:
+    """Takes over parts that somebody else chose, of every record of the pool.
+
+    Raises:
+      DataError: parts overlap, or a record of the pool is in none.
+    """
+    table = pq.read_table(given)
+    if "id" not in table.column_names or "teacher" not in table.column_names:
+        raise DataError(f"{given} has no columns 'id' and 'teacher'; nothing was released")
+    told = table.column("teacher").cast(pa.string()).to_pylist()
+    names = sorted(set(told))
+    require_disjoint(given, names)
+    if len(names) != parts:
+        raise DataError(
+            f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree, "
+            "nothing was released"
+        )
+    number = {name: at for at, name in enumerate(names)}
+    ids, keys = keys_of(source, group_column)
+    known = dict(zip(table.column("id").cast(pa.string()).to_pylist(), told, strict=True))
+    if missing := next((one for one in ids if one not in known), None):
+        raise DataError(
+            f"{given} gives record {missing} of the pool to no teacher; nothing was released"
+        )
+    _write(path, ids, np.array([number[known[one]] for one in ids]), keys)
+    require_disjoint(path, [str(one) for one in range(parts)])
+
+
+def read_parts(path: Path) -> NDArray[np.int64]:
+    """(rows,) number of each record's teacher, in the order of the pool."""
+    return np.asarray(pq.read_table(path, columns=["teacher"]).column(0).to_numpy())
+
+
+def keys_of(source: Source, group_column: str | None) -> tuple[list[str], list[str]]:
+    """Ids, and what is dealt out together: groups where there is a column, else ids."""
+    columns = ["id"] if group_column is None else ["id", group_column]
+    if group_column is not None:
+        for path in source.paths:
+            if group_column not in pq.read_schema(path).names:
+                raise DataError(
+                    f"{path} has no column {group_column!r} (teachers.group_column); nothing was "
+                    "released"
+                )
+    ids: list[str] = []
+    keys: list[str] = []
+    for batch in raw_batches(source, columns):
+        ids += batch.table.column(0).cast(pa.string()).to_pylist()
+        last = batch.table.column(len(columns) - 1)
+        if last.null_count:
+            raise DataError(
+                f"{source.name} has a record without {columns[-1]}; nothing was released"
+            )
+        keys += last.cast(pa.string()).to_pylist()
+    return ids, keys
+
+
+def _write(path: Path, ids: list[str], parts: NDArray[np.int64], keys: list[str]) -> None:
+    batch = pa.record_batch([ids, parts.tolist(), keys], schema=_SCHEMA)
+    write_private_parquet(path, _SCHEMA, lambda: iter([batch]))

@@ -1,0 +1,95 @@
+"""Private voting: teachers on private records label public ones, and a student learns."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed
+
+from dpal.config_pate import PateConfig, parse_pate
+from dpal.errors import TrainingStopped
+from dpal.ledger.claim import claim, conducting
+from flows.campaign import run_campaign
+from tasks.attendant import leading
+from tasks.baselines import (
+    KNN,
+    NON_PRIVATE,
+    baseline_settings,
+    is_campaign,
+    is_judged,
+    judge_campaign,
+    judge_non_private,
+    judge_private_knn,
+)
+from tasks.ensemble import Ensemble
+from tasks.page import run_name
+from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
+from tasks.preparing import ensemble_folder, prepare_ensemble
+from tasks.student import (
+    close_student,
+    hold_ensemble,
+    record_ensemble,
+    release_labels,
+    train_on_votes,
+)
+from tasks.teachers import deal_records, train_teachers
+from tasks.tracking import watched
+from tasks.tracking_pate import reach_tracking, track_student
+from tasks.versioning import version_files
+
+
+# Settings are checked inside: what is wrong with them is then one sentence on the page.
+@flow(name="pate", retries=0, flow_run_name=run_name, validate_parameters=False)
+def vote_and_learn(config: PateConfig) -> State:
+    """Trains teachers, releases their votes once, and returns the folder of the student.
+
+    Steps that are done are skipped; votes are drawn once.
+
+    Args:
+      config: what is wanted; only the name must be given.
+    """
+    if not isinstance(config, PateConfig):
+        config = parse_pate(config)
+    root = ensemble_folder(config).root
+    try:
+        with leading(), conducting(root):
+            last = _vote(config)
+        return Completed(message=last, data=str(root))
+    except TrainingStopped as stopped:
+        return Cancelled(message=str(stopped))
+
+
+def _vote(config: PateConfig) -> str:
+    """All steps, as the one process that holds the claim; how it ended, in a line."""
+    with claim(ensemble_folder(config).root), watched(config.runtime):
+        ensemble = prepare_ensemble(config)
+        reach_tracking(ensemble)
+        hold_ensemble(ensemble)
+        record_ensemble(ensemble)
+        tell_voting(ensemble, "the plan is certified; teachers are trained")
+        deal_records(ensemble)
+        train_teachers(ensemble)
+        release_labels(ensemble)
+        tell_voting(ensemble, "votes are released; the student learns")
+        train_on_votes(ensemble)
+        close_student(ensemble)
+        _compare(ensemble)
+        certify_student(ensemble)
+        report_student(ensemble)
+        track_student(ensemble, version_files(config.runtime, ensemble.files))
+        return tell_voting_end(ensemble)
+
+
+def _compare(ensemble: Ensemble) -> None:
+    """Other ways to learn from the same records, each under an account of its own."""
+    for name in ensemble.config.baselines.run:
+        if is_judged(ensemble, name):
+            continue
+        tell_voting(ensemble, f"for comparing: {name}")
+        if is_campaign(name):
+            run_campaign(baseline_settings(ensemble, name))
+            judge_campaign(ensemble, name)
+        elif name == NON_PRIVATE:
+            judge_non_private(ensemble)
+        elif name == KNN:
+            judge_private_knn(ensemble)

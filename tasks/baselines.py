@@ -1,0 +1,168 @@
+"""Other ways to learn from the same private records; for comparing, in the same report.
+
+`non_private` protects nobody and its weights are kept nowhere. The others release something
+of their own under an account of their own: publishing several of them adds up.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dpal.accounting.calibration import smallest_safe
+from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.events import VOTING, Charge, Release
+from dpal.artifacts import CampaignFolder
+from dpal.canonical import digest, plain
+from dpal.config import CampaignConfig
+from dpal.data.files import commitment, digest_of
+from dpal.data.pool import load_all
+from dpal.data.readers import to_input
+from dpal.errors import ConfigError, ParameterError
+from dpal.labels import Task
+from dpal.ledger.claim import claim
+from dpal.ledger.reservations import CampaignLedger
+from dpal.models.registry import build_model
+from dpal.persist import staged
+from dpal.planning.voting import COHORT
+from dpal.privacy import PrivacyTarget
+from dpal.randomness import secure
+from dpal.training.plain import fine_tune
+from dpal.voting.private_knn import Neighbours, ask_neighbours
+from tasks.ensemble import Ensemble, reading_settings
+from tasks.opening import open_ledger
+from tasks.saying import say
+from tasks.start_points import finished_folder, last_model
+from tasks.student import asked_rows, judge, judgements, keep_judgement, student_from
+from tasks.teachers import load_inputs
+from tasks.voting import read_released, released_table
+
+NON_PRIVATE, KNN = "non_private", "private_knn"
+_VOTES = "knn/votes"
+
+
+def is_campaign(name: str) -> bool:
+    """Whether a baseline is trained as a campaign."""
+    return name not in (NON_PRIVATE, KNN)
+
+
+def baseline_settings(ensemble: Ensemble, name: str) -> CampaignConfig:
+    """The campaign that is a baseline: DP-SGD on all private records at once."""
+    config, about = ensemble.config, ensemble.config.baselines
+    training = config.training.model_dump()
+    if name == "dp_sgd_adaptive":
+        training["clipping"] = {**training["clipping"], "kind": "adaptive"}
+    schedule = {
+        "initial": ensemble.rows,
+        "queries": [],
+        "batch_size": min(about.batch_size, ensemble.rows),
+        "epochs_per_phase": about.epochs,
+    }
+    return reading_settings(
+        config, name=_account(ensemble, name), schedule=schedule, training=training
+    )
+
+
+def is_judged(ensemble: Ensemble, name: str) -> bool:
+    """Whether a baseline is in the report already."""
+    return name in judgements(ensemble)
+
+
+@task(cache_policy=NO_CACHE)
+def judge_campaign(ensemble: Ensemble, name: str) -> None:
+    """Measures a baseline that was trained as a campaign."""
+    folder = finished_folder(ensemble.config.runtime, _account(ensemble, name))
+    model = build_model(ensemble.model)
+    model.load_state_dict(load_file(last_model(folder)))
+    spent = folder.finished_phases()[-1]["campaign_epsilon"]
+    judged = judge(ensemble, model.to(ensemble.config.runtime.device))
+    keep_judgement(ensemble, name, {**judged, "epsilon": spent})
+
+
+@task(cache_policy=NO_CACHE)
+def judge_non_private(ensemble: Ensemble) -> None:
+    """Trains on all private records without any protection, measures, and forgets the model."""
+    inputs, labels = load_all(ensemble.pool)
+    model = build_model(ensemble.model).to(ensemble.config.runtime.device)
+    training = ensemble.config.teachers.to_training(0)
+    fine_tune(model, inputs, labels, training, task=ensemble.model.task)
+    judged = judge(ensemble, model)
+    keep_judgement(ensemble, NON_PRIVATE, {**judged, "epsilon": None})
+    say("non_private protects nobody: its figures are for comparing, its model was not kept")
+
+
+@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
+def judge_private_knn(ensemble: Ensemble) -> None:
+    """Lets nearest private records vote on the same queries, and measures a student of theirs."""
+    if ensemble.model.task is Task.SINGLE_LABEL:
+        raise ConfigError("baselines.run private_knn votes on several labels; leave it out")
+    folder = CampaignFolder(ensemble.config.runtime.artifacts / _account(ensemble, KNN))
+    neighbours, release = _planned(ensemble)
+    released = folder.root / "votes-1" / "released.parquet"
+    with claim(folder.root), closing(open_ledger(ensemble.config.runtime)) as store:
+        ledger = CampaignLedger(store, folder.name, folder.root)
+        if not folder.salt.exists():
+            with staged(folder.salt) as temporary:
+                temporary.write_bytes(secrets.token_bytes(32))
+        made_of = commitment(folder.salt.read_bytes(), digest_of(ensemble.pool.paths))
+        target = _target(ensemble)
+        ledger.hold(target, digest(plain(neighbours)), made_of, [release])
+
+        def draw() -> None:
+            ids, asked = load_inputs(ensemble.public, asked_rows(ensemble))
+            private, labels = load_all(ensemble.pool)
+            found = ask_neighbours(
+                neighbours, _flat(private), labels.numpy(), _flat(asked), rng=secure()
+            )
+            with staged(released) as temporary:
+                pq.write_table(released_table(ids, found.labels), temporary)
+
+        ledger.settle(release, draw, inputs=[], artifacts=[released])
+    _, labels = read_released(released)
+    model = student_from(ensemble, asked_rows(ensemble), labels)
+    spent = campaign_epsilon([release], target)
+    keep_judgement(ensemble, KNN, {**judge(ensemble, model), "epsilon": spent})
+
+
+def _planned(ensemble: Ensemble) -> tuple[Neighbours, Release]:
+    """How neighbours vote with the least noise that keeps the promise."""
+    about, target = ensemble.config.baselines, _target(ensemble)
+    queries = ensemble.offered
+    if about.neighbours > ensemble.rows:
+        raise ParameterError(
+            f"baselines.neighbours {about.neighbours} is above the {ensemble.rows} private records"
+        )
+
+    def neighbours(sigma: float) -> Neighbours:
+        rule = replace(ensemble.spec.rule, teachers=about.neighbours, sigma=sigma, confidence=None)
+        return Neighbours(rule=rule, sample_rate=about.sample_rate)
+
+    def release(sigma: float) -> Release:
+        charge = Charge(cohorts=(COHORT,), event=neighbours(sigma).event(queries))
+        return Release(name=_VOTES, kind=VOTING, phase=0, charges=(charge,))
+
+    sigma = smallest_safe(
+        lambda sigma: campaign_epsilon([release(sigma)], target), target.epsilon, low=0.5
+    )
+    return neighbours(sigma), release(sigma)
+
+
+def _target(ensemble: Ensemble) -> PrivacyTarget:
+    return ensemble.spec.target
+
+
+def _account(ensemble: Ensemble, name: str) -> str:
+    return f"{ensemble.config.name}-{name.replace('_', '-')}"
+
+
+def _flat(inputs: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Records as vectors: the public embedding in which neighbours are near."""
+    return to_input(inputs).flatten(start_dim=1).double().numpy()

@@ -1,0 +1,100 @@
+"""Certificate, pictures, report and page of private voting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.artifacts import CampaignFolder
+from dpal.certificate.document import read_certificate
+from dpal.errors import DataError
+from dpal.persist import staged, write_text
+from dpal.reports.pate import labels_figure, methods_table, pate_report, told
+from dpal.reports.validation import headline, percent
+from dpal.reports.voting import cost_table
+from tasks.ensemble import Ensemble
+from tasks.page import Shown, show
+from tasks.reporting import as_png
+from tasks.saying import say
+from tasks.student import judgements
+from tasks.voting import certify_votes
+
+
+@task(cache_policy=NO_CACHE)
+def certify_student(ensemble: Ensemble) -> None:
+    """Writes certificate.json from what the ledger holds."""
+    say(f"certificate: {certify_votes(ensemble.account, model=ensemble.files.model)}")
+
+
+@task(cache_policy=NO_CACHE)
+def report_student(ensemble: Ensemble) -> None:
+    """Writes report and pictures."""
+    summary, methods = ensemble.certified.summary(), judgements(ensemble)
+    if "labels" in methods["pate"]:
+        for figure in ("auc", "bac"):
+            with staged(ensemble.folder.figures / f"labels-{figure}.png") as temporary:
+                temporary.write_bytes(as_png(labels_figure(summary, methods, figure)))
+    say(f"report: {make_pate_report(ensemble.folder)}")
+
+
+def make_pate_report(folder: CampaignFolder) -> Path:
+    """Writes report.md from the files of private voting.
+
+    Raises:
+      DataError: it is not finished.
+    """
+    phases, methods = folder.finished_phases(), folder.root / "methods.json"
+    if not phases or not folder.certificate.is_file() or not methods.is_file():
+        raise DataError(f"{folder.name} is not finished, so there is nothing to report")
+    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    pictures = sorted(path.name for path in folder.figures.glob("labels-*.png"))
+    text = pate_report(
+        folder.read_record()["plan"],
+        phases[0],
+        json.loads(methods.read_text(encoding="utf-8")),
+        figures=[f"figures/{name}" for name in pictures],
+        certificate=str(certificate["digest"]),
+    )
+    write_text(folder.report, text)
+    return folder.report
+
+
+def tell_voting(ensemble: Ensemble, now: str) -> None:
+    """Writes the story of the flow run's page anew."""
+    summary, name = ensemble.certified.summary(), ensemble.config.name
+    parts = [
+        f"# Private voting {name}",
+        f"**Now:** {now}",
+        f"{summary['teachers']} teachers, {summary['mechanism']} voting, "
+        f"{summary['blocks'][0]:,} queries for the student.",
+        cost_table(summary).markdown(),
+    ]
+    methods, phases = judgements(ensemble), ensemble.folder.finished_phases()
+    if phases and methods:
+        parts += told(summary, phases[0], methods)
+        parts.append(methods_table(methods).markdown())
+        check = f"dpal verify {ensemble.folder.certificate} --ledger {ensemble.folder.root}"
+        parts.append(f"Check it yourself: `{check}`")
+    show(
+        Shown(
+            key=f"votes-{name.replace('_', '-')}",
+            type="markdown",
+            data="\n\n".join(parts),
+            description=f"Private voting {name}: {now}",
+        )
+    )
+
+
+def tell_voting_end(ensemble: Ensemble) -> str:
+    """Ends the story, and returns its last line."""
+    name, value = headline(ensemble.folder.finished_phases()[0])
+    target = ensemble.spec.target
+    last = (
+        f"student: validation {name} {percent(value)} at epsilon {ensemble.certified.epsilon:.4f} "
+        f"of {target.epsilon:g} (delta {target.delta:.3g}, {target.adjacency}, {target.unit})"
+    )
+    tell_voting(ensemble, last)
+    return last

@@ -1,0 +1,28 @@
+"""From settings of private voting to certified teachers."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from dpal.artifacts import CampaignFolder
+from dpal.config_pate import PateConfig
+from tasks.ensemble import Ensemble, plan_ensemble
+from tasks.saying import say
+
+
+@task(cache_policy=NO_CACHE)
+def prepare_ensemble(config: PateConfig) -> Ensemble:
+    """Certifies an account before anything is released."""
+    ensemble = plan_ensemble(config)
+    target = ensemble.spec.target
+    say(
+        f"plan certified: {ensemble.certified.epsilon:.4f} of epsilon {target.epsilon:g} for "
+        f"{sum(ensemble.spec.blocks):,} queries, sigma {ensemble.spec.rule.sigma:.4g}"
+    )
+    return ensemble
+
+
+def ensemble_folder(config: PateConfig) -> CampaignFolder:
+    """The folder that settings name."""
+    return CampaignFolder(config.runtime.artifacts / config.name)

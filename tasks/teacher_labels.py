@@ -1,0 +1,138 @@
+"""Labels of a campaign's records by private votes of teachers; both ledgers are joined.
+
+The records behind the teachers are charged under the teachers' account, before a vote is
+drawn. The campaign's own records are charged by the campaign, as with any labeler: what is
+voted on a record depends on that record alone. How many were selected may be confidential, so
+as many blocks are charged as the plan could need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpal.artifacts import RECORD, CampaignFolder, PhaseFolder
+from dpal.certificate.document import read_certificate
+from dpal.config_pate import PATE, parse_pate
+from dpal.data.inspect import require_apart
+from dpal.data.label_columns import as_label
+from dpal.data.pool import read_selection
+from dpal.data.readers import raw_batches
+from dpal.errors import LabelError
+from dpal.labels import Label, Task
+from dpal.ledger.claim import claim
+from dpal.voting.release import UNANSWERED
+from tasks.ensemble import Ensemble, plan_ensemble
+from tasks.labelers import Asked
+from tasks.saying import say
+from tasks.teachers import cast_votes, load_inputs
+from tasks.voting import ask, certify_votes, read_released
+
+_PATIENCE = 600.0  # seconds that another querier of the same teachers may take
+
+
+def labels_by_teachers(asked: Asked, files: PhaseFolder) -> Mapping[str, Label]:
+    """Labels of a phase's selection, each paid for; unanswered records are left out.
+
+    Raises:
+      LabelError: the teachers do not fit the campaign, or protect the same records.
+      ParameterError: they have not enough blocks left. Nothing was released.
+    """
+    ensemble = teachers_of(asked)
+    selected = read_selection(files.selection)
+    size = ensemble.config.voting.block_size
+    blocks = max(1, math.ceil(_planned(asked, files) / size))
+    if len(selected) > blocks * size:
+        raise LabelError("more records were selected than planned; nothing was released")
+    purpose = f"{asked.folder.name}/{files.root.name}"
+    found: dict[str, Label] = {}
+    with claim(ensemble.folder.root, patience=_PATIENCE):
+        for number in range(blocks):
+            names = selected[number * size : (number + 1) * size]
+            found |= _one_block(ensemble, asked, names, f"{purpose}/{number + 1}")
+        certify_votes(ensemble.account, model=ensemble.files.model)
+    say(f"{files.root.name}: labels from the teachers of {ensemble.config.name}, {blocks} blocks")
+    return found
+
+
+def teachers_of(asked: Asked) -> Ensemble:
+    """The finished teachers that a campaign names, fit for its records.
+
+    Raises:
+      LabelError: they are not there, not finished, not fit, or protect the campaign's records.
+    """
+    name, runtime = asked.config.labeler.teachers, asked.config.runtime
+    folder = CampaignFolder(runtime.artifacts / str(name))
+    known = (folder.root / RECORD).is_file() and folder.read_record().get("kind") == PATE
+    if not known or not folder.finished_phases():
+        raise LabelError(
+            f"labeler.teachers {name} is no finished private voting in {runtime.artifacts}; run it "
+            "first (kind: pate), nothing was released"
+        )
+    values = folder.read_record()["config"]
+    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
+    ensemble = plan_ensemble(parse_pate(values))
+    if ensemble.config.runtime.ledger != runtime.ledger:
+        raise LabelError(
+            f"the teachers of {name} are charged in another ledger than this campaign; use one "
+            "runtime.ledger for both, nothing was released"
+        )
+    if (ensemble.model.task, ensemble.model.classes) != (asked.pool.task, asked.classes):
+        raise LabelError(
+            f"the teachers of {name} vote on {ensemble.model.classes} labels and the campaign has "
+            f"{asked.classes}; nothing was released"
+        )
+    require_apart(asked.pool, ensemble.pool, "teachers cannot label what they were trained on")
+    return ensemble
+
+
+def joined(asked: Asked) -> dict[str, object]:
+    """What a campaign's record says of whoever paid for its labels."""
+    name = str(asked.config.labeler.teachers)
+    path = CampaignFolder(asked.config.runtime.artifacts / name).certificate
+    document = read_certificate(path.read_text(encoding="utf-8"))
+    return {"account": name, "certificate": document["digest"], "promise": document["promise"]}
+
+
+def _one_block(
+    ensemble: Ensemble, asked: Asked, names: list[str], purpose: str
+) -> dict[str, Label]:
+    if names:
+        ids, inputs = load_inputs(asked.pool, _rows_of(asked, names))
+        ballots = cast_votes(ensemble, inputs)
+    else:
+        ids, inputs = load_inputs(ensemble.public, [0])
+        ids, ballots = [], cast_votes(ensemble, inputs).rows(slice(0, 0))
+    path = ask(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
+    known, labels = read_released(path)
+    if asked.pool.task is Task.SINGLE_LABEL:
+        answered = labels != UNANSWERED
+        return {one: int(label) for one, label, given in zip(known, labels, answered, strict=True)
+                if given}  # fmt: skip
+    return {
+        one: as_label(row.tolist())
+        for one, row in zip(known, labels, strict=True)
+        if (row != UNANSWERED).all()
+    }
+
+
+def _rows_of(asked: Asked, names: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    wanted, found = pa.array(names, pa.string()), []
+    for batch in raw_batches(asked.pool, ["id"]):
+        hits = pc.is_in(batch.table.column(0).cast(pa.string()), wanted)
+        found.append(batch.rows[np.asarray(hits)])
+    rows = np.concatenate(found) if found else np.zeros(0, np.int64)
+    if rows.size != len(names):
+        raise LabelError("a selected record is not in the pool; nothing was released")
+    return rows
+
+
+def _planned(asked: Asked, files: PhaseFolder) -> int:
+    """Labels that the plan could buy in a phase; public."""
+    phases = asked.folder.read_record()["plan"]["phases"]
+    number = int(files.root.name.rpartition("-")[2])
+    return int(next(one["cohort_size"] for one in phases if one["phase"] == number))
