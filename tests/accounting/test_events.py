@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from dpal.accounting.dp_events import from_dp_event, to_dp_event
 from dpal.accounting.events import (
     AnchoredAnswers,
+    NoisyMajorities,
     NoisyScores,
     NoisyThreshold,
+    NoisyVotes,
     PhaseExposure,
     from_record,
     to_record,
@@ -31,6 +33,20 @@ translated = st.one_of(
         overflow=st.one_of(st.just(0.0), st.floats(1e-12, 0.1)),
     ),
 )
+votes = st.one_of(
+    st.builds(
+        NoisyVotes,
+        queries=st.integers(1, 5000),
+        squared_sensitivity=st.floats(0.5, 200.0),
+        sigma=st.floats(0.1, 100.0),
+    ),
+    st.builds(
+        NoisyMajorities,
+        answers=st.integers(1, 5000),
+        teachers=st.integers(1, 1000),
+        sigma=st.floats(0.1, 100.0),
+    ),
+)
 answers = st.tuples(*[st.floats(0.01, 0.99)] * 3).map(
     lambda rates: dict(zip(("below", "blank", "above"), sorted(rates), strict=True))
 )
@@ -42,7 +58,7 @@ def test_dp_accounting_events_lead_back(event):
 
 
 @settings(max_examples=50)
-@given(st.one_of(translated, answers.map(lambda rates: AnchoredAnswers(**rates))))
+@given(st.one_of(translated, votes, answers.map(lambda rates: AnchoredAnswers(**rates))))
 def test_records_of_the_ledger_lead_back(event):
     assert from_record(to_record(event)) == event
 
