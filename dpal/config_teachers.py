@@ -135,6 +135,15 @@ class VotingConfig(Section):
         description="Standard deviation of that noise, in votes.",
         json_schema_extra=choice("A number", "None"),
     )
+    agreement: float | None = Field(
+        None,
+        gt=0.5,
+        lt=1,
+        title="Agreement",
+        description="Public guess of the share of teachers that agree. With it, answers leave only "
+        "if what they cost, told with noise, is small (binary); null charges the worst votes.",
+        json_schema_extra=choice("A share", "The worst votes"),
+    )
     queries: int = Field(
         100, ge=1, title="Queries", description="Public records that are labeled for the student."
     )

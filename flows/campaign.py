@@ -17,7 +17,7 @@ from tasks.asking import await_server
 from tasks.attendant import leading, without_heart
 from tasks.certificate import certify
 from tasks.context import Campaign, folder_of
-from tasks.labeling import ask_labeler, merge_labels, wait_for_labels
+from tasks.labeling import ask_labeler, merge_labels, reach_teachers, wait_for_labels
 from tasks.ledger import close_phase, end_campaign, is_finished
 from tasks.orders import at_hand, order_training, receipt_of, take_over
 from tasks.page import (
@@ -72,6 +72,7 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
         campaign = prepare_campaign(config)
         publish_plan(campaign)
         reach_tracking(campaign)
+        reach_teachers(campaign)
         hold_budget(campaign)
         open_page(campaign)
         keep_files(campaign)

@@ -13,6 +13,7 @@ from typing import Any
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import digest
 from dpal.config import override
+from dpal.config_pate import PATE
 from dpal.config_public import KIND, PublicConfig, parse_public
 from dpal.errors import (
     BudgetExceeded,
@@ -52,10 +53,15 @@ def sweep_here(values: dict[str, Any], sweep: Sequence[str], repeat: Sequence[st
     What was run before is not run again; a combination that is impossible is listed with the
     reason. Raises what stops a single improvement.
     """
+    if values.get("kind") == PATE:
+        from flows.pate_sweeping import sweep_votes
+
+        sweep_votes(values, sweep, repeat)
+        return
     if values.get("kind") != KIND:
         raise ConfigError(
-            f"--sweep runs improvements with public records (kind: {KIND}); for campaigns use "
-            "dpal plan --sweep, or dpal rehearse on public data"
+            f"--sweep runs improvements (kind: {KIND}) and private voting (kind: {PATE}); for "
+            "campaigns use dpal plan --sweep, or dpal rehearse on public data"
         )
     if not sweep:
         raise ConfigError("--repeat says what a --sweep is averaged over; give a --sweep, too")
@@ -80,6 +86,22 @@ def _members(
     axes: Sequence[tuple[str, list[Any]]],
     repeated: Sequence[tuple[str, list[Any]]],
 ) -> Iterator[_Member]:
+    for changed, known in combinations(values, axes, repeated):
+        config = parse_public(_named(changed))
+        swept = {key: known[key] for key, _ in axes}
+        yield _Member(config=config, swept=swept, repeated={k: known[k] for k, _ in repeated})
+
+
+def combinations(
+    values: dict[str, Any],
+    axes: Sequence[tuple[str, list[Any]]],
+    repeated: Sequence[tuple[str, list[Any]]],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yields settings with every combination of values, and which values those are.
+
+    Raises:
+      ConfigError: a setting is named twice.
+    """
     keys = [key for key, _ in (*axes, *repeated)]
     if len(set(keys)) != len(keys):
         raise ConfigError("a setting stands twice among --sweep and --repeat; give each once")
@@ -87,10 +109,7 @@ def _members(
         changed = copy.deepcopy(values)
         for key, value in zip(keys, chosen, strict=True):
             override(changed, key, value)
-        known = dict(zip(keys, chosen, strict=True))
-        config = parse_public(_named(changed))
-        swept = {key: known[key] for key, _ in axes}
-        yield _Member(config=config, swept=swept, repeated={k: known[k] for k, _ in repeated})
+        yield changed, dict(zip(keys, chosen, strict=True))
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
             "paid for (--pay EPSILON --name ACCOUNT); give one of them, nothing was released"
         )
     lines: list[str] = []
+    bought: dict[str, Any] = {}
     if public is not None:
         source = open_source(public, Role.POOL, label_column="label")
         if source.label_column is None or source.task is not Task.MULTI_LABEL:
@@ -48,8 +50,12 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
         known = from_public(labels, consensus=consensus)
         lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
     else:
-        known, paid = _paid_summary(wishes, ballots, float(pay or 0.0))
-        lines.append(paid)
+        known, bought = _paid_summary(wishes, ballots, float(pay or 0.0))
+        lines.append(
+            f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
+            f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
+            f"of the votes with --after {bought['name']}"
+        )
     target = wishes.target
     found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
     record = [
@@ -65,13 +71,20 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
         f"{best.why} (estimates: they choose settings and prove nothing)"
     )
     return View(
-        record={"options": record, "source": known.source, "consensus": known.consensus},
+        record={
+            "options": record,
+            "source": known.source,
+            "consensus": known.consensus,
+            **({"paid": bought} if bought else {}),
+        },
         tables=(advice_table(record),),
         lines=tuple(lines),
     )
 
 
-def _paid_summary(wishes: Wishes, ballots: Ballots, pay: float) -> tuple[LabelStatistics, str]:
+def _paid_summary(
+    wishes: Wishes, ballots: Ballots, pay: float
+) -> tuple[LabelStatistics, dict[str, Any]]:
     if wishes.name is None:
         raise ConfigError("--pay releases something: give its account a --name of its own")
     spec = replace(
@@ -85,8 +98,4 @@ def _paid_summary(wishes: Wishes, ballots: Ballots, pay: float) -> tuple[LabelSt
     from tasks.ballot_release import release_summary
 
     account, known = release_summary(wishes, spec, ballots)
-    return known, (
-        f"a summary was released for epsilon {account.certified.epsilon:.4f}, noise "
-        f"{spec.summary_sigma:.3g} votes on each of its numbers; count it in the promise of the "
-        f"votes with --after {account.name}"
-    )
+    return known, {**account.certified.summary(), "summary_sigma": spec.summary_sigma}

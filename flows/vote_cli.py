@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dpal.accounting.voting_rules import Mechanism
+from dpal.config_start import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 from flows.settings import RuntimeSettings, runtime_from
@@ -85,6 +87,11 @@ def vote(
         str | None,
         typer.Option(metavar="ACCOUNT", help="Count what this account released in the promise."),
     ] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
+                     "public guess of the share of teachers that agree sets how small (binary)."),
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(metavar="KEY=START:STOP:STEP", help="Costs over sigma, limit, epsilon or "
@@ -126,6 +133,11 @@ def vote(
             "give --records (private records of all teachers together) or --delta; without either "
             "nobody knows what epsilon means (nothing was released)"
         )
+    if name is not None and not re.fullmatch(NAME, name):
+        raise ConfigError(
+            f"--name {name!r} names a folder and ledger entries: use lower-case letters, digits, - "
+            "and _ (nothing was released)"
+        )
     from flows import vote_view
     from tasks.ballots import Wishes
 
@@ -147,6 +159,7 @@ def vote(
         blocks=blocks,
         partitions=partitions,
         after=after,
+        agreement=agreement,
         runtime=runtime_from(settings),
     )
     if explain:

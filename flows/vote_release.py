@@ -32,7 +32,7 @@ def released(wishes: Wishes, *, private: bool) -> View:
             "released": str(path),
             "certificate": str(certificate),
             "answered": float((labels != UNANSWERED).mean()) if labels.size else 0.0,
-            **({"modes": rows} if rows else {}),
+            **({"modes": rows, "private": " ".join(notes)} if rows else {}),
         },
         tables=tuple(tables),
         lines=(

@@ -39,7 +39,7 @@ def planned(wishes: Wishes, *, private: bool) -> View:
     summary = wishes.certified().summary()
     rows, notes = modes_of(wishes, private)
     return View(
-        record={**summary, "modes": rows},
+        record={**summary, "modes": rows, **({"private": PRIVATE_NOTE} if private else {})},
         tables=(cost_table(summary), table_of_modes(rows)),
         lines=(
             rule_words(summary),
@@ -54,10 +54,12 @@ def swept(wishes: Wishes, text: str, *, private: bool) -> View:
     key, values = sweep_values(text)
     if key not in _SWEPT:
         raise ConfigError(f"--sweep {key} is none of {', '.join(_SWEPT)}; nothing was released")
+    if not all(isinstance(one, int | float) for one in values):
+        raise ConfigError(f"--sweep {key} takes numbers; nothing was released")
     rows = [_point(wishes, key, float(value), private) for value in values]
     lines = [PRIVATE_NOTE] if private else []
     return View(
-        record={"key": key, "rows": rows},
+        record={"key": key, "rows": rows, **({"private": PRIVATE_NOTE} if private else {})},
         tables=(sweep_table(key, rows),),
         lines=(*lines, "nothing was released"),
     )

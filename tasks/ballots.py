@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from dpal.accounting.before import Before
+from dpal.accounting.events import VOTING
 from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
 from dpal.config_runtime import RuntimeConfig
 from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.ledger.entries import Kind
 from dpal.ledger.releases import release_of
-from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting, least_sigma
+from dpal.planning.fitting import fitted
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.voting.ballots import Ballots, Choices
 from tasks.opening import open_ledger
@@ -43,6 +45,7 @@ class Wishes:
     blocks: int = 1
     partitions: Path | None = None
     after: str | None = None
+    agreement: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
     @cached_property
@@ -95,7 +98,7 @@ class Wishes:
             mechanism=self.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY),
             teachers=self.ballots.teachers,
             labels=self.ballots.labels,
-            sigma=self.sigma or 1.0,
+            sigma=1.0 if self.sigma is None else self.sigma,
             limit=self.limit,
             noises=self.noises,
             confidence=confidence,
@@ -113,10 +116,7 @@ class Wishes:
             blocks=(self.ballots.queries,) * self.blocks,
             before=spent_by(self.after, self.runtime),
         )
-        if self.sigma is None:
-            fitting = least_sigma(spec, sum(spec.blocks))
-            spec = replace(spec, rule=replace(rule, sigma=fitting))
-        return spec
+        return fitted(spec, sigma=self.sigma, agreement=self.agreement)
 
     def certified(self) -> CertifiedVoting:
         """The account, certified to keep its promise whatever the votes are."""
@@ -127,7 +127,7 @@ def spent_by(name: str | None, runtime: RuntimeConfig) -> Before:
     """What another account of the same teachers was charged.
 
     Raises:
-      ConfigError: the ledger knows no such account.
+      ConfigError: the ledger knows no such account, or it is a campaign's.
     """
     if name is None:
         return Before()
@@ -142,4 +142,6 @@ def spent_by(name: str | None, runtime: RuntimeConfig) -> Before:
     if not own:
         raise ConfigError(f"the ledger knows no account {name} (--after); nothing was released")
     charged = tuple(release_of(entry) for entry in own if entry.kind is Kind.RESERVE)
+    if any(one.kind != VOTING for one in charged):
+        raise ConfigError(f"{name} (--after) is no account of teachers; nothing was released")
     return Before(campaign=name, releases=charged)

@@ -20,12 +20,8 @@ from dpal.data.inspect import inspect, require_apart, require_match
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
-from dpal.planning.voting import (
-    CertifiedVoting,
-    VotingSpec,
-    certify_voting,
-    least_sigma,
-)
+from dpal.planning.fitting import fitted
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from tasks.planning import absolute_paths, open_data
 from tasks.sources import open_public
@@ -202,9 +198,7 @@ def voting_spec(
         gate=None if voting.gate is None else _label(voting.gate, class_names, model.classes),
         dependents=tuple(_label(one, class_names, model.classes) for one in voting.dependents),
     )
-    if voting.sigma is None:
-        spec = replace(spec, rule=replace(rule, sigma=least_sigma(spec, sum(spec.blocks))))
-    return spec
+    return fitted(spec, sigma=voting.sigma, agreement=voting.agreement)
 
 
 def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:

@@ -31,7 +31,7 @@ from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
 from tasks.labelers import Asked, opened_label_studio
 from tasks.labelers import recorded_config as recorded_config
-from tasks.teacher_labels import labels_by_teachers
+from tasks.teacher_labels import labels_by_teachers, require_answers
 from tasks.waiting import Waiting, form_answers, settle
 from tasks.waiting import wait_for_labels as _wait
 
@@ -54,6 +54,22 @@ class Look:
     complete: bool
     progress: Progress | None = None
     trouble: str | None = None
+
+
+@task(cache_policy=NO_CACHE)
+def reach_teachers(campaign: Campaign) -> None:
+    """Finds out that teachers are missing, unfit or asked too much before anything is held."""
+    if campaign.config.labeler.kind is not LabelerKind.TEACHERS:
+        return
+    carries = campaign.start.earlier is not None and campaign.plan.spec.carries_labels
+    planned = {
+        phase["phase"]: int(phase["cohort_size"])
+        for phase in campaign.certified.summary()["phases"]
+        if not campaign.folder.phase(phase["phase"]).labels.exists()
+        and not (carries and phase["phase"] == 0)
+    }
+    if planned:
+        require_answers(Asked.of(campaign), planned)
 
 
 @task(cache_policy=NO_CACHE)

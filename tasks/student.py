@@ -65,7 +65,8 @@ def record_ensemble(ensemble: Ensemble) -> None:
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def release_labels(ensemble: Ensemble) -> None:
     """Asks the teachers about public records and releases the votes, once."""
-    if ensemble.account.released_file(1).exists() and ensemble.files.selection.exists():
+    if ensemble.account.ballots_file(1).exists() and ensemble.files.selection.exists():
+        # As they were cast: another machine may round otherwise and would take another block.
         ids, ballots = read_ballots_file(ensemble.account.ballots_file(1))
         ask(ensemble.account, ids, ballots)
         return

@@ -9,11 +9,12 @@ as many blocks are charged as the plan could need.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from dpal.artifacts import RECORD, CampaignFolder, PhaseFolder
 from dpal.certificate.document import read_certificate
@@ -22,9 +23,11 @@ from dpal.data.inspect import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.pool import read_selection
 from dpal.data.readers import raw_batches
-from dpal.errors import LabelError
+from dpal.errors import LabelError, ParameterError
 from dpal.labels import Label, Task
 from dpal.ledger.claim import claim
+from dpal.ledger.entries import Kind
+from dpal.planning.voting import block_name
 from dpal.voting.release import UNANSWERED
 from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.labelers import Asked
@@ -45,18 +48,38 @@ def labels_by_teachers(asked: Asked, files: PhaseFolder) -> Mapping[str, Label]:
     ensemble = teachers_of(asked)
     selected = read_selection(files.selection)
     size = ensemble.config.voting.block_size
-    blocks = max(1, math.ceil(_planned(asked, files) / size))
-    if len(selected) > blocks * size:
+    purposes = _purposes(ensemble, asked, files, _planned(asked, files))
+    if len(selected) > len(purposes) * size:
         raise LabelError("more records were selected than planned; nothing was released")
-    purpose = f"{asked.folder.name}/{files.root.name}"
     found: dict[str, Label] = {}
     with claim(ensemble.folder.root, patience=_PATIENCE):
-        for number in range(blocks):
+        _require_blocks(ensemble, purposes)
+        for number, purpose in enumerate(purposes):
             names = selected[number * size : (number + 1) * size]
-            found |= _one_block(ensemble, asked, names, f"{purpose}/{number + 1}")
+            found |= _one_block(ensemble, asked, names, purpose)
         certify_votes(ensemble.account, model=ensemble.files.model)
-    say(f"{files.root.name}: labels from the teachers of {ensemble.config.name}, {blocks} blocks")
+    name = ensemble.config.name
+    say(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")
     return found
+
+
+def require_answers(asked: Asked, planned: Mapping[int, int]) -> None:
+    """Requires that teachers fit a campaign and have blocks for all that it could ask.
+
+    Args:
+      asked: the campaign.
+      planned: labels that the plan could buy, by phase.
+
+    Raises:
+      LabelError, ParameterError: as `labels_by_teachers`. Nothing was released.
+    """
+    ensemble = teachers_of(asked)
+    wanted = [
+        purpose
+        for phase, labels in planned.items()
+        for purpose in _purposes(ensemble, asked, asked.folder.phase(phase), labels)
+    ]
+    _require_blocks(ensemble, wanted)
 
 
 def teachers_of(asked: Asked) -> Ensemble:
@@ -96,6 +119,32 @@ def joined(asked: Asked) -> dict[str, object]:
     path = CampaignFolder(asked.config.runtime.artifacts / name).certificate
     document = read_certificate(path.read_text(encoding="utf-8"))
     return {"account": name, "certificate": document["digest"], "promise": document["promise"]}
+
+
+def _purposes(ensemble: Ensemble, asked: Asked, files: PhaseFolder, planned: int) -> list[str]:
+    """What each block is for that a phase takes; so many, however many were selected."""
+    blocks = max(1, math.ceil(planned / ensemble.config.voting.block_size))
+    return [f"{asked.folder.name}/{files.root.name}/{one + 1}" for one in range(blocks)]
+
+
+def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
+    """Requires a block for each purpose, its own or a free one, before any is released."""
+    account, numbers = ensemble.account, range(1, len(ensemble.spec.blocks) + 1)
+    with account.ledger() as ledger:
+        reserved = {one.release for one in ledger.entries() if one.kind is Kind.RESERVE}
+    taken = [one for one in numbers if block_name(one) in reserved]
+    known = {
+        pq.read_schema(account.ballots_file(one)).metadata[b"purpose"].decode()
+        for one in taken
+        if account.ballots_file(one).is_file()
+    }
+    wanted, left = len(set(purposes) - known), len(numbers) - len(taken)
+    if wanted > left:
+        raise ParameterError(
+            f"{wanted} blocks of the teachers of {ensemble.config.name} are needed and {left} are "
+            "left; nothing was released, buy fewer labels or train teachers with more "
+            "voting.blocks under another name"
+        )
 
 
 def _one_block(

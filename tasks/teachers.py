@@ -120,8 +120,8 @@ def train_teachers(ensemble: Ensemble) -> None:
         )
         for number in missing
     ]
-    if empty := next((one.number for one in work if not one.rows.size), None):
-        raise DataError(f"teacher {empty} has no record; nothing was released")
+    if not all(one.rows.size for one in work):
+        raise DataError("a teacher has no record; nothing was released")
     trained = run_parts(train_teacher, work, ensemble.config.runtime)
     with tqdm(total=len(work), desc="teachers", unit="model", disable=None, leave=False) as bar:
         for part, weights in zip(work, trained, strict=True):

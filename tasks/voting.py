@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from dpal.accounting.voting_filter import VotingFilter
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder
@@ -27,19 +24,25 @@ from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import staged, sweep, write_private_parquet, write_text
-from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingSpec, block_name
+from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
 from dpal.randomness import secure
 from dpal.voting.advice import LabelStatistics, noisy_summary
 from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.bounded import release_within
 from dpal.voting.dependencies import Dependencies, release_with_gate
 from dpal.voting.release import release
+from tasks.ballot_tables import (
+    Labels,
+    ballots_digest,
+    ballots_table,
+    told_of,
+)
+from tasks.ballot_tables import read_ballots_file as read_ballots_file
+from tasks.ballot_tables import read_released as read_released
+from tasks.ballot_tables import released_table as released_table
 from tasks.certificate import program_versions
 from tasks.opening import open_ledger
 from tasks.saying import say
-
-_FACTS = ("teachers", "labels", "single_label")
-
-Labels = NDArray[np.int8] | NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +140,9 @@ def ask(
       ParameterError: no block is left, or it is too small for so many queries.
       BudgetExceeded: the promise does not cover it. Nothing was released.
     """
-    plan, table = account.certified.plan, _table(queries, ballots, purpose)
+    plan, table = account.certified.plan, ballots_table(queries, ballots, purpose)
     with account.ledger() as ledger:
-        block = _block_for(account, ledger, _digest(table), len(queries))
+        block = _block_for(account, ledger, ballots_digest(table), len(queries))
         path, released = account.ballots_file(block), account.released_file(block)
         if confidential:
             released = path.with_name(released.name)
@@ -149,12 +152,20 @@ def ask(
         def draw() -> None:
             # From the file, not from memory: what was reserved is what is counted.
             ids, kept = read_ballots_file(path)
-            found = _drawn(plan.spec, kept, plan.spec.blocks[block - 1])
+            found = released_table(ids, *_drawn(account, kept, block))
+            if confidential:
+                # Under salt: the ledger shows its digest, which tells of no record, nor of none.
+                write_private_parquet(released, found.schema, lambda: iter(found.to_batches()))
+                return
             with staged(released) as temporary:
-                pq.write_table(released_table(ids, found), temporary)
+                pq.write_table(found, temporary)
 
         ledger.settle(plan.release(block_name(block)), draw, inputs=[path], artifacts=[released])
-    say(f"{len(queries):,} queries released in block {block} of {len(plan.spec.blocks)}")
+    # How many private records were selected may be confidential.
+    asked = "queries" if confidential else f"{len(queries):,} queries"
+    say(f"{asked} released in block {block} of {len(plan.spec.blocks)}")
+    if (told := told_of(released)) is not None:
+        say(told)
     return released
 
 
@@ -164,12 +175,12 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
     sigma = plan.spec.summary_sigma
     if sigma is None:
         raise ParameterError(f"the account {account.name} has no summary; nothing was released")
-    table, path = _table(queries, ballots, "summary"), account.ballots_file(0)
+    table, path = ballots_table(queries, ballots, "summary"), account.ballots_file(0)
     released = account.folder.root / "votes-summary" / "summary.json"
     with account.ledger() as ledger:
         if not path.exists():
             write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))
-        elif _digest(pq.read_table(path)) != _digest(table):
+        elif ballots_digest(pq.read_table(path)) != ballots_digest(table):
             raise ParameterError(
                 f"the account {account.name} is about other ballots; choose another --name "
                 "(nothing was released)"
@@ -214,68 +225,25 @@ def blocks_released(account: Account) -> int:
         return sum(entry.kind is Kind.RESERVE for entry in ledger.entries())
 
 
-def read_released(path: Path) -> tuple[list[str], Labels]:
-    """Ids of queries and their labels, -1 where none was given."""
-    table = pq.read_table(path)
-    column = table.column("label")
-    if pa.types.is_list(column.type):
-        labels = np.array(column.to_pylist(), dtype=np.int8).reshape(len(table), -1)
-        return table.column("id").to_pylist(), labels
-    return table.column("id").to_pylist(), np.asarray(column.to_numpy(), dtype=np.int64)
+def _drawn(
+    account: Account, ballots: Ballots | Choices, block: int
+) -> tuple[Labels, Mapping[str, str]]:
+    """What a block releases: labels, and what else is told.
 
-
-def released_table(ids: Sequence[str], labels: Labels) -> pa.Table:
-    """Released labels as a table: `id`, and `label` as pools have it."""
-    kind = pa.list_(pa.int8()) if labels.ndim == 2 else pa.int64()
-    values = list(labels) if labels.ndim == 2 else labels
-    return pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(values, kind)})
-
-
-def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
-    """Reads what `ask` kept of a block."""
-    table = pq.read_table(path)
-    facts = {key: int(table.schema.metadata[key.encode()]) for key in _FACTS}
-    rows, teachers, labels = len(table), facts["teachers"], facts["labels"]
-    content = b"".join(table.column("ballots").to_pylist())
-    ids = table.column("id").to_pylist()
-    if facts["single_label"]:
-        chosen = np.frombuffer(content, dtype=np.int64).reshape(rows, teachers)
-        return ids, Choices(chosen, labels)
-    packed = np.frombuffer(content, dtype=np.uint8).reshape(rows, teachers, -1)
-    return ids, Ballots(packed, labels)
-
-
-def _drawn(spec: VotingSpec, ballots: Ballots | Choices, queries: int) -> Labels:
-    """What a block releases; with a gate, as many answers as without one, for more queries."""
+    With a gate, as many answers as without one, for more queries. With a bound, what is told
+    of their cost is part of the release.
+    """
+    spec = account.certified.plan.spec
+    if spec.bound is not None and isinstance(ballots, Ballots):
+        bounded = release_within(spec.rule, ballots, spec.bound, rng=secure())
+        told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
+        return bounded.released.labels, told
     if spec.gate is None or not isinstance(ballots, Ballots):
-        return release(spec.rule, ballots, rng=secure()).labels
+        return release(spec.rule, ballots, rng=secure()).labels, {}
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
-    budget = VotingFilter.of_answers(replace(spec.rule, labels=1), queries * spec.rule.labels)
-    return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels
-
-
-def _table(queries: Sequence[str], ballots: Ballots | Choices, purpose: str) -> pa.Table:
-    single = isinstance(ballots, Choices)
-    content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
-    rows = [row.tobytes() for row in np.ascontiguousarray(content)]
-    facts = {
-        "teachers": str(ballots.teachers),
-        "labels": str(ballots.labels),
-        "single_label": str(int(single)),
-        "purpose": purpose,
-    }
-    table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
-    return table.replace_schema_metadata(facts)
-
-
-def _digest(table: pa.Table) -> str:
-    facts = [table.schema.metadata[key.encode()] for key in (*_FACTS, "purpose")]
-    found = hashlib.sha256(b"/".join(facts))
-    for name in ("id", "ballots"):
-        for one in table.column(name).to_pylist():
-            content = one.encode() if isinstance(one, str) else one
-            found.update(len(content).to_bytes(8, "little") + content)
-    return found.hexdigest()
+    answers = spec.blocks[block - 1] * spec.rule.labels
+    budget = VotingFilter.of_answers(replace(spec.rule, labels=1), answers)
+    return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels, {}
 
 
 def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: int) -> int:
@@ -285,7 +253,7 @@ def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: i
     free = None
     for number in range(1, len(blocks) + 1):
         path = account.ballots_file(number)
-        if path.is_file() and _digest(pq.read_table(path)) == digest:
+        if path.is_file() and ballots_digest(pq.read_table(path)) == digest:
             return number
         if free is None and block_name(number) not in reserved:
             free = number

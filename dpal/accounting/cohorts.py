@@ -32,6 +32,7 @@ from dpal.accounting.events import (
     NoisyScores,
     NoisyThreshold,
     Release,
+    VotesWithin,
 )
 from dpal.accounting.profiles import Grid
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -204,5 +205,6 @@ def _gaussian(path: Path) -> list[Event]:
 
 
 def _overflow(path: Path) -> float:
-    """Chance that one of a path's thresholds fails."""
-    return sum(one.overflow for one in path.events if isinstance(one, NoisyThreshold))
+    """Chance that one of a path's thresholds, or of its bounds on votes, fails."""
+    bounds = sum(one.failure for one in path.events if isinstance(one, VotesWithin))
+    return bounds + sum(one.overflow for one in path.events if isinstance(one, NoisyThreshold))

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from dpal.accounting.events import SCORE_GRID, NoisyScores, NoisyThreshold, PhaseExposure
+from dpal.accounting.events import (
+    SCORE_GRID,
+    NoisyScores,
+    NoisyThreshold,
+    PhaseExposure,
+    VotesWithin,
+)
+from dpal.accounting.vote_events import LEAST_DELTA
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -138,6 +145,26 @@ def _(event: NoisyScores, adjacency: Adjacency, direction: Direction) -> tuple[f
 @spread.register
 def _(event: NoisyScores) -> float:
     return event.epsilon
+
+
+@curve.register
+def _(event: VotesWithin, losses: Losses, adjacency: Adjacency, direction: Direction) -> Losses:
+    """Of any release that is (epsilon, delta)-private: randomised response, and a failure."""
+    most, fails = event.pure, min(1.0, event.failure + LEAST_DELTA)
+    inside = np.clip(losses, -most, most)
+    told = (math.exp(most) - np.exp(inside)) / (math.exp(most) + 1)
+    told = np.where(losses < -most, -np.expm1(np.minimum(losses, 0)), told)
+    return np.where(losses >= most, fails, fails + (1 - fails) * told)
+
+
+@reach.register
+def _(event: VotesWithin, adjacency: Adjacency, direction: Direction) -> tuple[float, float]:
+    return -event.pure, event.pure
+
+
+@spread.register
+def _(event: VotesWithin) -> float:
+    return 0.05  # its few losses must not move far
 
 
 def _removed_step(rate: float, sigma: float, losses: Losses) -> Losses:

@@ -17,6 +17,7 @@ from dpal.accounting.events import (
     NoisyThreshold,
     NoisyVotes,
     PhaseExposure,
+    VotesWithin,
 )
 from dpal.errors import ParameterError
 
@@ -84,6 +85,14 @@ def _(event: NoisyVotes) -> dp_event.DpEvent:
 def _(event: NoisyMajorities) -> dp_event.DpEvent:
     # dp-accounting knows the noisy counts that an answer is read off; they tell more.
     return dp_event.GaussianDpEvent(event.noise_multiplier)
+
+
+@to_dp_event.register
+def _(event: VotesWithin) -> dp_event.DpEvent:
+    raise ParameterError(
+        "dp-accounting has no event for a divergence at one order; votes within a limit are "
+        "charged by Renyi divergences (dpal.accounting.rdp)"
+    )
 
 
 def from_dp_event(event: dp_event.DpEvent) -> Event:

@@ -7,18 +7,19 @@ in which they were labeled, and `NEVER_SELECTED` for the rest of the pool.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpal import check
+from dpal.accounting.vote_events import NoisyMajorities as NoisyMajorities
+from dpal.accounting.vote_events import NoisyVotes as NoisyVotes
+from dpal.accounting.vote_events import VotesWithin as VotesWithin
 from dpal.errors import ParameterError
 
 NEVER_SELECTED = "never_selected"
 SELECTION, TRAINING = "selection", "training"  # kinds of releases
 GUIDANCE, VOTING = "guidance", "voting"
 SCORE_GRID = 1 << 16  # steps over the range of a score; the rounding is far below the noise
-MOST_TEACHERS = 10_000  # whose answers are charged by exact tables
 SELECTION_RANGE = (2.0**-20, 64.0)  # the epsilons that the noise of one selection is drawn for
 
 
@@ -142,72 +143,6 @@ class NoisyCounts:
         check.within(1, 2, moved=self.moved)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisyVotes:
-    """Counts of teachers' votes with Gaussian noise, and whatever is read off them.
-
-    A record belongs to one teacher, so under both adjacencies one whole ballot changes.
-
-    Attributes:
-      queries: so often the teachers vote.
-      squared_sensitivity: square of what one ballot moves in the counts of one query
-        (Euclidean norm, in votes).
-      sigma: standard deviation of the noise on every count, in votes.
-    """
-
-    queries: int
-    squared_sensitivity: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        check.at_least(1, queries=self.queries)
-        check.positive(squared_sensitivity=self.squared_sensitivity, sigma=self.sigma)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """Of all queries as one Gaussian release."""
-        return self.sigma / math.sqrt(self.queries * self.squared_sensitivity)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyMajorities:
-    """Which side of noisy yes-or-no votes was ahead; nothing else about them is released.
-
-    Charged by what the released answers can tell, which is less than the noisy counts do.
-
-    Attributes:
-      answers: released answers that one ballot can change.
-      teachers: that vote on each; public.
-      sigma: standard deviation of the noise on each of the two counts, in votes: their
-        difference has sqrt(2) as much.
-      threshold: an answer is given only where the larger count, with noise of its own, is above
-        it; None where all are given.
-      threshold_sigma: standard deviation of that noise.
-    """
-
-    answers: int
-    teachers: int
-    sigma: float
-    threshold: float | None = None
-    threshold_sigma: float | None = None
-
-    def __post_init__(self) -> None:
-        check.at_least(1, answers=self.answers)
-        check.within(1, MOST_TEACHERS, teachers=self.teachers)
-        check.positive(sigma=self.sigma)
-        if (self.threshold is None) != (self.threshold_sigma is None):
-            raise ParameterError("a threshold and its threshold_sigma belong together")
-        if self.threshold is not None and self.threshold_sigma is not None:
-            check.at_least(0, threshold=self.threshold)
-            check.positive(threshold_sigma=self.threshold_sigma)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """Of the counts that all answers are read off, as one Gaussian release."""
-        checked = 0.0 if self.threshold_sigma is None else self.threshold_sigma**-2
-        return 1 / math.sqrt(self.answers * (2 / self.sigma**2 + checked))
-
-
 Event = (
     PhaseExposure
     | NoisyScores
@@ -217,6 +152,7 @@ Event = (
     | NoisyCounts
     | NoisyVotes
     | NoisyMajorities
+    | VotesWithin
 )
 
 
@@ -278,6 +214,7 @@ _TYPES: dict[str, type[Event]] = {
     "noisy_counts": NoisyCounts,
     "noisy_votes": NoisyVotes,
     "noisy_majorities": NoisyMajorities,
+    "votes_within": VotesWithin,
 }
 
 

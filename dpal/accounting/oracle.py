@@ -30,7 +30,9 @@ from dpal.accounting.events import (
     NoisyVotes,
     PhaseExposure,
     Release,
+    VotesWithin,
 )
+from dpal.accounting.vote_events import LEAST_DELTA
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -194,6 +196,10 @@ def _distribution(event: Event, adjacency: Adjacency, width: float) -> pld.Priva
             return pld.from_gaussian_mechanism(
                 event.noise_multiplier, value_discretization_interval=width
             )
+        case VotesWithin():
+            fails = min(1.0, event.failure + LEAST_DELTA)
+            claimed = pld.common.DifferentialPrivacyParameters(event.pure, fails)
+            return pld.from_privacy_parameters(claimed, width)
         case NoisyCounts():
             one = pld.from_laplace_mechanism(1 / event.epsilon, value_discretization_interval=width)
             return one.self_compose(event.moved)

@@ -14,12 +14,14 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from numpy.typing import NDArray
 from scipy.special import erfc
 
-from dpal.accounting.events import NoisyMajorities, NoisyVotes
+from dpal.accounting.events import NoisyMajorities, NoisyVotes, VotesWithin
 
 Curve = NDArray[np.float64]
 
 
-def epsilon_of_votes(events: Iterable[NoisyVotes | NoisyMajorities], *, delta: float) -> float:
+def epsilon_of_votes(
+    events: Iterable[NoisyVotes | NoisyMajorities | VotesWithin], *, delta: float
+) -> float:
     """Upper bound on epsilon of an ensemble's votes, computed once more.
 
     Args:
@@ -29,10 +31,15 @@ def epsilon_of_votes(events: Iterable[NoisyVotes | NoisyMajorities], *, delta: f
     orders = np.array(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
     total = np.zeros(orders.size)
     for event in events:
-        if isinstance(event, NoisyVotes):
+        if isinstance(event, VotesWithin):
+            total += np.where(np.abs(orders - event.order) < 1e-9, event.divergence, np.inf)
+            delta -= event.failure
+        elif isinstance(event, NoisyVotes):
             total += orders / (2 * event.noise_multiplier**2)
         else:
             total += event.answers * _worst_answer(event, orders)
+    if not delta > 0:
+        return math.inf
     return float(rdp_privacy_accountant.compute_epsilon(orders, total, delta)[0])
 
 

@@ -32,6 +32,7 @@ from dpal.accounting.events import (
     NoisyThreshold,
     NoisyVotes,
     PhaseExposure,
+    VotesWithin,
 )
 from dpal.accounting.majorities import answers_of, worst_divergence
 from dpal.errors import ParameterError
@@ -126,6 +127,13 @@ def _(event: NoisyVotes, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
 @curve.register
 def _(event: NoisyMajorities, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
     return event.answers * worst_divergence(answers_of(event), tuple(ORDERS))
+
+
+@curve.register
+def _(event: VotesWithin, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Curve:
+    # Known at one order; its failure is taken out of delta, as a threshold's overflow is.
+    known = np.isclose(ORDERS, event.order, rtol=0, atol=1e-9)
+    return np.where(known, event.divergence, np.inf)
 
 
 def to_epsilon(total: Curve, *, delta: float) -> float:

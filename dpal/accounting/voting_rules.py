@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal import check
-from dpal.accounting.events import MOST_TEACHERS, NoisyMajorities, NoisyVotes
+from dpal.accounting.smooth_sensitivity import sanitizing_cost
+from dpal.accounting.vote_events import MOST_TEACHERS, NoisyMajorities, NoisyVotes, VotesWithin
 from dpal.errors import ParameterError
 
 FEWEST_TEACHERS = 3
@@ -62,6 +63,52 @@ class Confidence:
     def __post_init__(self) -> None:
         check.at_least(0, threshold=self.threshold)
         check.positive(confidence_sigma=self.sigma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Answers leave only if what they cost, told with noise, is within a limit.
+
+    What the votes that were cast cost (`exact`, both directions) is private and usually far
+    below what any votes could cost. An upper bound of it is released with noise in proportion
+    to its smooth sensitivity (`dpal.mechanisms.sanitized_cost`). All of this is chosen without
+    the votes.
+
+    Attributes:
+      order: Rényi order of all these costs, a multiple of 0.1.
+      beta: of the smooth sensitivity.
+      noise: standard deviation over it.
+      margin: of the bound, in standard deviations.
+      limit: largest bound with which answers leave, at that order.
+    """
+
+    order: float
+    beta: float
+    noise: float
+    margin: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        check.at_least(1.1, order=self.order)
+        check.positive(limit=self.limit, margin=self.margin)
+        sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
+
+    @property
+    def price(self) -> float:
+        """What telling the bound costs, at its order."""
+        return sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
+
+    @property
+    def failure(self) -> float:
+        """Chance that the bound is below what it bounds."""
+        return math.erfc(self.margin / math.sqrt(2)) / 2
+
+    @property
+    def event(self) -> VotesWithin:
+        """What bound and answers are charged as together."""
+        return VotesWithin(
+            order=self.order, divergence=self.price + self.limit, failure=self.failure
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.before import Before
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule, summary_event
+from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
 from dpal.certificate.derive import Sources
@@ -104,7 +104,11 @@ def _plan_faults(sources: Sources) -> Iterator[str]:
     if not same(plan["spec"]["target"], promised):
         yield "the plan was made for another promise than the one held"
     rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
-    costs = [list(rule.events(int(queries))) for queries in blocks]
+    told = plan["spec"]["bound"]
+    bound = None if told is None else Bound(**told)
+    costs: list[list[Any]] = [
+        list(rule.events(int(queries))) if bound is None else [bound.event] for queries in blocks
+    ]
     if plan["spec"]["summary_sigma"] is not None:
         costs.insert(0, [summary_event(rule.labels, float(plan["spec"]["summary_sigma"]))])
     if len(costs) != len(held["releases"]):

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpal.accounting import oracle_votes
 from dpal.accounting.before import Before, total_epsilon, total_second_opinion
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.events import NoisyMajorities, NoisyVotes, Release, to_record
+from dpal.accounting.events import (
+    NoisyMajorities,
+    NoisyVotes,
+    Release,
+    VotesWithin,
+    to_record,
+)
 from dpal.canonical import digest
 from dpal.certificate.derive import Sources
 from dpal.certificate.document import FORMAT, entry_record, sealed_certificate
@@ -33,7 +39,8 @@ STATEMENTS = {
     "that of whoever trained them",
     "queries": "queries are public records and are not protected",
     "student": "what is learned from released labels is post-processing",
-    "data_dependent": "no figure here depends on votes",
+    "data_dependent": "no figure here depends on votes; where answers left within a bound, what "
+    "was told of their cost is a release of its own, charged here",
 }
 
 
@@ -109,6 +116,7 @@ def derived(parts: Parts) -> dict[str, Any]:
         "teachers": spec["teachers"],
         "blocks": list(spec["blocks"]),
         "summary_sigma": spec["summary_sigma"],
+        "bound": spec["bound"],
         "released": [
             {"release": one.name, **to_record(charge.event)}
             for one in sources.releases
@@ -144,22 +152,25 @@ def epsilons(
         return dict.fromkeys(("pld", "rdp", "dp_accounting", "renyi_oracle"), 0.0)
     events = votes_in([*before.releases, *releases])
     by_renyi = total_epsilon(before, releases, target, accountant=Accountant.RDP)
+    by_pld = float(total_epsilon(before, releases, target))
+    # The second opinion is sought up to about twice the target, and counts cost more.
+    wide = replace(target, epsilon=max(target.epsilon, by_pld))
     return {
-        "pld": float(total_epsilon(before, releases, target)),
+        "pld": by_pld,
         "rdp": float(by_renyi),
-        "dp_accounting": float(total_second_opinion(before, releases, target)),
+        "dp_accounting": float(total_second_opinion(before, releases, wide)),
         "renyi_oracle": oracle_votes.epsilon_of_votes(events, delta=target.delta),
     }
 
 
-def votes_in(releases: Iterable[Release]) -> list[NoisyVotes | NoisyMajorities]:
+def votes_in(releases: Iterable[Release]) -> list[NoisyVotes | NoisyMajorities | VotesWithin]:
     """The events of releases, all of which are votes.
 
     Raises:
       CertificateError: one is none.
     """
     found = [charge.event for one in releases for charge in one.charges]
-    votes = [one for one in found if isinstance(one, NoisyVotes | NoisyMajorities)]
+    votes = [one for one in found if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
     if len(votes) != len(found):
         raise CertificateError("an account of teachers releases votes only")
     return votes

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from dpal import check
 from dpal.data.files import files_of
 from dpal.errors import DataError
 
@@ -61,6 +62,7 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
       DataError: a file is no such file, ballots are missing, said twice or are not of one
         set of labels. Nothing was released.
     """
+    check.within(0, 1, cut=cut)
     files = [file for place in places for file in files_of(place)]
     opened = [_Opened.of(file) for file in files]
     kind, names = opened[0].kind, opened[0].names

@@ -84,12 +84,23 @@ def write_given_parts(
     number = {name: at for at, name in enumerate(names)}
     ids, keys = keys_of(source, group_column)
     known = dict(zip(table.column("id").cast(pa.string()).to_pylist(), told, strict=True))
-    if missing := next((one for one in ids if one not in known), None):
+    # How many, not which: errors reach the orchestrator.
+    if missing := sum(one not in known for one in ids):
         raise DataError(
-            f"{given} gives record {missing} of the pool to no teacher; nothing was released"
+            f"{given} gives {missing:,} records of the pool to no teacher; nothing was released"
         )
-    _write(path, ids, np.array([number[known[one]] for one in ids]), keys)
-    require_disjoint(path, [str(one) for one in range(parts)])
+    dealt = np.array([number[known[one]] for one in ids], dtype=np.int64)
+    # Checked before it is written: what lies there is taken for good.
+    if len(set(zip(keys, dealt.tolist(), strict=True))) > len(set(keys)):
+        raise DataError(
+            f"{given} gives records of one group to two teachers or more, so that a group moves "
+            "several ballots; keep groups together, nothing was released"
+        )
+    if not np.bincount(dealt, minlength=parts).all():
+        raise DataError(
+            f"{given} names a teacher without a record of the pool; nothing was released"
+        )
+    _write(path, ids, dealt, keys)
 
 
 def read_parts(path: Path) -> NDArray[np.int64]:

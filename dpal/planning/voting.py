@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,8 +18,16 @@ from dpal.accounting import oracle_votes
 from dpal.accounting.before import Before, total_epsilon, total_second_opinion
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.events import VOTING, Charge, NoisyMajorities, NoisyVotes, Release, to_record
-from dpal.accounting.voting_rules import Mechanism, VotingRule, summary_event
+from dpal.accounting.events import (
+    VOTING,
+    Charge,
+    NoisyMajorities,
+    NoisyVotes,
+    Release,
+    VotesWithin,
+    to_record,
+)
+from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
 from dpal.privacy import PrivacyTarget
@@ -44,6 +52,7 @@ class VotingSpec:
       dependents: labels that are not asked where the gate is released as absent; what that
         saves serves further queries, a block's answers being as many as without a gate.
       accountant: by which the total is bounded; None is the tighter one for the rule.
+      bound: of each block, for answers that leave only if their own cost is told to be small.
     """
 
     name: str
@@ -56,6 +65,7 @@ class VotingSpec:
     gate: int | None = None
     dependents: tuple[int, ...] = ()
     accountant: Accountant | None = None
+    bound: Bound | None = None
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:
@@ -70,8 +80,12 @@ class VotingSpec:
         """
         if self.accountant is not None:
             return self.accountant
-        told = isinstance(self.rule.events(1)[0], NoisyMajorities)
+        told = isinstance(self.events(1)[0], NoisyMajorities | VotesWithin)
         return Accountant.RDP if told else Accountant.PLD
+
+    def events(self, queries: int) -> tuple[NoisyMajorities | NoisyVotes | VotesWithin, ...]:
+        """What a block of so many queries is charged as, whatever the votes are."""
+        return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
 
 @dataclass(frozen=True)
@@ -97,8 +111,7 @@ class VotingPlan:
                 kind=VOTING,
                 phase=0,
                 charges=tuple(
-                    Charge(cohorts=(COHORT,), event=event)
-                    for event in self.spec.rule.events(queries)
+                    Charge(cohorts=(COHORT,), event=event) for event in self.spec.events(queries)
                 ),
             )
 
@@ -142,6 +155,7 @@ class CertifiedVoting:
             "unanimous_turned": spec.rule.unanimous_turned,
             "queries": sum(spec.blocks),
             "blocks": list(spec.blocks),
+            "bound": None if spec.bound is None else asdict(spec.bound),
             "releases": [
                 {"release": one.name, **to_record(charge.event)}
                 for one in self.plan.releases()
@@ -164,6 +178,11 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     """
     plan = VotingPlan(spec)
     epsilon = total_of(spec)
+    if spec.bound is not None and not epsilon <= spec.target.epsilon:
+        raise PlanRejected(
+            f"answers within a bound cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g}, "
+            f"and {spec.target.epsilon:g} is promised; lower its limit (nothing was released)"
+        )
     if not epsilon <= spec.target.epsilon:
         fits = most_queries(spec)
         advice = (
@@ -186,7 +205,7 @@ def voting_second_opinion(spec: VotingSpec) -> float:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     known = [*spec.before.releases, *VotingPlan(spec).releases()]
     events = [charge.event for one in known for charge in one.charges]
-    votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities)]
+    votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
     if len(votes) < len(events) or spec.before.declared is not None:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     return oracle_votes.epsilon_of_votes(votes, delta=spec.target.delta)
@@ -194,7 +213,10 @@ def voting_second_opinion(spec: VotingSpec) -> float:
 
 def total_of(spec: VotingSpec) -> float:
     """Epsilon of everything that an account releases, and of what was released before it."""
-    return _epsilon(spec, sum(spec.blocks))
+    if spec.bound is None:
+        return _epsilon(spec, sum(spec.blocks))
+    releases = list(VotingPlan(spec).releases())
+    return total_epsilon(spec.before, releases, spec.target, accountant=spec.kept_by)
 
 
 def most_queries(spec: VotingSpec) -> int:

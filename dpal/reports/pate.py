@@ -20,8 +20,8 @@ WORDS = {
     "dp_sgd_adaptive": "DP-SGD, adaptive clipping",
     "private_knn": "privateKNN and student",
 }
-_COLORS = {"pate": BLUE, "non_private": GREY, "dp_sgd": WARM, "dp_sgd_adaptive": PROMISE}
-_AVERAGES = {
+COLORS = {"pate": BLUE, "non_private": GREY, "dp_sgd": WARM, "dp_sgd_adaptive": PROMISE}
+AVERAGES = {
     "acc": "ACC",
     "bac": "BAC",
     "auc": "AUC",
@@ -35,7 +35,7 @@ _CLOSE = 0.01  # differences of a figure that are not spoken of
 
 def methods_table(methods: Mapping[str, Mapping[str, Any]]) -> Table:
     """Every method's averages over the labels, by one module."""
-    known = [key for key in _AVERAGES if any(key in _averages(one) for one in methods.values())]
+    known = [key for key in AVERAGES if any(key in _averages(one) for one in methods.values())]
     if not known:
         return _single_table(methods)
     rows = []
@@ -45,7 +45,7 @@ def methods_table(methods: Mapping[str, Mapping[str, Any]]) -> Table:
         rows.append((WORDS[name], _epsilon(one), *cells))
     return Table(
         "Methods, figures averaged over labels",
-        ("method", "epsilon", *(_AVERAGES[key] for key in known)),
+        ("method", "epsilon", *(AVERAGES[key] for key in known)),
         tuple(rows),
     )
 
@@ -58,7 +58,7 @@ def labels_table(methods: Mapping[str, Mapping[str, Any]], figure: str = "auc") 
         cells = [_cell(one.get("labels", {}).get(name, {}).get(figure)) for one in methods.values()]
         rows.append((name, f"{about['records']:.0f}", *cells))
     return Table(
-        f"{_AVERAGES.get(figure, figure)} of each label",
+        f"{AVERAGES.get(figure, figure)} of each label",
         ("label", "with it", *(WORDS[name] for name in methods)),
         tuple(rows),
     )
@@ -162,17 +162,17 @@ def labels_figure(
         values = [one.get("labels", {}).get(label, {}).get(figure) for label in labels]
         heights = [np.nan if value is None else value for value in values]
         places = np.arange(len(labels)) + (at - (len(methods) - 1) / 2) * width
-        color = _COLORS.get(name, "#1b7f5c")
+        color = COLORS.get(name, "#1b7f5c")
         axes.bar(places, heights, width, label=WORDS[name], color=color)
     axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
     axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle="--")
     axes.set_ylim(0, 1)
-    axes.set_ylabel(_AVERAGES.get(figure, figure))
+    axes.set_ylabel(AVERAGES.get(figure, figure))
     axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     dress(axes)
     headline(
         drawn,
-        f"{_AVERAGES.get(figure, figure)} of each label",
+        f"{AVERAGES.get(figure, figure)} of each label",
         f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, delta "
         f"{summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}",
     )

@@ -1,0 +1,88 @@
+"""Ballots and released labels as Parquet tables."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.voting.ballots import Ballots, Choices
+
+_FACTS = ("teachers", "labels", "single_label")
+
+Labels = NDArray[np.int8] | NDArray[np.int64]
+
+
+def read_released(path: Path) -> tuple[list[str], Labels]:
+    """Ids of queries and their labels, -1 where none was given."""
+    table = pq.read_table(path)
+    column = table.column("label")
+    if pa.types.is_list(column.type):
+        labels = np.array(column.to_pylist(), dtype=np.int8)
+        return table.column("id").to_pylist(), labels if len(table) else labels.reshape(0, 0)
+    return table.column("id").to_pylist(), np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def released_table(
+    ids: Sequence[str], labels: Labels, told: Mapping[str, str] | None = None
+) -> pa.Table:
+    """Released labels as a table: `id`, and `label` as pools have it; the rest as metadata."""
+    kind = pa.list_(pa.int8()) if labels.ndim == 2 else pa.int64()
+    values = list(labels) if labels.ndim == 2 else labels
+    table = pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(values, kind)})
+    return table.replace_schema_metadata(dict(told)) if told else table
+
+
+def told_of(released: Path) -> str | None:
+    """What was told of the cost of released labels, in a sentence; None for nothing."""
+    known = pq.read_schema(released).metadata or {}
+    if b"told_cost" not in known:
+        return None
+    left = known[b"within_limit"] == b"True"
+    verdict = "answers left" if left else "above the limit, so that no answer left"
+    return f"their cost was told as {float(known[b'told_cost']):.4f}: {verdict}"
+
+
+def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
+    """Reads what `ask` kept of a block."""
+    table = pq.read_table(path)
+    facts = {key: int(table.schema.metadata[key.encode()]) for key in _FACTS}
+    rows, teachers, labels = len(table), facts["teachers"], facts["labels"]
+    content = b"".join(table.column("ballots").to_pylist())
+    ids = table.column("id").to_pylist()
+    if facts["single_label"]:
+        chosen = np.frombuffer(content, dtype=np.int64).reshape(rows, teachers)
+        return ids, Choices(chosen, labels)
+    packed = np.frombuffer(content, dtype=np.uint8).reshape(rows, teachers, -(-labels // 8))
+    return ids, Ballots(packed, labels)
+
+
+def ballots_table(queries: Sequence[str], ballots: Ballots | Choices, purpose: str) -> pa.Table:
+    """Ballots as they are kept, with what they are for. Private."""
+    single = isinstance(ballots, Choices)
+    content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
+    rows = [row.tobytes() for row in np.ascontiguousarray(content)]
+    facts = {
+        "teachers": str(ballots.teachers),
+        "labels": str(ballots.labels),
+        "single_label": str(int(single)),
+        "purpose": purpose,
+    }
+    table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
+    return table.replace_schema_metadata(facts)
+
+
+def ballots_digest(table: pa.Table) -> str:
+    """By which the same ballots for the same purpose are known again. Private."""
+    facts = [table.schema.metadata[key.encode()] for key in (*_FACTS, "purpose")]
+    found = hashlib.sha256(b"/".join(facts))
+    for name in ("id", "ballots"):
+        for one in table.column(name).to_pylist():
+            content = one.encode() if isinstance(one, str) else one
+            found.update(len(content).to_bytes(8, "little") + content)
+    return found.hexdigest()
