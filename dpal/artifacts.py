@@ -18,6 +18,7 @@ LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
 DATASETS = "datasets"
 SALT = "pool.salt"
+LABELED_BY = "labeled_by.json"  # of a phase whose labels private votes gave
 NO_HEAD = {"sequence": 0, "digest": ""}  # where there was no ledger to finish on
 
 
@@ -213,6 +214,11 @@ class CampaignFolder:
         if not path.is_file():
             raise DataError(f"{self.root} is not a campaign folder (it has no {RECORD})")
         return _read_json(path)
+
+    def labeled_by(self) -> dict[str, Any] | None:
+        """Under whose promise teachers gave the last labels; None where none did."""
+        found = sorted(self.root.glob(f"phase-*/{LABELED_BY}"))
+        return _read_json(found[-1]) if found else None
 
     def finished_phases(self) -> list[dict[str, Any]]:
         """Metrics of the phases finished so far, in order."""

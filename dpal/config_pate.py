@@ -13,7 +13,7 @@ from dpal.config_form import FOLDED, choice, fold
 from dpal.config_help import explain
 from dpal.config_runtime import RuntimeConfig, Section
 from dpal.config_start import NAME, PublicDataConfig
-from dpal.config_teachers import StudentConfig, TeachersConfig, VotingConfig
+from dpal.config_teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config_training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency
@@ -108,6 +108,11 @@ class PateConfig(Section):
             raise ValueError(f"voting.mechanism {voting.mechanism} needs voting.limit, such as 2")
         if voting.gate is not None and voting.mechanism not in (None, Mechanism.BINARY):
             raise ValueError("voting.gate is for voting.mechanism binary")
+        if self.student.cut is not Cut.HALF and self.teachers.tuning is None:
+            raise ValueError(
+                f"student.cut {self.student.cut} is chosen on public labeled records; set "
+                "teachers.tuning, or cut: half"
+            )
         if self.data.dataset is not None:
             raise ValueError(
                 "data.dataset is for campaigns: a vote's promise is kept by its own account; leave "

@@ -23,6 +23,9 @@ class Cut(StrEnum):
     PER_LABEL = "per_label"
 
 
+AUTO = "auto"  # a column named group, where there is one
+
+
 class TeachersConfig(Section):
     """Models on disjoint parts of the private records."""
 
@@ -34,10 +37,11 @@ class TeachersConfig(Section):
         description="So many parts of the private records, and a model on each.",
     )
     group_column: str | None = Field(
-        None,
+        AUTO,
         title="Group column",
         description="All records of a group (a patient, say) go to one teacher, and the group "
-        "is what is protected; null protects records.",
+        "is what is protected; auto is the column group, where there is one; null protects "
+        "records.",
         json_schema_extra=choice("A column", "Records"),
     )
     partition: Path | None = Field(

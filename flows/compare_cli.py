@@ -32,6 +32,8 @@ def compare(
 
     found = []
     for folder in map(campaign_folder, campaigns):
+        if kind := folder.read_record().get("kind"):
+            raise DataError(f"{folder.name} is no campaign (kind: {kind}); leave it out")
         phases = folder.finished_phases()
         if not phases:
             raise DataError(

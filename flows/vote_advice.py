@@ -6,13 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dpal.data.catalog import Role, open_source
-from dpal.data.label_columns import label_tensor
-from dpal.data.readers import raw_batches
+from dpal.data.ballot_files import public_labels
 from dpal.errors import ConfigError
-from dpal.labels import Task
 from dpal.planning.voting import least_summary_sigma
 from dpal.reports.voting import advice_table
 from dpal.voting.advice import LabelStatistics, from_public, options
@@ -35,13 +30,7 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
     lines: list[str] = []
     bought: dict[str, Any] = {}
     if public is not None:
-        source = open_source(public, Role.POOL, label_column="label")
-        if source.label_column is None or source.task is not Task.MULTI_LABEL:
-            raise ConfigError(f"{public} has no lists of labels; --explain needs public labels")
-        column = source.label_column
-        parts = [label_tensor(one.table.column(0), source.task).numpy()
-                 for one in raw_batches(source, [column])]  # fmt: skip
-        labels = np.concatenate(parts)
+        labels = public_labels(public)
         if labels.shape[1] != ballots.labels:
             raise ConfigError(
                 f"{public} has {labels.shape[1]} labels and the ballots {ballots.labels}; give "

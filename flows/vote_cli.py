@@ -77,8 +77,10 @@ def vote(
     ] = None,
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
-        int, typer.Option(min=1, help="How often so many queries may be asked in all.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, help="How often so many queries may be asked in all; default: once, or "
+                     "what the account holds."),
+    ] = None,
     partitions: Annotated[
         Path | None,
         typer.Option(help="Parquet with id, teacher (and group): checked to be disjoint."),

@@ -73,7 +73,7 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
     else:
         changed: dict[str, Any] = {key: value}
         at = _with(wishes, changed)
-    spec = replace(at.spec, blocks=(queries,) * wishes.blocks)
+    spec = replace(at.spec, blocks=(queries,) * (wishes.blocks or 1))
     if wishes.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
     row: dict[str, Any] = {

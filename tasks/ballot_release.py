@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpal.artifacts import RECORD, CampaignFolder, campaigns_of
 from dpal.canonical import digest
 from dpal.errors import ParameterError
 from dpal.ledger.claim import claim
@@ -25,6 +26,7 @@ def release_ballots(wishes: Wishes) -> tuple[Account, Path]:
     account = account_of(wishes)
     with claim(account.folder.root):
         _require_same_teachers(account, wishes.cast.teachers)
+        _require_one_account(account, wishes)
         hold_votes(account, _made_of(wishes))
         write_account(account, wishes)
         released = ask(account, wishes.cast.queries, wishes.ballots)
@@ -39,6 +41,7 @@ def release_summary(
     account = account_of(wishes, spec)
     with claim(account.folder.root):
         _require_same_teachers(account, wishes.cast.teachers)
+        _require_one_account(account, wishes)
         hold_votes(account, _made_of(wishes))
         write_account(account, wishes)
         known = released_summary(account, wishes.cast.queries, ballots)
@@ -56,6 +59,7 @@ def write_account(account: Account, wishes: Wishes) -> None:
             "plan": {**account.certified.summary(), "phases": []},
             "teachers": list(wishes.cast.teachers),
             "class_names": list(wishes.cast.names),
+            "after": wishes.after,
             "config": {"name": account.name, "runtime": runtime},
         }
     )
@@ -76,6 +80,35 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
             f"the account {account.name} is about other teachers; choose another --name, nothing "
             "was released"
         )
+
+
+def _require_one_account(account: Account, wishes: Wishes) -> None:
+    """Teachers with two accounts would give their records two promises."""
+    counted = {account.name, *_chain(wishes)}
+    for folder in campaigns_of(wishes.runtime.artifacts):
+        record = folder.read_record()
+        same = record.get("teachers") == list(wishes.cast.teachers)
+        if record.get("kind") == "voting" and same and folder.name not in counted:
+            raise ParameterError(
+                f"these teachers have the account {folder.name} already, and two promises add up; "
+                f"nothing was released, ask with --name {folder.name}, or count it in this promise "
+                f"with --after {folder.name}"
+            )
+
+
+def _chain(wishes: Wishes) -> set[str]:
+    """Accounts that --after counts, and those that count this one."""
+    found: set[str] = set()
+    name = wishes.after
+    while name is not None and name not in found:
+        found.add(name)
+        folder = CampaignFolder(wishes.runtime.artifacts / name)
+        known = (folder.root / RECORD).is_file()
+        name = folder.read_record().get("after") if known else None
+    for folder in campaigns_of(wishes.runtime.artifacts):
+        if folder.read_record().get("after") == wishes.name:
+            found.add(folder.name)
+    return found
 
 
 def _made_of(wishes: Wishes) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpal.voting.ballots import Ballots, Choices
 
+FROM_FILES = "files"  # ballots that came with their queries, and are known by what they say
 _FACTS = ("teachers", "labels", "single_label")
 
 Labels = NDArray[np.int8] | NDArray[np.int64]
@@ -75,6 +76,16 @@ def ballots_table(queries: Sequence[str], ballots: Ballots | Choices, purpose: s
     }
     table = pa.table({"id": pa.array(queries, pa.string()), "ballots": pa.array(rows, pa.binary())})
     return table.replace_schema_metadata(facts)
+
+
+def is_same_query(kept: pa.Table, table: pa.Table) -> bool:
+    """Whether ballots that were kept answer the same query. Private."""
+    purpose = table.schema.metadata[b"purpose"]
+    if purpose == FROM_FILES.encode():
+        return ballots_digest(kept) == ballots_digest(table)
+    return bool(
+        kept.schema.metadata[b"purpose"] == purpose and kept.column("id") == table.column("id")
+    )
 
 
 def ballots_digest(table: pa.Table) -> str:

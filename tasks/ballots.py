@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from dpal.accounting.before import Before
-from dpal.accounting.events import VOTING
 from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.artifacts import RECORD, CampaignFolder
 from dpal.config_runtime import RuntimeConfig
 from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.ledger.entries import Kind
-from dpal.ledger.releases import release_of
+from dpal.ledger.holding import before_from
+from dpal.ledger.releases import release_from
 from dpal.planning.fitting import fitted
 from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
@@ -22,6 +23,7 @@ from dpal.voting.ballots import Ballots, Choices
 from tasks.opening import open_ledger
 
 UNNAMED = "unnamed"
+_LARGEST_DELTA = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class Wishes:
     threshold: float | None = None
     threshold_sigma: float | None = None
     cut: float = 0.5
-    blocks: int = 1
+    blocks: int | None = None
     partitions: Path | None = None
     after: str | None = None
     agreement: float | None = None
@@ -57,7 +59,8 @@ class Wishes:
         """
         found = read_ballots(self.places, cut=self.cut)
         if self.partitions is not None:
-            require_disjoint(self.partitions, found.teachers)
+            groups = self.unit is Unit.GROUP
+            require_disjoint(self.partitions, found.teachers, groups=groups)
         return found
 
     @cached_property
@@ -81,8 +84,11 @@ class Wishes:
         delta = self.delta
         if self.records is not None:
             delta = choose_delta(delta, pool_size=self.records)
-        if delta is None:
-            raise ConfigError("give --records or --delta; nothing was released")
+        if delta is None or not delta < _LARGEST_DELTA:
+            raise ConfigError(
+                f"give --records, or a --delta below {_LARGEST_DELTA:g} and below 1 / records; "
+                "nothing was released"
+            )
         return PrivacyTarget(
             epsilon=self.epsilon, delta=delta, adjacency=self.adjacency, unit=self.unit
         )
@@ -113,21 +119,38 @@ class Wishes:
             name=self.name or UNNAMED,
             target=self.target,
             rule=rule,
-            blocks=(self.ballots.queries,) * self.blocks,
-            before=spent_by(self.after, self.runtime),
+            blocks=self._blocks(),
+            before=spent_by(self.after, self.target, self.runtime),
         )
         return fitted(spec, sigma=self.sigma, agreement=self.agreement)
+
+    def _blocks(self) -> tuple[int, ...]:
+        """Queries of each block; of an account that is there already its own."""
+        folder = CampaignFolder(self.runtime.artifacts / (self.name or UNNAMED))
+        if self.name is not None and (folder.root / RECORD).is_file():
+            known = tuple(folder.read_record()["plan"].get("blocks", ()))
+            if known and self.blocks in (None, len(known)):
+                return known
+        return (self.ballots.queries,) * (self.blocks or 1)
 
     def certified(self) -> CertifiedVoting:
         """The account, certified to keep its promise whatever the votes are."""
         return certify_voting(self.spec)
 
 
-def spent_by(name: str | None, runtime: RuntimeConfig) -> Before:
-    """What another account of the same teachers was charged.
+def spent_by(name: str | None, target: PrivacyTarget, runtime: RuntimeConfig) -> Before:
+    """What another account of the same teachers holds, and what was counted before it.
+
+    All that it holds, released or not: it may be released later, and another run of the same
+    command must come to the same plan.
+
+    Args:
+      name: of the other account; None for none.
+      target: of this promise.
+      runtime: where the ledger is.
 
     Raises:
-      ConfigError: the ledger knows no such account, or it is a campaign's.
+      ConfigError: the ledger knows no such account, or it protects something else.
     """
     if name is None:
         return Before()
@@ -138,10 +161,16 @@ def spent_by(name: str | None, runtime: RuntimeConfig) -> Before:
     else:
         with closing(opened) as store:
             entries = store.verified()
-    own = [entry for entry in entries if entry.campaign == name]
-    if not own:
+    held = next((one for one in entries if one.campaign == name and one.kind is Kind.HOLD), None)
+    if held is None:
         raise ConfigError(f"the ledger knows no account {name} (--after); nothing was released")
-    charged = tuple(release_of(entry) for entry in own if entry.kind is Kind.RESERVE)
-    if any(one.kind != VOTING for one in charged):
-        raise ConfigError(f"{name} (--after) is no account of teachers; nothing was released")
-    return Before(campaign=name, releases=charged)
+    same = (held.body["unit"], held.body["adjacency"]) == (target.unit, target.adjacency)
+    if not same:
+        raise ConfigError(
+            f"the account {name} (--after) protects a {held.body['unit']} under "
+            f"{held.body['adjacency']}, and this promise is about another unit or adjacency; "
+            "nothing was released"
+        )
+    earlier = before_from(held.body.get("before")) or Before()
+    own = tuple(release_from(one) for one in held.body["releases"])
+    return Before(campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared)

@@ -10,13 +10,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.voting_rules import PLURALITY, Mechanism, VotingRule
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder
 from dpal.canonical import digest, file_digest, plain
 from dpal.config import CampaignConfig, parse_config
 from dpal.config_pate import PateConfig
+from dpal.config_teachers import AUTO
 from dpal.data.catalog import Source
 from dpal.data.inspect import inspect, require_apart, require_match
+from dpal.data.partitions import has_column, require_groups, require_parts
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
@@ -110,6 +112,10 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     """
     reading = reading_settings(config)
     opened = open_data(reading)
+    if config.teachers.group_column == AUTO:
+        group = "group" if has_column(opened.pool, "group") else None
+        teachers = config.teachers.model_copy(update={"group_column": group})
+        config = config.model_copy(update={"teachers": teachers})
     require_unregistered(config.runtime, opened.pool)
     public = replace(open_public(reading, config.public), task=opened.spec.model.task)
     tuning = None
@@ -128,6 +134,9 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             require_apart(tuning, opened.validation, "what cuts are chosen on cannot be a test")
     require_apart(public, opened.pool, "a protected record cannot be public")
     require_apart(public, opened.validation, "what was learned from cannot be a test")
+    if config.teachers.partition is not None:
+        require_parts(config.teachers.partition)
+    require_groups(opened.pool, config.teachers.group_column)
     if opened.rows < config.teachers.count:
         raise ParameterError(
             f"{opened.rows:,} private records cannot be dealt out to {config.teachers.count:,} "
@@ -139,7 +148,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             f"voting.queries {spec.blocks[0]:,} are asked for and there are {held.rows:,} public "
             "records; lower it, nothing was released"
         )
-    return Ensemble(
+    ensemble = Ensemble(
         config=config,
         certified=certify_voting(spec),
         pool=opened.pool,
@@ -151,6 +160,32 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         rows=opened.rows,
         public_rows=held.rows,
     )
+    guesses = config.student.method == "mixmatch"
+    single = ensemble.model.task is Task.SINGLE_LABEL
+    if guesses and (single or ensemble.offered >= held.rows):
+        raise ConfigError(
+            "student.method mixmatch guesses sets of labels, for public records that are not "
+            "asked; for classes, or where all are asked, take supervised (nothing was released)"
+        )
+    if "private_knn" in config.baselines.run:
+        _require_neighbours(ensemble)
+    return ensemble
+
+
+def _require_neighbours(ensemble: Ensemble) -> None:
+    """What would refuse the baseline private_knn, before anything is spent."""
+    about, rule = ensemble.config.baselines, ensemble.spec.rule
+    if rule.mechanism in PLURALITY or ensemble.spec.target.unit is Unit.GROUP:
+        raise ConfigError(
+            "baselines.run private_knn lets single records vote yes or no on several labels, and "
+            f"here {rule.mechanism} votes protect a {ensemble.spec.target.unit}; leave it out "
+            "(nothing was released)"
+        )
+    if about.neighbours > ensemble.rows:
+        raise ParameterError(
+            f"baselines.neighbours {about.neighbours} is above the {ensemble.rows} private "
+            "records; lower it (nothing was released)"
+        )
 
 
 def voting_spec(

@@ -112,7 +112,13 @@ def recorded_config(folder: CampaignFolder) -> CampaignConfig:
 
 def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     """The same, of a campaign or of an improvement."""
-    values = folder.read_record()["config"]
+    record = folder.read_record()
+    if record.get("kind") == "voting":
+        raise ConfigError(
+            f"{folder.name} is an account of teachers (dpal vote) and no campaign; see dpal ledger "
+            "show"
+        )
+    values = record["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
     found = parse_any(values)
     if isinstance(found, PateConfig):

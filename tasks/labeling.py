@@ -29,7 +29,7 @@ from dpal.labels import Task
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
 from tasks.context import Campaign, say
-from tasks.labelers import Asked, opened_label_studio
+from tasks.labelers import Asked, opened_label_studio, recorded
 from tasks.labelers import recorded_config as recorded_config
 from tasks.teacher_labels import labels_by_teachers, require_answers
 from tasks.waiting import Waiting, form_answers, settle
@@ -72,7 +72,7 @@ def reach_teachers(campaign: Campaign) -> None:
         require_answers(Asked.of(campaign), planned)
 
 
-@task(cache_policy=NO_CACHE)
+@task(retries=0, cache_policy=NO_CACHE)  # teachers release votes here
 def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
     earlier = campaign.start.earlier
@@ -193,6 +193,7 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
     Raises:
       LabelError: no query is open, or the answers do not fit it. Nothing was merged.
     """
+    recorded(folder)  # accounts and ensembles of teachers have no query
     record = folder.read_record()
     kind = record["config"]["labeler"]["kind"]
     if kind != LabelerKind.FILE:

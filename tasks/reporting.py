@@ -64,7 +64,8 @@ def make_report(folder: CampaignFolder) -> Path:
         raise DataError(f"files of phase {len(phases) - 1} were altered; see `dpal ledger verify`")
     paths = [f"figures/{name}" for name in figures]
     head, certificate = manifest["ledger_head"], _certificate(folder)
-    write_text(folder.report, report(summary, phases, head, paths, certificate))
+    by = folder.labeled_by()
+    write_text(folder.report, report(summary, phases, head, paths, certificate, labeled_by=by))
     page = report_page(
         summary,
         phases,

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dpal.accounting.voting import Mode, analyse
 from dpal.config_teachers import Cut
 from dpal.data.files import digest_of
 from dpal.data.pool import load_all, write_selection
@@ -28,7 +27,6 @@ from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import best_thresholds, label_figures
 from dpal.training.metrics import figures_of
 from dpal.training.semi_supervised import student_steps, train_student
-from dpal.voting.ballots import votes_for
 from dpal.voting.release import UNANSWERED
 from tasks.ensemble import Ensemble, anywhere
 from tasks.saying import say
@@ -68,13 +66,13 @@ def release_labels(ensemble: Ensemble) -> None:
     if ensemble.account.ballots_file(1).exists() and ensemble.files.selection.exists():
         # As they were cast: another machine may round otherwise and would take another block.
         ids, ballots = read_ballots_file(ensemble.account.ballots_file(1))
-        ask(ensemble.account, ids, ballots)
+        ask(ensemble.account, ids, ballots, purpose="student")
         return
     rows = asked_rows(ensemble)
     ids, inputs = load_inputs(ensemble.public, rows)
     ballots = cast_votes(ensemble, inputs)
     write_selection(ensemble.public, rows, np.empty(0, np.int64), ensemble.files.selection)
-    ask(ensemble.account, ids, ballots)
+    ask(ensemble.account, ids, ballots, purpose="student")
 
 
 def asked_rows(ensemble: Ensemble) -> NDArray[np.int64]:
@@ -201,15 +199,6 @@ def judgements(ensemble: Ensemble) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
-
-
-def private_cost(ensemble: Ensemble) -> dict[str, float]:
-    """What these very votes cost, by the ways that depend on them. Private: for insiders."""
-    _, ballots = read_ballots_file(ensemble.account.ballots_file(1))
-    rule, delta = ensemble.spec.rule, ensemble.spec.target.delta
-    votes = votes_for(rule, ballots)
-    found = {mode: analyse(rule, votes, mode=mode, delta=delta) for mode in Mode}
-    return {mode.value: float(one.epsilons[-1]) for mode, one in found.items()}
 
 
 def _truth_of(ensemble: Ensemble, labels: NDArray[np.integer]) -> dict[str, float]:

@@ -8,6 +8,7 @@ as many blocks are charged as the plan could need.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpal.artifacts import RECORD, CampaignFolder, PhaseFolder
+from dpal.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
 from dpal.certificate.document import read_certificate
 from dpal.config_pate import PATE, parse_pate
 from dpal.data.inspect import require_apart
@@ -27,10 +28,12 @@ from dpal.errors import LabelError, ParameterError
 from dpal.labels import Label, Task
 from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
+from dpal.persist import write_text
 from dpal.planning.voting import block_name
 from dpal.voting.release import UNANSWERED
 from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.labelers import Asked
+from tasks.pate_report import make_pate_report
 from tasks.saying import say
 from tasks.teachers import cast_votes, load_inputs
 from tasks.voting import ask, certify_votes, read_released
@@ -58,6 +61,8 @@ def labels_by_teachers(asked: Asked, files: PhaseFolder) -> Mapping[str, Label]:
             names = selected[number * size : (number + 1) * size]
             found |= _one_block(ensemble, asked, names, purpose)
         certify_votes(ensemble.account, model=ensemble.files.model)
+        make_pate_report(ensemble.folder)  # it names the certificate
+        _join(ensemble, files)
     name = ensemble.config.name
     say(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")
     return found
@@ -99,6 +104,12 @@ def teachers_of(asked: Asked) -> Ensemble:
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
     ensemble = plan_ensemble(parse_pate(values))
+    if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
+        raise LabelError(
+            f"the teachers of {name} answer within a bound or after a gate, so that the label of a "
+            "record would depend on others; use teachers without voting.agreement and voting.gate "
+            "(nothing was released)"
+        )
     if ensemble.config.runtime.ledger != runtime.ledger:
         raise LabelError(
             f"the teachers of {name} are charged in another ledger than this campaign; use one "
@@ -113,12 +124,18 @@ def teachers_of(asked: Asked) -> Ensemble:
     return ensemble
 
 
-def joined(asked: Asked) -> dict[str, object]:
-    """What a campaign's record says of whoever paid for its labels."""
-    name = str(asked.config.labeler.teachers)
-    path = CampaignFolder(asked.config.runtime.artifacts / name).certificate
-    document = read_certificate(path.read_text(encoding="utf-8"))
-    return {"account": name, "certificate": document["digest"], "promise": document["promise"]}
+def _join(ensemble: Ensemble, files: PhaseFolder) -> None:
+    """Writes beside a phase whose promise its labels were bought under."""
+    folder = ensemble.folder
+    document = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    about = {
+        "account": ensemble.config.name,
+        "certificate": document["digest"],
+        "ledger": document["ledger"]["identity"],
+        "promise": document["promise"],
+        "epsilon": document["epsilon"],
+    }
+    write_text(files.root / LABELED_BY, json.dumps(about, indent=2) + "\n")
 
 
 def _purposes(ensemble: Ensemble, asked: Asked, files: PhaseFolder, planned: int) -> list[str]:

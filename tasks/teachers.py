@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -188,9 +190,19 @@ def _teachers(ensemble: Ensemble) -> Iterator[nn.Module]:
     with tqdm(total=count, desc="asking teachers", unit="model", disable=None, leave=False) as bar:
         for number in range(count):
             model = build_model(_seeded(ensemble.model, 0, number))
-            model.load_state_dict(load_file(ensemble.teacher_file(number)))
+            model.load_state_dict(_weights(ensemble.teacher_file(number)))
             yield model.to(device)
             bar.update()
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"the teacher {path} is missing or damaged; restore it from a backup (teachers are "
+            "never pushed), nothing was released"
+        ) from error
 
 
 def _scores(ensemble: Ensemble, model: nn.Module, inputs: Tensor) -> NDArray[np.float64]:

@@ -32,9 +32,11 @@ from dpal.voting.bounded import release_within
 from dpal.voting.dependencies import Dependencies, release_with_gate
 from dpal.voting.release import release
 from tasks.ballot_tables import (
+    FROM_FILES,
     Labels,
     ballots_digest,
     ballots_table,
+    is_same_query,
     told_of,
 )
 from tasks.ballot_tables import read_ballots_file as read_ballots_file
@@ -121,7 +123,7 @@ def ask(
     queries: Sequence[str],
     ballots: Ballots | Choices,
     *,
-    purpose: str = "student",
+    purpose: str = FROM_FILES,
     confidential: bool = False,
 ) -> Path:
     """Releases a block of votes, once: the same ballots again give the same released labels.
@@ -142,11 +144,11 @@ def ask(
     """
     plan, table = account.certified.plan, ballots_table(queries, ballots, purpose)
     with account.ledger() as ledger:
-        block = _block_for(account, ledger, ballots_digest(table), len(queries))
+        block = _block_for(account, ledger, table)
         path, released = account.ballots_file(block), account.released_file(block)
         if confidential:
             released = path.with_name(released.name)
-        if not path.exists() or ledger.committed(block_name(block)) is None:
+        if ledger.committed(block_name(block)) is None:
             _keep(path, table, ledger, block)
 
         def draw() -> None:
@@ -164,7 +166,7 @@ def ask(
     # How many private records were selected may be confidential.
     asked = "queries" if confidential else f"{len(queries):,} queries"
     say(f"{asked} released in block {block} of {len(plan.spec.blocks)}")
-    if (told := told_of(released)) is not None:
+    if not confidential and (told := told_of(released)) is not None:
         say(told)
     return released
 
@@ -219,12 +221,6 @@ def certify_votes(account: Account, *, model: Path | None = None) -> Path:
     return path
 
 
-def blocks_released(account: Account) -> int:
-    """How many blocks are reserved; what is reserved is spent."""
-    with account.ledger() as ledger:
-        return sum(entry.kind is Kind.RESERVE for entry in ledger.entries())
-
-
 def _drawn(
     account: Account, ballots: Ballots | Choices, block: int
 ) -> tuple[Labels, Mapping[str, str]]:
@@ -234,10 +230,14 @@ def _drawn(
     of their cost is part of the release.
     """
     spec = account.certified.plan.spec
-    if spec.bound is not None and isinstance(ballots, Ballots):
+    if spec.bound is not None:
         bounded = release_within(spec.rule, ballots, spec.bound, rng=secure())
         told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
         return bounded.released.labels, told
+    if spec.gate is None and ballots.queries > spec.blocks[block - 1]:
+        raise LedgerError(
+            f"block {block} holds more queries than were charged; nothing was released"
+        )
     if spec.gate is None or not isinstance(ballots, Ballots):
         return release(spec.rule, ballots, rng=secure()).labels, {}
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
@@ -246,16 +246,24 @@ def _drawn(
     return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels, {}
 
 
-def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: int) -> int:
-    """The block that these ballots have already, or the next free one."""
+def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int:
+    """The block that these queries have already, or the next free one.
+
+    Ballots that were computed again may differ in their last bits, so that queries for a
+    purpose of their own are known by it; those of files by their very content.
+    """
     blocks = account.certified.plan.spec.blocks
     reserved = {entry.release for entry in ledger.entries() if entry.kind is Kind.RESERVE}
     free = None
     for number in range(1, len(blocks) + 1):
-        path = account.ballots_file(number)
-        if path.is_file() and ballots_digest(pq.read_table(path)) == digest:
+        path, is_reserved = account.ballots_file(number), block_name(number) in reserved
+        if path.is_file() and is_same_query(pq.read_table(path), table):
             return number
-        if free is None and block_name(number) not in reserved:
+        if is_reserved and not path.is_file():
+            raise LedgerError(
+                f"{path} is missing and its block is reserved; nothing was released, restore it"
+            )
+        if free is None and not is_reserved:
             free = number
     if free is None:
         raise ParameterError(
@@ -264,9 +272,9 @@ def _block_for(account: Account, ledger: CampaignLedger, digest: str, queries: i
             f"{account.released_file(len(blocks)).parent.parent}"
         )
     gated = account.certified.plan.spec.gate is not None
-    if queries > blocks[free - 1] and not gated:
+    if len(table) > blocks[free - 1] and not gated:
         raise ParameterError(
-            f"{queries:,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
+            f"{len(table):,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
             "released, ask fewer at a time"
         )
     return free

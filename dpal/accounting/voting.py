@@ -3,7 +3,7 @@
 `data_independent` and `sharpened` hold for all votes and are what is reserved and certified.
 `exact` and `papernot` depend on the votes that were cast: their numbers are private
 themselves, they may not decide how many queries are asked, and `papernot` holds in one
-direction only. `dpal.voting.sanitized` releases such a number with noise, at a price.
+direction only. `dpal.voting.bounded` releases such a number with noise, at a price (`sanitized`).
 
 Source: docs/voting.md; the published bound in `dpal.accounting.papernot`.
 """
@@ -105,6 +105,11 @@ def analyse(
     """
     check.inside(0, 1, delta=delta)
     require_votes(rule, votes)
+    if mode is Mode.SANITIZED:
+        raise ParameterError(
+            "a sanitized cost is drawn once and charged (dpal.voting.bounded); it cannot be looked "
+            "at beforehand"
+        )
     epsilons, best = [], []
     for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):
         at = converted.argmin(axis=1)

@@ -15,12 +15,15 @@ class Mode(StrEnum):
     SHARPENED: by the released answers, whatever the votes are; counts where none is known.
     PAPERNOT: the published data-dependent bound.
     EXACT: by the law of the released answers, for the votes that were cast.
+    SANITIZED: a data-dependent cost that is told with noise, and charged for that: answers leave
+      only if it is within a limit set before (`dpal.voting.bounded`). Not added up here.
     """
 
     DATA_INDEPENDENT = "data_independent"
     SHARPENED = "sharpened"
     PAPERNOT = "papernot"
     EXACT = "exact"
+    SANITIZED = "sanitized"
 
 
 class Kind(StrEnum):
@@ -63,6 +66,6 @@ def claim_of(mode: Mode, rule: VotingRule) -> Claim:
     return Claim(
         mode=mode,
         kind=Kind.EXPECTATION if expected else Kind.GUARANTEE,
-        any_votes=mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED),
+        any_votes=mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED, Mode.SANITIZED),
         both_directions=mode is not Mode.PAPERNOT,
     )

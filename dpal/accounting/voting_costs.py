@@ -37,6 +37,12 @@ def query_curve(rule: VotingRule, orders: Floats, *, mode: Mode = Mode.SHARPENED
     return total
 
 
+def answer_costs(rule: VotingRule, order: float) -> Floats:
+    """(teachers + 1,) exact cost of a yes-or-no answer by its votes for yes, at one order."""
+    more, less = move_divergences(_answers(rule), (order,))
+    return np.asarray(np.maximum(more, less)[:, 0])
+
+
 @lru_cache(maxsize=32)
 def table_of(rule: VotingRule, mode: Mode, orders: tuple[float, ...]) -> Floats | None:
     """Cost of an answer by the votes of its smaller side, (teachers // 2 + 1, o)."""

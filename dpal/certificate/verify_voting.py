@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpal.accounting.agreement import tolerance
@@ -54,7 +55,7 @@ def verify_voting(
         follows = derived(parts)
         checks.append(judged("statements", _statement_faults(document, follows), "as entries say"))
         checks += _figures(document, follows, sources)
-        checks.append(check_ledger(sources, ledger))
+        checks.append(check_ledger(_with_later(sources, ledger or ()), ledger))
         if parts.model is not None:
             checks.append(check_model({**follows, "digest": document.get("digest")}, model))
     except MALFORMED as error:
@@ -94,6 +95,19 @@ def _release_faults(sources: Sources) -> Iterator[str]:
         yield "a release was reserved twice under one name"
     for name in done - set(names):
         yield f"{name} was committed and never reserved: it was not charged"
+
+
+def _with_later(sources: Sources, ledger: Sequence[Entry]) -> Sources:
+    """Also what was released since, where it was held: the promise covers every block already."""
+    later = [
+        entry
+        for entry in ledger
+        if entry.campaign == sources.hold.campaign
+        and entry.sequence > sources.entries[-1].sequence
+        and entry.kind in (Kind.RESERVE, Kind.COMMIT)
+    ]
+    found = replace(sources, entries=[*sources.entries, *later])
+    return sources if list(_release_faults(found)) else found
 
 
 def _plan_faults(sources: Sources) -> Iterator[str]:

@@ -35,8 +35,10 @@ KIND = "voting"
 STATEMENTS = {
     "ballot": "one record belongs to one teacher, so that one whole ballot of each query is "
     "replaced, under both adjacencies; the number of teachers is public",
-    "partitions": "that no record was seen by two teachers is this program's statement, or "
-    "that of whoever trained them",
+    "partitions": "that no record was seen by two teachers, and that its part does not depend on "
+    "other records, is this program's statement, or that of whoever trained them",
+    "other_accounts": "other accounts and campaigns on the same records are not in this sum, but "
+    "for what `before` names",
     "queries": "queries are public records and are not protected",
     "student": "what is learned from released labels is post-processing",
     "data_dependent": "no figure here depends on votes; where answers left within a bound, what "
@@ -98,6 +100,8 @@ def derived(parts: Parts) -> dict[str, Any]:
     target, spec = sources.target, sources.plan["spec"]
     held = [release_from(one) for one in sources.hold.body["releases"]]
     before = before_from(sources.hold.body.get("before")) or Before()
+    total = epsilons(held, target, before)
+    whole = list(sources.releases) == held
     content = {
         "format": FORMAT,
         "kind": KIND,
@@ -109,8 +113,8 @@ def derived(parts: Parts) -> dict[str, Any]:
             "unit": target.unit.value,
             "accountant": sources.accountant.value,
         },
-        "epsilon": epsilons(held, target, before),
-        "spent": epsilons(sources.releases, target, before),
+        "epsilon": total,
+        "spent": total if whole else epsilons(sources.releases, target, before),
         "before": before.campaign,
         "rule": spec["rule"],
         "teachers": spec["teachers"],

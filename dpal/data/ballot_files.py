@@ -73,28 +73,34 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
                 f"{opened[0].labels}; all teachers vote on the same ones, {_NOTHING}"
             )
     queries, teachers, at = _index([one for file in opened for one in file.voted()])
-    return CastBallots(
-        queries=queries,
-        teachers=teachers,
-        names=names,
-        votes=_votes(opened, kind, at, (len(queries), len(teachers)), cut),
-    )
+    votes = _votes(opened, kind, at, (len(queries), len(teachers)), cut)
+    if names and votes.ndim == 3 and len(names) != votes.shape[2]:
+        raise DataError(
+            f"{opened[0].path} names {len(names)} labels and its ballots have {votes.shape[2]}; "
+            f"correct class_names, {_NOTHING}"
+        )
+    return CastBallots(queries=queries, teachers=teachers, names=names, votes=votes)
 
 
-def require_disjoint(file: Path, teachers: Sequence[str]) -> None:
+def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = False) -> None:
     """Requires that no private record, and no group, was seen by two teachers.
 
     Args:
       file: Parquet with `id`, `teacher` and, where groups are protected, `group`.
       teachers: that voted.
+      groups: whether groups are protected, so that there must be a column of them.
 
     Raises:
       DataError: two partitions overlap, or one is not there. Nothing was released.
     """
-    schema = _schema(file)
+    schema = ballots_schema(file)
     columns = [name for name in ("id", "teacher", "group") if name in schema.names]
     if "id" not in columns or "teacher" not in columns:
         raise DataError(f"{file} has no columns 'id' and 'teacher'; {_NOTHING}")
+    if groups and "group" not in columns:
+        raise DataError(
+            f"{file} has no column 'group', and groups are protected; {_NOTHING}, add it"
+        )
     table = pq.read_table(file, columns=columns)
     if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
         raise DataError(f"{file} says nothing of teacher {min(missing)}; {_NOTHING}")
@@ -112,6 +118,19 @@ def require_disjoint(file: Path, teachers: Sequence[str]) -> None:
             )
 
 
+def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
+    """Lists of labels of public records, (records, labels) zeros and ones.
+
+    Raises:
+      DataError: the file has none.
+    """
+    kind = ballots_schema(file).field(column).type if column in ballots_schema(file).names else None
+    if kind is None or not (pt.is_list(kind) or pt.is_fixed_size_list(kind)):
+        raise DataError(f"{file} has no column {column!r} with lists of labels; {_NOTHING}")
+    values = pq.read_table(file, columns=[column]).column(0).combine_chunks()
+    return np.asarray(_numbers(values, "ballot", file, 0.5), dtype=np.uint8)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
     path: Path
@@ -121,7 +140,7 @@ class _Opened:
 
     @classmethod
     def of(cls, path: Path) -> _Opened:
-        schema = _schema(path)
+        schema = ballots_schema(path)
         kinds = [name for name in _KINDS if name in schema.names]
         if "id" not in schema.names or len(kinds) != 1:
             raise DataError(
@@ -169,7 +188,12 @@ class _Opened:
             yield batch.column(0)
 
 
-def _schema(path: Path) -> pa.Schema:
+def ballots_schema(path: Path) -> pa.Schema:
+    """Columns of a Parquet file.
+
+    Raises:
+      DataError: it is missing or none. Nothing was released.
+    """
     if not path.is_file():
         raise DataError(f"{path} does not exist; {_NOTHING}")
     try:
@@ -242,6 +266,8 @@ def _numbers(
             f"{lengths[lengths != lengths[0]][0]} in another; {_NOTHING}"
         )
     flat = pc.list_flatten(column)
+    if pt.is_boolean(flat.type):
+        flat = flat.cast(pa.uint8())
     if flat.null_count or not (pt.is_integer(flat.type) or pt.is_floating(flat.type)):
         raise DataError(f"{path} has a {kind} with a missing number or none at all; {_NOTHING}")
     values = np.asarray(flat).astype(np.float64)

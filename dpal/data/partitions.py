@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpal.data.ballot_files import require_disjoint
+from dpal.data.ballot_files import ballots_schema, require_disjoint
 from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, ParameterError
@@ -108,16 +108,39 @@ def read_parts(path: Path) -> NDArray[np.int64]:
     return np.asarray(pq.read_table(path, columns=["teacher"]).column(0).to_numpy())
 
 
+def require_parts(given: Path) -> None:
+    """Requires a readable file of parts, before anything is spent.
+
+    Raises:
+      DataError: it is none. Nothing was released.
+    """
+    names = ballots_schema(given).names
+    if "id" not in names or "teacher" not in names:
+        raise DataError(f"{given} has no columns 'id' and 'teacher'; nothing was released")
+
+
+def require_groups(source: Source, group_column: str | None) -> None:
+    """Requires the column of groups, where there is to be one.
+
+    Raises:
+      DataError: a file has none. Nothing was released.
+    """
+    if group_column is not None and not has_column(source, group_column):
+        raise DataError(
+            f"{source.name} has no column {group_column!r} (teachers.group_column); nothing was "
+            "released"
+        )
+
+
+def has_column(source: Source, name: str) -> bool:
+    """Whether all files of a source have a column."""
+    return all(name in pq.read_schema(path).names for path in source.paths)
+
+
 def keys_of(source: Source, group_column: str | None) -> tuple[list[str], list[str]]:
     """Ids, and what is dealt out together: groups where there is a column, else ids."""
     columns = ["id"] if group_column is None else ["id", group_column]
-    if group_column is not None:
-        for path in source.paths:
-            if group_column not in pq.read_schema(path).names:
-                raise DataError(
-                    f"{path} has no column {group_column!r} (teachers.group_column); nothing was "
-                    "released"
-                )
+    require_groups(source, group_column)
     ids: list[str] = []
     keys: list[str] = []
     for batch in raw_batches(source, columns):

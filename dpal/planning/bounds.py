@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpal import check
-from dpal.accounting.majorities import Answers, move_divergences
-from dpal.accounting.smooth_sensitivity import sanitizing_cost, smooth, table_local_sensitivity
+from dpal.accounting.smooth_sensitivity import sanitizing_cost, smooth
+from dpal.accounting.told_costs import told_cost, typical_votes
 from dpal.accounting.voting import epsilon_of
 from dpal.accounting.voting_rules import Bound, VotingRule
 from dpal.errors import ParameterError, PlanRejected
@@ -48,7 +48,7 @@ def choose_bound(
     """The bound that leaves most room on votes like a public guess.
 
     Args:
-      rule: binary voting.
+      rule: one whose cost can be told.
       queries: of a block.
       target: of the account; each block gets an equal share.
       agreement: share of teachers on the majority's side of a typical answer; public.
@@ -78,7 +78,10 @@ def sigma_for(
 
     def leaves(sigma: float) -> bool:
         tried = replace(rule, sigma=sigma)
-        chosen = choose_bound(tried, queries, target, agreement=agreement, blocks=blocks)
+        try:
+            chosen = choose_bound(tried, queries, target, agreement=agreement, blocks=blocks)
+        except PlanRejected:  # nothing is proven for so little noise
+            return False
         return chosen.room > 0
 
     low, high = rule.teachers / 200, rule.teachers / 100
@@ -101,15 +104,17 @@ def _choices(
     failure = _FAILURES * target.delta / blocks
     margin = float(-ndtri(failure))
     left = target.delta - blocks * failure
-    typical = round((1 - agreement) * rule.teachers)
+    typical = typical_votes(rule, agreement)
     for order in _ORDERS:
         slack = epsilon_of(np.zeros(1), np.array([float(order)]), delta=left)
         share = (target.epsilon - slack) / blocks
         if share <= 0:
             continue
-        table = _costs(rule, float(order))
-        expected = queries * rule.labels * table[typical]
-        local = queries * rule.labels * table_local_sensitivity(table)[typical]
+        try:
+            one, changes = told_cost(rule, typical, float(order))
+        except ParameterError:
+            continue  # not proven at this order
+        expected, local = queries * one, queries * changes
         for step in _BETAS:
             beta = step / order
             sensitivity = smooth(local, beta=beta)
@@ -129,15 +134,3 @@ def _choices(
                     order=float(order), beta=beta, noise=float(noise), margin=margin, limit=limit
                 )
                 yield Choice(bound=bound, room=limit - told)
-
-
-def _costs(rule: VotingRule, order: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    checked = rule.confidence
-    how = Answers(
-        rule.teachers,
-        rule.answer_sigma,
-        None if checked is None else checked.threshold,
-        None if checked is None else checked.sigma,
-    )
-    more, less = move_divergences(how, (order,))
-    return np.asarray(np.maximum(more, less)[:, 0])

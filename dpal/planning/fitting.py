@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpal.accounting.voting_rules import Mechanism
+from dpal.accounting.told_costs import require_told
 from dpal.errors import ParameterError
 from dpal.planning.bounds import choose_bound, sigma_for
 from dpal.planning.voting import VotingSpec, least_sigma
@@ -26,15 +26,11 @@ def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) ->
     if agreement is None:
         found = sigma or least_sigma(spec, sum(spec.blocks))
         return replace(spec, rule=replace(spec.rule, sigma=found))
-    if spec.rule.mechanism is not Mechanism.BINARY or spec.gate is not None:
+    require_told(spec.rule)
+    if spec.gate is not None or spec.before.releases or len(set(spec.blocks)) != 1:
         raise ParameterError(
-            f"what {spec.rule.mechanism} voting costs on given votes is not told yet; use binary "
-            "without a gate, or leave the agreement out (nothing was released)"
-        )
-    if spec.before.releases or len(set(spec.blocks)) != 1:
-        raise ParameterError(
-            "answers within a bound need blocks of one size and an account of their own; nothing "
-            "was released"
+            "answers within a bound need blocks of one size, an account of their own and no gate; "
+            "nothing was released"
         )
     queries, blocks = spec.blocks[0], len(spec.blocks)
     noise = sigma or sigma_for(spec.rule, queries, spec.target, agreement=agreement, blocks=blocks)

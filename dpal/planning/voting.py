@@ -71,6 +71,22 @@ class VotingSpec:
         if not self.blocks and self.summary_sigma is None:
             raise ParameterError("an account of teachers needs at least one query")
         check.at_least(1, queries=min(self.blocks, default=1))
+        if self.gate is not None or self.dependents:
+            self._require_gate()
+
+    def _require_gate(self) -> None:
+        """Requires a gate and dependents that are labels of yes-or-no votes."""
+        rule, gate = self.rule, self.gate
+        numbers = [*self.dependents, *([] if gate is None else [gate])]
+        sound = gate is not None and self.dependents and len(set(numbers)) == len(numbers)
+        sound = sound and all(0 <= one < rule.labels for one in numbers)
+        plain = rule.mechanism is Mechanism.BINARY and rule.confidence is None
+        if not sound or not plain or self.bound is not None:
+            raise ParameterError(
+                "a gate is asked first in binary votes on several labels, without a threshold or "
+                "a bound, and has other labels as dependents, each once; correct voting.gate and "
+                "voting.dependents (nothing was released)"
+            )
 
     @property
     def kept_by(self) -> Accountant:
@@ -196,6 +212,8 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
             f"whatever the votes are, and {spec.target.epsilon:g} is promised; {advice} (nothing "
             "was released)"
         )
+    # Certificates state the other accountant, too: what it cannot add up is refused here.
+    total_epsilon(spec.before, list(plan.releases()), spec.target)
     return CertifiedVoting(plan=plan, epsilon=epsilon, epsilon_oracle=voting_second_opinion(spec))
 
 
@@ -213,8 +231,7 @@ def voting_second_opinion(spec: VotingSpec) -> float:
 
 def total_of(spec: VotingSpec) -> float:
     """Epsilon of everything that an account releases, and of what was released before it."""
-    if spec.bound is None:
-        return _epsilon(spec, sum(spec.blocks))
+    # Block by block, as it is held and certified: as one release it is rounded otherwise.
     releases = list(VotingPlan(spec).releases())
     return total_epsilon(spec.before, releases, spec.target, accountant=spec.kept_by)
 
@@ -241,9 +258,10 @@ def least_sigma(spec: VotingSpec, queries: int) -> float:
     Raises:
       PlanRejected: none does.
     """
+    asked = spec if queries == sum(spec.blocks) else replace(spec, blocks=(queries,))
 
     def cost(sigma: float) -> float:
-        return _epsilon(_with_sigma(spec, sigma), queries)
+        return total_of(_with_sigma(asked, sigma))
 
     try:
         return smallest_safe(cost, spec.target.epsilon, low=_too_little(spec, 2 * queries))
@@ -273,13 +291,6 @@ def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:
 
 
 def _epsilon(spec: VotingSpec, queries: int) -> float:
-    """All queries as one release: the same sum as block by block."""
+    """All queries as one release: nearly the same as block by block."""
     whole = VotingPlan(replace(spec, blocks=(queries,) if queries else ()))
     return total_epsilon(spec.before, list(whole.releases()), spec.target, accountant=spec.kept_by)
-
-
-def mechanisms_for(single_label: bool) -> tuple[Mechanism, ...]:
-    """Mechanisms that a task's ballots can be counted by."""
-    if single_label:
-        return (Mechanism.GNMAX,)
-    return tuple(one for one in Mechanism if one is not Mechanism.GNMAX)

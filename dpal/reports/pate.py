@@ -30,6 +30,12 @@ AVERAGES = {
     "cf1_harmonic": "CF1 (of CP, CR)",
     "of1": "OF1",
 }
+_OTHERS = (
+    " Other methods were run on the same private records for comparing, each under an account of "
+    "its own: publishing several of them adds their epsilons up. What is not private is for "
+    "nobody's eyes but those who may see the records; its model was not kept."
+)
+_PLURAL = ("powerset", "gnmax")  # of which the share is a union bound
 _CLOSE = 0.01  # differences of a figure that are not spoken of
 
 
@@ -98,10 +104,8 @@ def pate_report(
     parts += [f"![{path}]({path})" for path in figures]
     parts += [
         "## What this does not protect",
-        "Public records, their released labels, the validation set and every figure on it. Other "
-        "methods were run on the same private records for comparing, each under an account of its "
-        "own: publishing several of them adds their epsilons up. What is not private is for "
-        "nobody's eyes but those who may see the records; its model was not kept.",
+        "Public records, their released labels, the validation set and every figure on it."
+        + (_OTHERS if len(methods) > 1 else ""),
         f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
         f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER --model "
         "phase-0/model.safetensors`.",
@@ -130,9 +134,11 @@ def told(
     turned = summary["unanimous_turned"]
     reasons = []
     if turned > _CLOSE:
+        upto = "up to " if summary["mechanism"] in _PLURAL else ""
         reasons.append(
-            f"noise turns {turned:.1%} of the votes on which all {summary['teachers']} teachers "
-            "agree: more teachers, fewer queries or a mechanism that releases less would help"
+            f"noise turns {upto}{turned:.1%} of the votes on which all {summary['teachers']} "
+            "teachers agree: more teachers, fewer queries or a mechanism that releases less would "
+            "help"
         )
     right, usual = metrics.get("released_right"), metrics.get("always_usual_right")
     if right is not None and usual is not None and right < usual:
@@ -142,6 +148,8 @@ def told(
         )
     elif right is not None:
         reasons.append(f"released labels are right in {right:.1%} of the answers")
+    if summary["unit"] == "group" and known:
+        reasons.append("votes protect all records of a group, DP-SGD here a single one")
     if metrics["labels"] < 100:
         reasons.append(f"the student learns from {metrics['labels']} records alone")
     if reasons:

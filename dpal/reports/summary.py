@@ -165,6 +165,8 @@ def report(
     head: Mapping[str, Any],
     figures: Sequence[str],
     certificate: str | None = None,
+    *,
+    labeled_by: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes the whole report as Markdown.
 
@@ -174,6 +176,8 @@ def report(
       head: sequence and digest of the campaign's last ledger entry.
       figures: paths of figures, relative to the report.
       certificate: digest of the campaign's certificate, once it has one.
+      labeled_by: account and promise of the teachers whose votes gave the labels; None where
+        others gave them.
     """
     parts = [
         f"# Campaign {summary['name']}",
@@ -182,6 +186,15 @@ def report(
         f"second opinion (dp-accounting): {summary['epsilon_oracle']:.3f}.",
         _selection_in_words(summary),
     ]
+    if labeled_by is not None:
+        kept = labeled_by["promise"]
+        parts.append(
+            f"Labels are private votes of the teachers of {labeled_by['account']}, charged in the "
+            f"same ledger under their own account: epsilon {kept['epsilon']:g} at delta "
+            f"{kept['delta']:.3g} ({kept['adjacency']}, {kept['unit']}) for the records behind "
+            f"them, certificate `{labeled_by['certificate']}`. Each promise is about its own "
+            "records."
+        )
     tables = [validation_table(phases), spent_table(phases[-1])] if phases else []
     for table in (*tables, plan_table(summary), cohort_table(summary)):
         parts += [f"## {table.title}", table.markdown()]

@@ -38,14 +38,14 @@ class LabelStatistics:
       sizes: chance of a record (or ballot) to have at most 1, 2, 4, 8, ... labels.
       consensus: share of teachers on the majority's side of a typical label.
       joint: entropy of label sets over the sum of the labels' own, from 0 (one follows from
-        another) to 1 (independent).
+        another) to 1 (independent); None where it is not known.
       source: where that is from.
     """
 
     labels: int
     sizes: tuple[float, ...]
     consensus: float
-    joint: float
+    joint: float | None
     source: str
 
     @property
@@ -113,7 +113,7 @@ def noisy_summary(ballots: Ballots, sigma: float, *, rng: BitSource) -> LabelSta
         labels=ballots.labels,
         sizes=tuple(float(one) for one in shares),
         consensus=float(np.clip(noisy[-1], 0.51, 0.99)),
-        joint=1.0,
+        joint=None,
         source="a paid-for summary of the ballots",
     )
 
@@ -162,13 +162,15 @@ def _scaled(binary: VotingRule, limit: int, epsilon: float, delta: float) -> Opt
 def _sets(binary: VotingRule, known: LabelStatistics, epsilon: float, delta: float) -> Option:
     """The winning set needs whole ballots to agree."""
     limit = known.limit if known.limit < known.labels else None
-    whole = known.consensus ** (known.labels * max(known.joint, 1 / known.labels))
+    joint = 1.0 if known.joint is None else known.joint
+    whole = known.consensus ** (known.labels * max(joint, 1 / known.labels))
     rule = replace(binary, mechanism=Mechanism.POWERSET, limit=limit)
     # Ahead of the best of all empty sets, not of one.
     spread = math.sqrt(2 * math.log(rule.classes)) + float(-ndtri(WRONG))
     rule = replace(rule, sigma=max(0.1, whole * rule.teachers / spread))
-    correlated = "correlated" if known.joint < 0.7 else "nearly independent"
-    why = f"about {whole:.0%} cast the very same set (labels are {correlated})"
+    hang = "correlated" if joint < 0.7 else "nearly independent"
+    told = "taken as independent" if known.joint is None else f"are {hang}"
+    why = f"about {whole:.0%} cast the very same set (labels {told})"
     return _option(rule, why, epsilon, delta)
 
 

@@ -210,7 +210,7 @@ def test_what_each_mode_promises():
     )
     for rule in (plain, checked):
         certifying = {mode for mode in Mode if claim_of(mode, rule).certifies}
-        assert certifying == {Mode.DATA_INDEPENDENT, Mode.SHARPENED}
+        assert certifying == {Mode.DATA_INDEPENDENT, Mode.SHARPENED, Mode.SANITIZED}
         assert claim_of(Mode.EXACT, rule).both_directions
         assert not claim_of(Mode.PAPERNOT, rule).both_directions
         for mode in Mode:

@@ -1,0 +1,240 @@
+"""What `dpal vote` shows without releasing anything, and what it refuses in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.ledger.entries import Kind
+from tests.flows.calling import call, sentence
+from tests.flows.voting import (
+    LABELS,
+    NAMES,
+    ballots,
+    checked,
+    entries,
+    releases,
+    vote,
+    write_ballots,
+    write_records,
+)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_ballots("b.parquet", ballots(1))
+
+
+def nothing_was_released() -> bool:
+    return not Path("artifacts").exists()
+
+
+def refused(*arguments: str) -> str:
+    """The one sentence of a refusal that left nothing behind, with and without a name."""
+    said = sentence(vote(*arguments, "--name", "refused"))
+    assert nothing_was_released()
+    return said
+
+
+def with_value(value: float, *, column: str = "ballot") -> str:
+    said = ballots(1).astype(float)
+    said[3, 4, 1] = value
+    return write_ballots("wrong.parquet", said, column=column)
+
+
+def rows(change) -> str:
+    table = pq.read_table("b.parquet")
+    pq.write_table(change(table), "wrong.parquet")
+    return "wrong.parquet"
+
+
+def test_a_sweep_shows_costs_of_each_value():
+    shown = json.loads(vote("b.parquet", "--sweep", "sigma=4:12:4", "--json").stdout)
+    assert shown["key"] == "sigma"
+    costs = [row["epsilon"] for row in shown["rows"]]
+    assert costs == sorted(costs, reverse=True)
+    assert [row["value"] for row in shown["rows"]] == [4, 8, 12]
+    shown = json.loads(vote("b.parquet", "--sweep", "queries=5,10,40", "--json").stdout)
+    assert [row["fit"] for row in shown["rows"]] == [5, 10, 40]  # the least noise that fits
+    sigmas = [row["sigma"] for row in shown["rows"]]
+    assert sigmas == sorted(sigmas)
+    table = vote("b.parquet", "--sweep", "epsilon=1,4")
+    assert "Votes over epsilon" in table.stdout
+    assert "nothing was released" in table.stdout
+    tau = ("--mechanism", "tau_l2", "--sweep", "limit=1,1.2")
+    assert vote("b.parquet", *tau, "--limit", "1").returncode == 0
+    assert nothing_was_released()
+
+
+def test_figures_of_these_votes_are_said_to_be_private():
+    wide = "COLUMNS", "300"
+    for arguments in ((), ("--sweep", "sigma=9,12"), ("--name", "told")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(*wide)
+            quiet = vote("b.parquet", *arguments)
+            shown = vote("b.parquet", *arguments, "--private-figures")
+        said = " ".join(shown.stdout.split())
+        assert "Figures of these votes are private themselves" in said
+        assert "exact" in said
+        assert "exact" not in quiet.stdout and "papernot" not in quiet.stdout
+        record = json.loads(vote("b.parquet", *arguments, "--private-figures", "--json").stdout)
+        assert "private themselves" in record["private"]
+    assert "exact" not in Path("artifacts/told/certificate.json").read_text(encoding="utf-8")
+
+
+def test_advice_from_public_labels_costs_nothing():
+    write_records(Path("public.parquet"), 80, seed=1, prefix="open")
+    shown = vote("b.parquet", "--explain", "--public", "public.parquet", "--json")
+    assert shown.returncode == 0, shown
+    found = json.loads(shown.stdout)
+    assert found["source"] == "public labels"
+    assert {one["mechanism"] for one in found["options"]} >= {"binary", "powerset"}
+    best = max(found["options"], key=lambda one: one["queries"])
+    text = vote("b.parquet", "--explain", "--public", "public.parquet").stdout
+    assert f"choose --mechanism {best['mechanism']}" in text
+    assert "they choose settings and prove nothing" in text
+    assert nothing_was_released()
+
+
+def test_advice_from_the_ballots_is_paid_for_once():
+    pay = ("b.parquet", "--explain", "--pay", "0.5", "--name", "look")
+    first, again = vote(*pay, "--json"), vote(*pay, "--json")
+    assert first.returncode == 0, first
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    found = json.loads(first.stdout)
+    assert found["source"] == "a paid-for summary of the ballots"
+    assert found["paid"]["epsilon"] <= 0.5
+    assert releases("look") == releases("look", Kind.COMMIT) == ["votes/summary"]
+    assert "--after look" in vote(*pay).stdout
+    assert checked("look").returncode == 0
+    write_ballots("other.parquet", ballots(2))
+    said = sentence(vote("other.parquet", *pay[1:]))
+    assert "look is about other ballots" in said
+    assert "another plan" in sentence(vote("b.parquet", "--name", "look"))
+    assert len(entries("look")) == 3
+
+
+OPTIONS = [
+    (("--delta", "0.01"), "is not below 1/2,000"),
+    (("--epsilon", "0.01", "--sigma", "3"), "not even one fits: raise sigma"),
+    (("--epsilon", "2", "--sigma", "18"), "at most 16 fit: lower the queries to that"),
+    (("--after", "nobody"), "the ledger knows no account nobody (--after)"),
+    (("--sweep", "colour=1,2"), "--sweep colour is none of sigma, limit, epsilon, queries"),
+    (("--sweep", "sigma=a,b"), "--sweep sigma takes numbers; nothing was released"),
+    (("--sweep", "queries=0,1"), "queries must be"),
+    (("--sweep", "sigma"), "--sweep takes KEY=START:STOP:STEP"),
+    (("--sweep", "sigma=1,2", "--explain"), "two views; ask for one of them"),
+    (("--explain",), "--explain reads public labels"),
+    (("--explain", "--public", "nowhere.parquet"), "nowhere.parquet"),
+    (("--explain", "--pay", "-1"), "epsilon must be a finite number above 0"),
+    (("--threshold", "5"), "--threshold and --threshold-sigma belong together"),
+    (("--mechanism", "top_m"), "top_m voting needs a limit"),
+    (("--mechanism", "binary", "--limit", "2"), "binary voting has no limit"),
+    (("--mechanism", "top_m", "--limit", "9"), "at most 4"),
+    (("--mechanism", "gnmax"), "leave --mechanism out"),
+    (("--sigma", "0"), "sigma must be a finite number above 0"),
+    (("--sigma", "nan"), "sigma must be"),
+    (("--epsilon", "nan"), "epsilon must be"),
+    (("--cut", "nan"), "cut must be"),
+    (("--partitions", "nowhere.parquet"), "nowhere.parquet does not exist"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), OPTIONS, ids=lambda one: str(one)[:40])
+def test_wishes_that_cannot_be_are_refused(options, says):
+    assert says in refused("b.parquet", *options)
+
+
+def test_without_a_number_of_records_nobody_knows_what_epsilon_means():
+    said = sentence(call("vote", "b.parquet", "--name", "refused"))
+    assert "give --records" in said
+    assert "nothing was released" in said
+    assert nothing_was_released()
+
+
+@pytest.mark.parametrize("name", ["../outside", "Upper", "two words", "a/b", "", "."])
+def test_a_name_stays_below_the_artifacts(name):
+    said = sentence(vote("b.parquet", "--name", name))
+    assert "nothing was released" in said
+    assert nothing_was_released()
+    assert not Path("../outside").exists()
+
+
+def test_what_is_no_ballot_is_refused():
+    assert "NaN, which is no vote" in refused(with_value(np.nan))
+    assert "a ballot with 2; votes are 0 or 1" in refused(with_value(2))
+    assert "a ballot with 0.5; votes are 0 or 1" in refused(with_value(0.5))
+    assert "scores outside of 0 to 1" in refused(with_value(1.5, column="scores"))
+    assert "scores with NaN" in refused(with_value(np.nan, column="scores"))
+    few = write_ballots("few.parquet", ballots(1, teachers=2))
+    assert "2 teachers cannot hide a ballot among others" in refused(few)
+    assert "does not exist" in refused("nowhere.parquet")
+    Path("text.parquet").write_text("id,teacher,ballot\n")
+    assert "is not a readable Parquet file" in refused("text.parquet")
+
+
+def test_every_teacher_votes_once_on_every_query():
+    missing = refused(rows(lambda table: table.slice(0, len(table) - 1)))
+    assert "teacher t8 did not vote on query q-019" in missing
+    twice = refused(rows(lambda table: pa.concat_tables([table, table.slice(5, 1)])))
+    assert "teacher t5 voted twice on query q-000" in twice
+
+
+def test_all_teachers_vote_on_the_same_labels():
+    for at, names in (("one", NAMES), ("two", NAMES[:-1])):
+        said = ballots(1)[:, :1, : len(names)]
+        write_ballots(f"{at}.parquet", said, names=names, teachers=[at])
+    assert "are of other labels" in refused("one.parquet", "two.parquet")
+    write_ballots("one.parquet", ballots(1)[:, :1], names=(), teachers=["one"])
+    write_ballots("two.parquet", ballots(1)[:, :1, :3], names=(), teachers=["two"])
+    said = refused("one.parquet", "two.parquet")
+    assert "two.parquet votes on 3 labels where others vote on 4" in said
+    table = pq.read_table("b.parquet")
+    lists = table["ballot"].to_pylist()
+    lists[7] = [*lists[7], 1]
+    odd = table.set_column(2, "ballot", pa.array(lists))
+    assert f"votes on {LABELS} labels in one row and on 5" in refused(rows(lambda _: odd))
+
+
+def test_classes_have_public_names():
+    chosen = np.arange(30).reshape(10, 3) % 3
+    bare = write_ballots("bare.parquet", chosen, column="class", names=())
+    assert "need class_names in the metadata" in refused(bare)
+    few = write_ballots("few.parquet", chosen, column="class", names=("a", "b"))
+    assert "teachers named class 2, and there are 2 classes" in refused(few)
+    below = write_ballots("below.parquet", chosen - 1, column="class", names=("a", "b"))
+    assert "teachers named class -1" in refused(below)
+
+
+def parts(shared: str) -> str:
+    """Records of nine teachers, of which one record, or one group, is of two."""
+    table = {
+        "id": [f"r{at}" for at in range(18)],
+        "teacher": [f"t{at % 9}" for at in range(18)],
+        "group": [f"g{at % 9}" for at in range(18)],
+    }
+    if shared:
+        table[shared][1] = table[shared][0]
+    pq.write_table(pa.table(table), "parts.parquet")
+    return "parts.parquet"
+
+
+def test_partitions_that_overlap_are_refused():
+    assert "1 records were seen by two teachers or more" in refused(
+        "b.parquet", "--partitions", parts("id")
+    )
+    assert "1 groups were seen by two teachers or more" in refused(
+        "b.parquet", "--partitions", parts("group"), "--unit", "group"
+    )
+    table = pq.read_table(parts("")).slice(0, 8)
+    pq.write_table(table, "parts.parquet")
+    said = refused("b.parquet", "--partitions", "parts.parquet")
+    assert "says nothing of teacher t8" in said
+    done = vote("b.parquet", "--partitions", parts(""))
+    assert done.returncode == 0, done
