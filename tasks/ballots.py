@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpal.accounting.before import Before
+from dpal.accounting.events import VOTING
 from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
 from dpal.artifacts import RECORD, CampaignFolder
 from dpal.config_runtime import RuntimeConfig
@@ -173,4 +174,7 @@ def spent_by(name: str | None, target: PrivacyTarget, runtime: RuntimeConfig) ->
         )
     earlier = before_from(held.body.get("before")) or Before()
     own = tuple(release_from(one) for one in held.body["releases"])
+    if any(one.kind != VOTING for one in own):
+        # Its certificate could not say what both come to.
+        raise ConfigError(f"{name} (--after) is no account of teachers; nothing was released")
     return Before(campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared)

@@ -18,6 +18,7 @@ from tests.flows.voting import (
     checked,
     entries,
     releases,
+    write_campaign,
     write_data,
     write_settings,
 )
@@ -58,6 +59,7 @@ def write_parts(dealt: list[int]) -> None:
     pq.write_table(pa.table({"id": ids, "teacher": names}), "parts.parquet")
 
 
+@pytest.mark.slow  # tests/data/test_partitions.py looks at each part by itself
 @pytest.mark.usefixtures("orchestrated")
 def test_given_parts_that_split_a_group_are_refused_each_time_they_are_given():
     """Until they are right; then the account that was held goes on."""
@@ -112,3 +114,12 @@ def test_classes_are_learned_from_votes(tmp_path):
     assert np.isin(released["label"].to_numpy(), (0, 1, 2)).all()
     text = Path("artifacts/classes/report.md").read_text(encoding="utf-8")
     assert "accuracy" in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("orchestrated")
+def test_a_campaign_needs_finished_teachers():
+    done = call("run", write_campaign("site"))
+    assert done.returncode == 2
+    assert "labeler.teachers votes is no finished private voting" in done.stderr
+    assert entries("site") == []

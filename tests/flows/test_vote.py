@@ -224,6 +224,7 @@ def test_classes_are_counted_by_gnmax():
         pytest.param(
             ("--mechanism", "tau_l1", "--limit", "1.5", "--noises", "1"), marks=pytest.mark.slow
         ),
+        pytest.param(("--agreement", "0.9", "--epsilon", "8"), marks=pytest.mark.slow),
         ("--threshold", "6", "--threshold-sigma", "9", "--unit", "group"),
     ],
     ids=lambda one: one[1],
@@ -236,7 +237,9 @@ def test_every_mechanism_releases_and_is_verified(options):
     assert found.returncode == 0, found
     labels = np.array(pq.read_table(LABELS_OF.format("any", 1))["label"].to_pylist())
     assert labels.shape == (4, LABELS)
-    assert set(np.unique(labels)) <= ({-1, 0, 1} if "--threshold" in options else {0, 1})
+    assert set(np.unique(labels)) <= (
+        {-1, 0, 1} if options[0] in ("--threshold", "--agreement") else {0, 1}
+    )
 
 
 def test_an_earlier_account_counts_in_the_promise(account, monkeypatch):

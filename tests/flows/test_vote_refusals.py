@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpal.accounting.events import Charge, NoisyVotes, Release
+from dpal.config_runtime import RuntimeConfig
+from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
+from dpal.ledger.reservations import CampaignLedger
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from tasks.opening import open_ledger
 from tests.flows.calling import call, sentence
 from tests.flows.voting import (
     LABELS,
@@ -238,3 +245,19 @@ def test_partitions_that_overlap_are_refused():
     assert "says nothing of teacher t8" in said
     done = vote("b.parquet", "--partitions", parts(""))
     assert done.returncode == 0, done
+
+
+def test_a_campaign_is_no_account_of_teachers():
+    """Held like one, and charged for something else than votes."""
+    place = Path("artifacts/trained")
+    event = NoisyVotes(queries=1, squared_sensitivity=1.0, sigma=9.0)
+    charges = (Charge(cohorts=("0",), event=event),)
+    training = Release(name="phase-0/training", kind="training", phase=0, charges=charges)
+    target = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+    with claim(place), closing(open_ledger(RuntimeConfig())) as store:
+        CampaignLedger(store, "trained", place).hold(target, "plan", "pool", [training])
+    said = sentence(vote("b.parquet", "--name", "after", "--after", "trained"))
+    assert "trained (--after) is no account of teachers; nothing was released" in said
+    assert entries("after") == []
+    sentence(vote("b.parquet", "--name", "trained"))
+    assert len(entries("trained")) == 1

@@ -1,0 +1,190 @@
+"""Certificates of teachers' accounts: made of entries, and refused when they say more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dpal.accounting.before import Before
+from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.canonical import plain
+from dpal.certificate.checks import Outcome, refuted
+from dpal.certificate.document import sealed_certificate
+from dpal.certificate.outside import Model
+from dpal.certificate.verify_improvement import verify_any
+from dpal.certificate.verify_voting import verify_voting
+from dpal.certificate.voting import epsilons, voting_certificate
+from dpal.errors import CertificateError
+from dpal.ledger.claim import claim
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.voting import VotingPlan, VotingSpec, block_name
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
+
+TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=3, sigma=30.0)
+SPEC = VotingSpec(name="teachers", target=TARGET, rule=RULE, blocks=(10, 10))
+MODEL = {"file": "phase-0/model.safetensors", "sha256": "a" * 64}
+
+
+class Account:
+    """An account in a ledger of its own, without ballots."""
+
+    def __init__(self, folder, spec=SPEC):
+        self.plan, self.root = VotingPlan(spec), folder / spec.name
+        self.store = LedgerStore(folder / "ledger.sqlite", anchors=folder / "anchors")
+        self.ledger = CampaignLedger(self.store, spec.name, self.root)
+        before = spec.before if spec.before.releases else None
+        with claim(self.root):
+            self.ledger.hold(
+                spec.target,
+                self.plan.digest,
+                "pool",
+                self.plan.releases(),
+                accountant=spec.kept_by,
+                before=before,
+            )
+
+    def release(self, block):
+        path = self.root / f"{block}.txt"
+        release = self.plan.release(block_name(block))
+        with claim(self.root):
+            self.ledger.settle(release, lambda: path.write_text("1"), inputs=[], artifacts=[path])
+
+    def certificate(self, **others):
+        given = {"model": None, "versions": {"dpal": "1"}, **others}
+        name = self.plan.spec.name
+        return voting_certificate(self.store.verified(), name, plain(self.plan), **given)
+
+
+@pytest.fixture
+def account(tmp_path):
+    found = Account(tmp_path)
+    yield found
+    found.store.close()
+
+
+def failed(checks):
+    return {one.name for one in checks if one.outcome is Outcome.FAILED}
+
+
+def test_it_covers_what_is_held_and_says_what_is_spent(account):
+    before = account.certificate()
+    account.release(1)
+    after = account.certificate()
+    assert before["epsilon"] == after["epsilon"]
+    assert set(before["spent"].values()) == {0.0}
+    assert 0 < after["spent"]["rdp"] < after["epsilon"]["rdp"] <= 2.0
+    assert [one["release"] for one in after["released"]] == ["votes/1"]
+    account.release(2)
+    assert account.certificate()["spent"] == after["epsilon"]
+    for document in (before, after, account.certificate()):
+        assert failed(verify_any(document)) == set()
+
+
+def test_four_programs_agree_on_it(account):
+    found = epsilons(list(account.plan.releases()), TARGET, Before())
+    assert found["rdp"] == pytest.approx(found["renyi_oracle"], rel=0.01)
+    assert found["pld"] == pytest.approx(found["dp_accounting"], abs=0.01)
+    assert found["rdp"] < found["pld"]  # answers tell less than the counts behind them
+
+
+def test_it_is_checked_against_the_ledger_also_later(account):
+    account.release(1)
+    document = account.certificate()
+    assert not refuted(verify_voting(document, ledger=account.store.verified()))
+    account.release(2)  # was held, and is covered
+    assert not refuted(verify_voting(document, ledger=account.store.verified()))
+
+
+def test_what_the_ledger_has_beyond_the_hold_is_not_covered(account, tmp_path):
+    account.release(1)
+    document = account.certificate()
+    entries = account.store.verified()
+    other = Account(tmp_path / "other", replace(SPEC, rule=replace(RULE, sigma=40.0)))
+    try:
+        assert failed(verify_voting(document, ledger=other.store.verified())) == {"ledger"}
+    finally:
+        other.store.close()
+    assert failed(verify_voting(document, ledger=entries[:-1])) == {"ledger"}
+    double = [*entries, replace(entries[1], sequence=entries[-1].sequence + 1)]
+    assert failed(verify_voting(document, ledger=double)) == {"ledger"}
+
+
+def test_more_than_was_promised_is_not_certified(account, tmp_path):
+    loud = replace(SPEC, name="loud", rule=replace(RULE, sigma=5.0))
+    other = Account(tmp_path / "loud", loud)
+    try:
+        with pytest.raises(CertificateError, match="2 was promised; they are not certified"):
+            other.certificate()
+    finally:
+        other.store.close()
+    with pytest.raises(CertificateError, match="no entries of nobody"):
+        voting_certificate(
+            account.store.verified(), "nobody", plain(account.plan), model=None, versions={}
+        )
+
+
+def test_an_earlier_account_is_part_of_the_total(tmp_path):
+    first = VotingPlan(replace(SPEC, name="first", blocks=(5,)))
+    before = Before(campaign="first", releases=tuple(first.releases()))
+    account = Account(tmp_path, replace(SPEC, before=before))
+    try:
+        document = account.certificate()
+        alone = epsilons(list(account.plan.releases()), TARGET, Before())
+        assert document["before"] == "first"
+        assert document["epsilon"]["rdp"] > alone["rdp"]
+        assert failed(verify_voting(document)) == set()
+        forgotten = json.loads(json.dumps(document))
+        forgotten["plan"]["content"]["spec"]["before"]["releases"] = []
+        assert "plan" in failed(verify_voting(sealed_certificate(forgotten)))
+    finally:
+        account.store.close()
+
+
+def test_the_student_is_checked_by_its_digest(account):
+    account.release(1)
+    document = account.certificate(model=MODEL)
+    assert failed(verify_voting(document, model=Model(sha256="a" * 64))) == set()
+    assert failed(verify_voting(document, model=Model(sha256="b" * 64))) == {"model"}
+
+
+CHANGES = {
+    "seal": (lambda found: found.update(digest="0" * 64), {"certificate"}),
+    "epsilon": (lambda found: found["epsilon"].update(pld=0.1), {"epsilon, our accountant"}),
+    "spent": (lambda found: found["spent"].update(rdp=0.0), {"epsilon, our accountant"}),
+    "rule": (lambda found: found["rule"].update(sigma=90.0), {"statements"}),
+    "released": (lambda found: found["released"].clear(), {"statements"}),
+    "before": (lambda found: found.update(before="somebody"), {"statements"}),
+    "more": (lambda found: found.update(audited=True), {"statements"}),
+    "less": (lambda found: found.pop("statements"), {"statements"}),
+    "plan": (lambda found: found["plan"]["content"]["spec"].update(gate=1), {"plan"}),
+    "held": (
+        lambda found: found["ledger"]["entries"][0]["body"].update(epsilon=99.0),
+        {"ledger entries"},
+    ),
+    "reserve": (lambda found: found["ledger"]["entries"].pop(1), {"ledger entries", "releases"}),
+    "commit": (lambda found: found["ledger"]["entries"].pop(2), {"ledger entries", "releases"}),
+    "malformed": (lambda found: found["plan"].update(content=[]), {"voting"}),
+}
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    """A certificate of one released block."""
+    account = Account(tmp_path_factory.mktemp("sealed"))
+    account.release(1)
+    found = json.dumps(account.certificate())
+    account.store.close()
+    return found
+
+
+@pytest.mark.parametrize(("change", "where"), CHANGES.values(), ids=CHANGES)
+def test_every_change_is_found(sealed, change, where):
+    document = json.loads(sealed)
+    change(document)
+    if where != {"certificate"}:
+        document = sealed_certificate(document)
+    assert failed(verify_voting(document)) & where

@@ -1,0 +1,149 @@
+"""Ballots in files are read whole or refused; partitions are disjoint or refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.data.ballot_files import read_ballots, require_disjoint
+from dpal.errors import DataError, DpalError
+
+VOTES = np.array([[[1, 0], [1, 1], [0, 0]], [[0, 1], [0, 1], [1, 1]]], dtype=np.uint8)
+
+
+def long_table(votes=VOTES, column="ballot", names=("a", "b"), ids=None):
+    rows = [(query, who) for query in range(votes.shape[0]) for who in range(votes.shape[1])]
+    table = pa.table(
+        {
+            "id": ids or [f"q{query}" for query, _ in rows],
+            "teacher": [f"t{who}" for _, who in rows],
+            column: [votes[row].tolist() for row in rows],
+        }
+    )
+    return table.replace_schema_metadata({"class_names": json.dumps(list(names))})
+
+
+def written(path, table):
+    pq.write_table(table, path)
+    return path
+
+
+def test_rows_in_any_order_are_the_same_ballots(tmp_path):
+    table = long_table()
+    first = read_ballots([written(tmp_path / "one.parquet", table)])
+    order = [0, 5, 3, 1, 4, 2]  # the first row says which query comes first
+    again = read_ballots([written(tmp_path / "two.parquet", table.take(order))])
+    assert first.queries == again.queries == ("q0", "q1")
+    assert first.teachers == again.teachers == ("t0", "t1", "t2")
+    assert first.names == ("a", "b")
+    assert np.array_equal(first.votes, VOTES)
+    assert np.array_equal(again.votes, VOTES)
+    assert not first.single_label
+
+
+def test_a_file_may_hold_several_row_groups(tmp_path):
+    pq.write_table(long_table(), tmp_path / "b.parquet", row_group_size=1)
+    assert np.array_equal(read_ballots([tmp_path / "b.parquet"]).votes, VOTES)
+
+
+def test_teachers_with_a_file_each_are_named_by_it(tmp_path):
+    for who in range(3):
+        table = long_table(VOTES[:, who : who + 1]).drop_columns(["teacher"])
+        written(tmp_path / f"site-{2 - who}.parquet", table)
+    found = read_ballots([tmp_path])
+    assert found.teachers == ("site-0", "site-1", "site-2")
+    assert np.array_equal(found.votes, VOTES[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.int8()), pa.large_list(pa.int64()), pa.list_(pa.float32(), 2),
+     pa.list_(pa.bool_())],
+    ids=str,
+)  # fmt: skip
+def test_lists_of_any_type_are_read(tmp_path, kind):
+    table = long_table()
+    lists = table["ballot"].to_pylist()
+    if pa.types.is_boolean(kind.value_type):
+        lists = [[one == 1 for one in row] for row in lists]
+    table = table.set_column(2, "ballot", pa.array(lists, kind))
+    assert np.array_equal(read_ballots([written(tmp_path / "b.parquet", table)]).votes, VOTES)
+
+
+def test_scores_are_a_yes_above_the_cut_only(tmp_path):
+    scores = np.array([[[0.5, 0.51], [0.0, 1.0], [0.3, 0.2]]])
+    file = written(tmp_path / "s.parquet", long_table(scores, "scores"))
+    assert read_ballots([file]).votes.tolist() == [[[0, 1], [0, 1], [0, 0]]]
+    assert read_ballots([file], cut=0.25).votes.tolist() == [[[1, 1], [0, 1], [1, 0]]]
+    for cut in (np.nan, -0.1, 1.1):
+        with pytest.raises(DpalError, match="cut"):
+            read_ballots([file], cut=cut)
+
+
+def test_classes_are_one_number_each(tmp_path):
+    chosen = np.array([[0, 2, 1], [2, 2, 2]])
+    found = read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
+    assert found.single_label
+    assert found.votes.tolist() == chosen.tolist()
+
+
+def replaced(column, values):
+    table = long_table()
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
+
+
+WRONG = {
+    "a column is missing": (long_table().drop_columns(["ballot"]), "needs the columns"),
+    "two kinds": (long_table().append_column("class", [[0] * 6]), "needs the columns"),
+    "a number for a list": (replaced("ballot", [1] * 6), "not a list with one number a label"),
+    "lists of words": (replaced("ballot", [["x", "y"]] * 6), "missing number or none at all"),
+    "no ballot": (replaced("ballot", [[0, 1]] * 5 + [None]), "has a row without a ballot"),
+    "a hole": (replaced("ballot", [[0, 1]] * 5 + [[0, None]]), "with a missing number"),
+    "no id": (replaced("id", ["q0"] * 5 + [None]), "has a row without id or teacher"),
+    "no teacher": (replaced("teacher", ["t0"] * 5 + [None]), "has a row without id or teacher"),
+    "a part of a vote": (replaced("ballot", [[0.0, 0.25]] * 6), "a ballot with 0.25"),
+    "a negative vote": (replaced("ballot", [[0, -1]] * 6), "a ballot with -1"),
+    "no names": (long_table().replace_schema_metadata({"class_names": "{"}), "is no JSON list"),
+    "no rows": (long_table().slice(0, 0), "there are no ballots"),
+    "a class in parts": (long_table(np.array([[0.0, 1.0, 1.0]]), "class"), "not whole numbers"),
+}
+
+
+@pytest.mark.parametrize(("table", "says"), WRONG.values(), ids=WRONG)
+def test_what_is_no_ballot_is_one_sentence(tmp_path, table, says):
+    with pytest.raises(DataError, match=says) as refused:
+        read_ballots([written(tmp_path / "wrong.parquet", table)])
+    text = str(refused.value)
+    assert "nothing was released" in text
+    assert "\n" not in text and ". " not in text
+
+
+def parts(**columns):
+    given = {"id": ["r0", "r1", "r2"], "teacher": ["a", "b", "b"], "group": ["x", "y", "y"]}
+    return pa.table({**given, **columns})
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (parts(id=["r0", "r0", "r2"]), "1 records were seen by two teachers"),
+        (parts(group=["x", "x", "y"]), "1 groups were seen by two teachers"),
+        (parts(group=["x", "x", "x"]), "1 groups were seen by two teachers"),
+        (parts(teacher=["a", "a", "a"]), "says nothing of teacher b"),
+        (parts().drop_columns(["teacher"]), "no columns 'id' and 'teacher'"),
+    ],
+)
+def test_partitions_that_overlap_are_refused(tmp_path, table, says):
+    with pytest.raises(DataError, match=says):
+        require_disjoint(written(tmp_path / "parts.parquet", table), ["a", "b"])
+
+
+def test_disjoint_partitions_pass_and_a_record_may_be_listed_twice(tmp_path):
+    table = pa.concat_tables([parts(), parts().slice(1, 1)])
+    require_disjoint(written(tmp_path / "parts.parquet", table), ["a", "b"])
+    bare = table.drop_columns(["group"])
+    require_disjoint(written(tmp_path / "bare.parquet", bare), ["a"])
