@@ -145,7 +145,7 @@ class VotingConfig(Section):
         lt=1,
         title="Agreement",
         description="Public guess of the share of teachers that agree. With it, answers leave only "
-        "if what they cost, told with noise, is small (binary); null charges the worst votes.",
+        "if what they cost, told with noise, is small; null charges the worst votes.",
         json_schema_extra=choice("A share", "The worst votes"),
     )
     queries: int = Field(

@@ -87,12 +87,12 @@ def vote(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="ACCOUNT", help="Count what this account released in the promise."),
+        typer.Option(metavar="ACCOUNT", help="Count what this account holds in the promise."),
     ] = None,
     agreement: Annotated[
         float | None,
         typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
-                     "public guess of the share of teachers that agree sets how small (binary)."),
+                     "public guess of the share of teachers that agree sets how small."),
     ] = None,
     sweep: Annotated[
         str | None,

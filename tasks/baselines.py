@@ -96,7 +96,7 @@ def judge_non_private(ensemble: Ensemble) -> None:
     training = ensemble.config.teachers.to_training(0)
     fine_tune(model, inputs, labels, training, task=ensemble.model.task)
     judged = judge(ensemble, model)
-    keep_judgement(ensemble, NON_PRIVATE, {**judged, "epsilon": None})
+    keep_judgement(ensemble, NON_PRIVATE, {**judged, "epsilon": None, "protects": "nobody"})
     say("non_private protects nobody: its figures are for comparing, its model was not kept")
 
 

@@ -139,7 +139,7 @@ def close_student(ensemble: Ensemble) -> None:
         "cohorts": [],
         **_truth_of(ensemble, labels),
     }
-    keep_judgement(ensemble, PATE, {**judged, "epsilon": ensemble.certified.epsilon})
+    keep_judgement(ensemble, PATE, _promised(ensemble, judged))
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     with ensemble.account.ledger() as ledger:
         last = ledger.entries()[-1]
@@ -151,6 +151,11 @@ def close_student(ensemble: Ensemble) -> None:
     )
     name, value = headline(metrics)
     say(f"student: validation {name} {percent(value)}")
+
+
+def _promised(ensemble: Ensemble, judged: Mapping[str, Any]) -> dict[str, Any]:
+    unit = ensemble.spec.target.unit.value
+    return {**judged, "epsilon": ensemble.certified.epsilon, "protects": unit}
 
 
 def judge(ensemble: Ensemble, model: nn.Module) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         "unit": target.unit.value,
         "dvc.md5": dvc_hash,
         "dpal.state": "finished",
+        "dpal.not_private": "metrics non_private.* protect nobody; they are for comparing",
         NOTE: ensemble.folder.report.read_text(encoding="utf-8"),
         **prefect_tag(),
         **SOURCE,

@@ -48,10 +48,10 @@ def methods_table(methods: Mapping[str, Mapping[str, Any]]) -> Table:
     for name, one in methods.items():
         averages = _averages(one)
         cells = [f"{averages[key]:.3f}" if key in averages else "-" for key in known]
-        rows.append((WORDS[name], _epsilon(one), *cells))
+        rows.append((WORDS[name], _epsilon(one), str(one.get("protects", "record")), *cells))
     return Table(
         "Methods, figures averaged over labels",
-        ("method", "epsilon", *(AVERAGES[key] for key in known)),
+        ("method", "epsilon", "protects", *(AVERAGES[key] for key in known)),
         tuple(rows),
     )
 
@@ -89,7 +89,7 @@ def pate_report(
     """
     parts = [
         f"# Private voting {summary['name']}",
-        f"Promised: {promise(summary)}, for every record behind the teachers. What all queries "
+        f"Promised: {promise(summary)}. What all queries "
         f"cost whatever the votes are: {summary['epsilon']:.4f}, by another program "
         f"{summary['epsilon_oracle']:.4f}.",
         f"{rule_words(summary)[0].upper()}{rule_words(summary)[1:]}. {metrics['labels']:,} public "
