@@ -149,7 +149,7 @@ def in_order(rule: VotingRule, truth: Floats, votes: Floats) -> Floats:
     return exact
 
 
-@pytest.mark.parametrize("teachers", [3, 4, 5, 6])
+@pytest.mark.parametrize("teachers", [3, 4, 5, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("labels", [1, 2, 3])
 def test_no_ballot_moves_yes_or_no_answers_by_more_than_is_charged(teachers, labels):
     tightest: dict[Mechanism, float] = {}
@@ -226,7 +226,7 @@ def winner_rules(teachers: int) -> Iterator[VotingRule]:
             )
 
 
-@pytest.mark.parametrize("teachers", [3, 4, 5, 6])
+@pytest.mark.parametrize("teachers", [3, 4, 5, pytest.param(6, marks=pytest.mark.slow)])
 def test_no_ballot_moves_a_winner_by_more_than_is_charged(teachers):
     for rule in winner_rules(teachers):
         votes, truth = winners_moved(rule)

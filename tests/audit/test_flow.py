@@ -87,6 +87,7 @@ def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monke
     assert any("noise is not scaled by noise_multiplier" in one for one in likely)
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_campaign_reads_its_ledger_and_files(workplace, mlflow_uri):
     values = small_values(
         runtime__mlflow_uri=mlflow_uri, schedule__queries=[40], schedule__epochs_per_phase=1

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.faults.story import Told
 
 
@@ -17,6 +19,7 @@ def unexplained(told: Told, root: Path) -> list[str]:
     return sorted(str(path) for path in files if path.name not in named | databases)
 
 
+@pytest.mark.slow
 def test_every_file_of_a_campaign_was_written_at_a_counted_point(undisturbed):
     """Also by DVC, SQLite and whoever writes next year; a write from C alone is noticed."""
     artifacts = undisturbed.place / "artifacts"
@@ -27,6 +30,7 @@ def test_every_file_of_a_campaign_was_written_at_a_counted_point(undisturbed):
     stranger.unlink()
 
 
+@pytest.mark.slow
 def test_all_families_of_write_points_are_met(undisturbed):
     kinds = {kind for kind, _ in undisturbed.seen}
     assert {"open", "rename", "fsync", "remove", "mkdir", "lock", "connect", "send"} <= kinds

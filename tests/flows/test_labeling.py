@@ -106,6 +106,7 @@ def test_a_run_that_is_resumed_too_early_suspends_again(asked):
     assert waiting.flow_run == str(run)
 
 
+@pytest.mark.slow
 def test_a_form_is_shown_filled_in_and_taken_off_the_server(small, workplace):
     config = small(
         labeler={"kind": "form", "trusted_page": True},

@@ -23,6 +23,7 @@ def latest(api: str, name: str) -> dict:
     return httpx.post(f"{api}/flow_runs/filter", json=wanted).json()[0]
 
 
+@pytest.mark.slow
 def test_a_run_tells_its_story_once_and_to_the_end(orchestrated, workplace, small):
     config = small(name="my_story", schedule__queries=[40])
     assert run_campaign(config) == "artifacts/my_story"

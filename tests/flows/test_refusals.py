@@ -95,6 +95,7 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
     assert shown == f"phase-1: {total:,} private steps"
 
 
+@pytest.mark.slow
 def test_a_campaign_does_not_change_under_its_name(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
     folder = CampaignFolder(Path(run_campaign(small(name="fixed", schedule=schedule))))
@@ -107,6 +108,7 @@ def test_a_campaign_does_not_change_under_its_name(workplace, small):
         run_campaign(small(name="fixed", schedule=schedule))
 
 
+@pytest.mark.slow
 def test_an_altered_model_stops_the_campaign(workplace, small):
     config = small(
         name="altered",
