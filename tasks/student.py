@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dpal.config_teachers import Cut
 from dpal.data.files import digest_of
 from dpal.data.pool import load_all, write_selection
+from dpal.errors import LabelError
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.persist import staged, write_text
@@ -28,6 +29,7 @@ from dpal.training.label_figures import best_thresholds, label_figures
 from dpal.training.metrics import figures_of
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.release import UNANSWERED
+from tasks.ballot_tables import told_of
 from tasks.ensemble import Ensemble, anywhere
 from tasks.saying import say
 from tasks.teachers import cast_votes, load_inputs, load_rows
@@ -88,7 +90,14 @@ def train_on_votes(ensemble: Ensemble) -> None:
     path = ensemble.files.model
     if path.exists():
         return
-    _, labels = read_released(ensemble.account.released_file(1))
+    released = ensemble.account.released_file(1)
+    _, labels = read_released(released)
+    if not (labels != UNANSWERED).any():
+        told = told_of(released)
+        raise LabelError(
+            f"no answer left the teachers{f', {told}' if told else ''}; what was reserved stays "
+            "spent, vote under another name with more sigma or fewer queries"
+        )
     model = student_from(ensemble, asked_rows(ensemble), labels)
     with staged(path) as temporary:
         save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
