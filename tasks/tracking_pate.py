@@ -48,11 +48,12 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         "unit": target.unit.value,
         "dvc.md5": dvc_hash,
         "dpal.state": "finished",
-        "dpal.not_private": "metrics non_private.* protect nobody; they are for comparing",
         NOTE: ensemble.folder.report.read_text(encoding="utf-8"),
         **prefect_tag(),
         **SOURCE,
     }
+    if "non_private" in judgements(ensemble):
+        tags["dpal.not_private"] = "metrics non_private.* protect nobody; they are for comparing"
     known_id = known.info.run_id if known else None
     with mlflow.start_run(run_id=known_id, run_name=name, tags=tags):
         if known_id is None:
