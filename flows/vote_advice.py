@@ -15,6 +15,8 @@ from dpal.voting.ballots import Ballots
 from flows.vote_view import View
 from tasks.ballots import Wishes
 
+_TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
+
 
 def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float | None) -> View:
     """Which mechanism to choose, from public records or a summary that is paid for."""
@@ -45,6 +47,11 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
             f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
             f"of the votes with --after {bought['name']}"
         )
+        if bought["summary_sigma"] > _TOO_MANY * ballots.teachers:
+            lines.append(
+                f"that is much noise beside {ballots.teachers} teachers: such a summary says "
+                "little, and the options below are little more than a guess"
+            )
     target = wishes.target
     found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
     record = [

@@ -130,6 +130,11 @@ def vote(
         raise ConfigError("--threshold and --threshold-sigma belong together; nothing was released")
     if explain and sweep is not None:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
+    if sweep is not None and agreement is not None:
+        raise ConfigError(
+            "--sweep shows what any votes would cost, and with --agreement answers leave only if "
+            "these cost little; leave one of them out (nothing was released)"
+        )
     if delta is None and records is None:
         raise ConfigError(
             "give --records (private records of all teachers together) or --delta; without either "

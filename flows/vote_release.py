@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpal.reports.voting import cost_table, released_table, rule_words
-from dpal.voting.release import UNANSWERED
+from dpal.voting.release import Released
 from flows.vote_view import View, modes_of, table_of_modes
 from tasks.ballot_release import release_ballots
 from tasks.ballots import Wishes
@@ -17,11 +17,7 @@ def released(wishes: Wishes, *, private: bool) -> View:
     _, labels = read_released(path)
     tables = [cost_table(summary)]
     if labels.ndim == 2:
-        names = wishes.cast.names or tuple(str(one) for one in range(labels.shape[1]))
-        answered = (labels != UNANSWERED).mean(axis=0)
-        yes = [float((one[one != UNANSWERED] == 1).mean()) if (one != UNANSWERED).any() else 0.0
-               for one in labels.T]  # fmt: skip
-        tables.append(released_table(names, list(zip(answered.tolist(), yes, strict=True))))
+        tables.append(released_table(wishes.cast.names, labels))
     rows, notes = modes_of(wishes, True) if private else ([], ())
     if rows:
         tables.append(table_of_modes(rows))
@@ -31,7 +27,7 @@ def released(wishes: Wishes, *, private: bool) -> View:
             **summary,
             "released": str(path),
             "certificate": str(certificate),
-            "answered": float((labels != UNANSWERED).mean()) if labels.size else 0.0,
+            "answered": Released(labels).answered,
             **({"modes": rows, "private": " ".join(notes)} if rows else {}),
         },
         tables=tuple(tables),

@@ -72,7 +72,7 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
         at = wishes
     else:
         changed: dict[str, Any] = {key: value}
-        at = _with(wishes, changed)
+        at = wishes.changed(**changed)
     spec = replace(at.spec, blocks=(queries,) * (wishes.blocks or 1))
     if wishes.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
@@ -91,14 +91,6 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
             found = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
             row[mode.value] = float(found.epsilons[-1]) if found.epsilons.size else 0.0
     return row
-
-
-def _with(wishes: Wishes, changed: Mapping[str, Any]) -> Wishes:
-    """The same wishes with other settings; ballots are not read again."""
-    found = replace(wishes, **changed)
-    for name in ("cast", "ballots"):
-        found.__dict__[name] = getattr(wishes, name)
-    return found
 
 
 def modes_of(wishes: Wishes, private: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:

@@ -67,7 +67,7 @@ def write_account(account: Account, wishes: Wishes) -> None:
 
 def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
     """An account is about teachers; those of others are not protected by it."""
-    if not (account.folder.root / "campaign.json").is_file():
+    if not (account.folder.root / RECORD).is_file():
         return
     record = account.folder.read_record()
     if record.get("kind") != "voting":
@@ -84,11 +84,13 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
 
 def _require_one_account(account: Account, wishes: Wishes) -> None:
     """Teachers with two accounts would give their records two promises."""
-    counted = {account.name, *_chain(wishes)}
-    for folder in campaigns_of(wishes.runtime.artifacts):
+    artifacts = wishes.runtime.artifacts
+    mine = {account.name, *_counted(artifacts, wishes.after)}
+    for folder in campaigns_of(artifacts):
         record = folder.read_record()
         same = record.get("teachers") == list(wishes.cast.teachers)
-        if record.get("kind") == "voting" and same and folder.name not in counted:
+        counts_mine = account.name in _counted(artifacts, record.get("after"))
+        if record.get("kind") == "voting" and same and folder.name not in mine and not counts_mine:
             raise ParameterError(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
                 f"nothing was released, ask with --name {folder.name}, or count it in this promise "
@@ -96,18 +98,14 @@ def _require_one_account(account: Account, wishes: Wishes) -> None:
             )
 
 
-def _chain(wishes: Wishes) -> set[str]:
-    """Accounts that --after counts, and those that count this one."""
+def _counted(artifacts: Path, after: str | None) -> set[str]:
+    """The account that --after names, and those that it counts itself."""
     found: set[str] = set()
-    name = wishes.after
-    while name is not None and name not in found:
-        found.add(name)
-        folder = CampaignFolder(wishes.runtime.artifacts / name)
+    while after is not None and after not in found:
+        found.add(after)
+        folder = CampaignFolder(artifacts / after)
         known = (folder.root / RECORD).is_file()
-        name = folder.read_record().get("after") if known else None
-    for folder in campaigns_of(wishes.runtime.artifacts):
-        if folder.read_record().get("after") == wishes.name:
-            found.add(folder.name)
+        after = folder.read_record().get("after") if known else None
     return found
 
 

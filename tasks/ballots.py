@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from dpal.accounting.before import Before
 from dpal.accounting.events import VOTING
@@ -78,6 +79,13 @@ class Wishes:
                 "many classes there are must be public (nothing was released)"
             )
         return Choices(votes.astype("int64"), classes)
+
+    def changed(self, **settings: Any) -> Wishes:
+        """The same with other settings; ballots are not read again."""
+        found = replace(self, **settings)
+        # Where cached properties keep what they found.
+        vars(found).update(cast=self.cast, ballots=self.ballots)
+        return found
 
     @cached_property
     def target(self) -> PrivacyTarget:

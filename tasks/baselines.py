@@ -6,7 +6,6 @@ of their own under an account of their own: publishing several of them adds up.
 
 from __future__ import annotations
 
-import secrets
 from contextlib import closing
 from dataclasses import replace
 
@@ -23,11 +22,9 @@ from dpal.accounting.events import VOTING, Charge, Release
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import digest, plain
 from dpal.config import CampaignConfig
-from dpal.data.files import commitment, digest_of
+from dpal.data.files import digest_of
 from dpal.data.pool import load_all
 from dpal.data.readers import to_input
-from dpal.errors import ConfigError, ParameterError
-from dpal.labels import Task
 from dpal.ledger.claim import claim
 from dpal.ledger.reservations import CampaignLedger
 from dpal.models.registry import build_model
@@ -38,7 +35,7 @@ from dpal.randomness import secure
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 from tasks.ensemble import Ensemble, reading_settings
-from tasks.opening import open_ledger
+from tasks.opening import commit_to, open_ledger
 from tasks.saying import say
 from tasks.start_points import finished_folder, last_model
 from tasks.student import asked_rows, judge, judgements, keep_judgement, student_from
@@ -103,17 +100,12 @@ def judge_non_private(ensemble: Ensemble) -> None:
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def judge_private_knn(ensemble: Ensemble) -> None:
     """Lets nearest private records vote on the same queries, and measures a student of theirs."""
-    if ensemble.model.task is Task.SINGLE_LABEL:
-        raise ConfigError("baselines.run private_knn votes on several labels; leave it out")
     folder = CampaignFolder(ensemble.config.runtime.artifacts / _account(ensemble, KNN))
     neighbours, release = _planned(ensemble)
     released = folder.root / "votes-1" / "released.parquet"
     with claim(folder.root), closing(open_ledger(ensemble.config.runtime)) as store:
         ledger = CampaignLedger(store, folder.name, folder.root)
-        if not folder.salt.exists():
-            with staged(folder.salt) as temporary:
-                temporary.write_bytes(secrets.token_bytes(32))
-        made_of = commitment(folder.salt.read_bytes(), digest_of(ensemble.pool.paths))
+        made_of = commit_to(ledger, folder, digest_of(ensemble.pool.paths), called="account")
         target = _target(ensemble)
         ledger.hold(target, digest(plain(neighbours)), made_of, [release])
 
@@ -137,10 +129,6 @@ def _planned(ensemble: Ensemble) -> tuple[Neighbours, Release]:
     """How neighbours vote with the least noise that keeps the promise."""
     about, target = ensemble.config.baselines, _target(ensemble)
     queries = ensemble.offered
-    if about.neighbours > ensemble.rows:
-        raise ParameterError(
-            f"baselines.neighbours {about.neighbours} is above the {ensemble.rows} private records"
-        )
 
     def neighbours(sigma: float) -> Neighbours:
         rule = replace(ensemble.spec.rule, teachers=about.neighbours, sigma=sigma, confidence=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 
 from prefect import task
@@ -11,12 +10,13 @@ from prefect.cache_policies import NO_CACHE
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.renyi_filter import Amount
 from dpal.artifacts import RECORD
-from dpal.data.files import commitment, digest_of
+from dpal.data.files import digest_of
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.datasets import Basis, BlockShare, data_set
 from dpal.ledger.limits import DataHold
-from dpal.persist import staged, sweep
+from dpal.persist import sweep
 from tasks.improving import Improving
+from tasks.opening import commit_to
 from tasks.standing import require_unregistered
 
 
@@ -30,18 +30,11 @@ def hold_guidance(improving: Improving) -> None:
         return  # nothing is released, so nothing is held: the start's ledger says it all
     improving.start.require_same_records()
     with improving.ledger() as ledger:
-        if ledger.identity and not folder.salt.exists():
-            raise LedgerError(
-                f"the ledger knows improvement {folder.name}, and its files in {folder.root} are "
-                "gone; restore them to continue it, or choose another name"
-            )
-        if not folder.salt.exists():
-            with staged(folder.salt) as temporary:
-                temporary.write_bytes(secrets.token_bytes(32))
+        made_of = commit_to(ledger, folder, digest_of(private.paths), called="improvement")
         ledger.hold(
             improving.spec.target,
             improving.plan.digest,
-            commitment(folder.salt.read_bytes(), digest_of(private.paths)),
+            made_of,
             improving.plan.releases(),
             accountant=improving.spec.accountant,
             data=ledger.data() or _shares(improving),

@@ -1,15 +1,19 @@
-"""Which ledger, and whose anchors: the one place that opens either."""
+"""Which ledger, and whose anchors: the one place that opens either, and says what it is about."""
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from platformdirs import user_state_path
 
 from dpal.artifacts import LEDGER, CampaignFolder, campaigns_of
 from dpal.config_runtime import RuntimeConfig
+from dpal.data.files import commitment
 from dpal.errors import ConfigError, LedgerError
+from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.persist import staged
 
 
 def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
@@ -27,6 +31,32 @@ def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
             "the anchors with it, choose one outside"
         )
     return LedgerStore(runtime.ledger or artifacts / LEDGER, create=create, anchors=anchors)
+
+
+def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, called: str) -> str:
+    """Commits to private files without letting anyone confirm a guess of them.
+
+    The first time draws the salt, which never leaves the folder.
+
+    Args:
+      ledger: of what is to be held.
+      folder: its files.
+      made_of: digest of the private files.
+      called: what a person calls it: campaign, improvement, account.
+
+    Raises:
+      LedgerError: the ledger knows it, and its folder is gone.
+    """
+    if ledger.identity and not folder.salt.exists():
+        raise LedgerError(
+            f"the ledger knows {called} {folder.name}, and its files in {folder.root} are gone; "
+            f"restore them to continue it, or choose another name for a new {called} (nothing was "
+            "released)"
+        )
+    if not folder.salt.exists():
+        with staged(folder.salt) as temporary:
+            temporary.write_bytes(secrets.token_bytes(32))
+    return commitment(folder.salt.read_bytes(), made_of)
 
 
 def recorded_ledger(folder: CampaignFolder) -> LedgerStore:

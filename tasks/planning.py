@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,15 @@ from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
-from dpal.artifacts import RECORD, CampaignFolder
+from dpal.artifacts import RECORD
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.config_data import DataConfig
 from dpal.data.catalog import Source
-from dpal.data.files import commitment, digest_of
+from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.normalisation import public_statistics
 from dpal.data.pool import write_start
-from dpal.errors import DataError, LedgerError, ParameterError
+from dpal.errors import DataError, ParameterError
 from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.persist import staged, sweep
@@ -34,6 +33,7 @@ from dpal.reports.summary import plan_table, promise
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
 from tasks.context import Campaign, say
+from tasks.opening import commit_to
 from tasks.sources import open_sources
 from tasks.standing import (
     SpecFor,
@@ -173,16 +173,11 @@ def hold_budget(campaign: Campaign) -> None:
     plan, folder = campaign.plan, campaign.folder
     sweep(folder.root)
     with campaign.ledger() as ledger:
-        if ledger.identity and not folder.salt.exists():
-            raise LedgerError(
-                f"the ledger knows campaign {folder.name}, and its files in {folder.root} are "
-                "gone; restore them to continue it, or choose another name for a new campaign"
-            )
-        commitment = _pool_commitment(folder, campaign.pool)
+        made_of = commit_to(ledger, folder, digest_of(campaign.pool.paths), called="campaign")
         ledger.hold(
             plan.spec.target,
             plan.digest,
-            commitment,
+            made_of,
             plan.releases(),
             accountant=plan.spec.accountant,
             data=campaign.start.data,
@@ -288,11 +283,3 @@ def absolute_paths(data: DataConfig) -> DataConfig:
     if backbone is not None:
         places["backbone"] = backbone.model_copy(update={"weights": backbone.weights.resolve()})
     return data.model_copy(update=places)
-
-
-def _pool_commitment(folder: CampaignFolder, pool: Source) -> str:
-    """Commits to the pool's bytes without letting anyone confirm a guess of them."""
-    if not folder.salt.exists():
-        with staged(folder.salt) as temporary:
-            temporary.write_bytes(secrets.token_bytes(32))
-    return commitment(folder.salt.read_bytes(), digest_of(pool.paths))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +17,8 @@ from dpal.canonical import canonical_json, file_digest, plain
 from dpal.certificate.voting import voting_certificate
 from dpal.certificate.write import unless_known
 from dpal.config_runtime import RuntimeConfig
-from dpal.data.files import commitment
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.entries import Kind
-from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import staged, sweep, write_private_parquet, write_text
 from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
@@ -43,7 +40,7 @@ from tasks.ballot_tables import read_ballots_file as read_ballots_file
 from tasks.ballot_tables import read_released as read_released
 from tasks.ballot_tables import released_table as released_table
 from tasks.certificate import program_versions
-from tasks.opening import open_ledger
+from tasks.opening import commit_to, open_ledger
 from tasks.saying import say
 
 
@@ -84,13 +81,12 @@ class Account:
         return self.folder.root / f"votes-{block}" / "released.parquet"
 
 
-def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) -> None:
+def hold_votes(account: Account, made_of: str) -> None:
     """Sets everything aside that the teachers may ever be asked. Needs the folder's claim.
 
     Args:
       account: whose plan is held; doing it again changes nothing.
       made_of: digest of the private files or ballots that it is about; it is kept under salt.
-      data: what it takes of a registered data set.
 
     Raises:
       LedgerError: the account holds another plan, or its files are gone.
@@ -98,21 +94,12 @@ def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) 
     folder, plan = account.folder, account.certified.plan
     sweep(folder.root)
     with account.ledger() as ledger:
-        if ledger.identity and not folder.salt.exists():
-            raise LedgerError(
-                f"the ledger knows the account {account.name}, and its files in {folder.root} are "
-                "gone; restore them to continue it, or choose another name"
-            )
-        if not folder.salt.exists():
-            with staged(folder.salt) as temporary:
-                temporary.write_bytes(secrets.token_bytes(32))
         ledger.hold(
             plan.spec.target,
             plan.digest,
-            commitment(folder.salt.read_bytes(), made_of),
+            commit_to(ledger, folder, made_of, called="account"),
             plan.releases(),
             accountant=plan.spec.kept_by,
-            data=data,
             before=plan.spec.before if plan.spec.before.releases else None,
             changes="its rule, its promise or its number of queries",
         )
@@ -234,11 +221,11 @@ def _drawn(
         bounded = release_within(spec.rule, ballots, spec.bound, rng=secure())
         told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
         return bounded.released.labels, told
-    if spec.gate is None and ballots.queries > spec.blocks[block - 1]:
-        raise LedgerError(
-            f"block {block} holds more queries than were charged; nothing was released"
-        )
     if spec.gate is None or not isinstance(ballots, Ballots):
+        if ballots.queries > spec.blocks[block - 1]:
+            raise LedgerError(
+                f"block {block} holds more queries than were charged; nothing was released"
+            )
         return release(spec.rule, ballots, rng=secure()).labels, {}
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
     answers = spec.blocks[block - 1] * spec.rule.labels

@@ -9,6 +9,7 @@ from typing import Any
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.before import Before
 from dpal.accounting.cohorts import Accountant
+from dpal.accounting.told_costs import require_told
 from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
@@ -120,6 +121,8 @@ def _plan_faults(sources: Sources) -> Iterator[str]:
     rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
     told = plan["spec"]["bound"]
     bound = None if told is None else Bound(**told)
+    if bound is not None:
+        require_told(rule)
     costs: list[list[Any]] = [
         list(rule.events(int(queries))) if bound is None else [bound.event] for queries in blocks
     ]

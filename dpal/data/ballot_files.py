@@ -102,6 +102,9 @@ def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = Fals
             f"{file} has no column 'group', and groups are protected; {_NOTHING}, add it"
         )
     table = pq.read_table(file, columns=columns)
+    # Counting skips what is missing: a record of an unknown teacher would pass for disjoint.
+    if any(column.null_count for column in table.columns):
+        raise DataError(f"{file} has a row without {' or '.join(columns)}; {_NOTHING}")
     if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
         raise DataError(f"{file} says nothing of teacher {min(missing)}; {_NOTHING}")
     for key in columns:

@@ -27,6 +27,7 @@ from dpal.accounting.events import (
     VotesWithin,
     to_record,
 )
+from dpal.accounting.told_costs import require_told
 from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
@@ -71,6 +72,8 @@ class VotingSpec:
         if not self.blocks and self.summary_sigma is None:
             raise ParameterError("an account of teachers needs at least one query")
         check.at_least(1, queries=min(self.blocks, default=1))
+        if self.bound is not None:
+            require_told(self.rule)
         if self.gate is not None or self.dependents:
             self._require_gate()
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpal.reports.summary import Table
+from dpal.voting.release import UNANSWERED
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
 PRIVATE_NOTE = (
@@ -83,10 +87,17 @@ def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Mechanisms", ("mechanism", "limit", "sigma", "queries", "why"), tuple(rows))
 
 
-def released_table(names: Sequence[str], shares: Sequence[tuple[float, float]]) -> Table:
-    """What was released, label by label: share answered, and share of yes among those."""
-    rows = [
-        (name, f"{answered:.1%}", "-" if answered == 0 else f"{yes:.1%}")
-        for name, (answered, yes) in zip(names, shares, strict=True)
-    ]
+def released_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
+    """What was released, label by label: share answered, and share of yes among those.
+
+    Args:
+      names: k names, numbers where there are none.
+      labels: (queries, k) released ones.
+    """
+    rows = []
+    for label, answers in enumerate(labels.T):
+        said = answers[answers != UNANSWERED]
+        name = names[label] if names else str(label)
+        share = len(said) / max(1, len(answers))
+        rows.append((name, f"{share:.1%}", f"{said.mean():.1%}" if len(said) else "-"))
     return Table("Released labels", ("label", "answered", "yes"), tuple(rows))

@@ -135,6 +135,9 @@ def parts(**columns):
         (parts(group=["x", "x", "x"]), "1 groups were seen by two teachers"),
         (parts(teacher=["a", "a", "a"]), "says nothing of teacher b"),
         (parts().drop_columns(["teacher"]), "no columns 'id' and 'teacher'"),
+        (parts(id=["r0", "r0", "r2"], teacher=["a", None, "b"]), "a row without id or teacher"),
+        (parts(id=["r0", None, "r2"]), "a row without id or teacher"),
+        (parts(group=["x", None, "y"]), "a row without id or teacher or group"),
     ],
 )
 def test_partitions_that_overlap_are_refused(tmp_path, table, says):

@@ -81,7 +81,7 @@ def test_a_pool_without_groups_is_refused(pool, tmp_path):
     assert not (tmp_path / "parts.parquet").exists()
 
 
-def given_parts(tmp_path: Path, teachers: list[str], ids: list[str] | None = None) -> Path:
+def given_parts(tmp_path: Path, teachers: list[str | None], ids: list[str] | None = None) -> Path:
     path = tmp_path / "given.parquet"
     names = ids or [f"r-{at:05d}" for at in range(60)]
     pq.write_table(pa.table({"id": names, "teacher": teachers}), path)
@@ -108,6 +108,7 @@ WRONG = {
         ["r-00000", "r-00000", "r-00000", "r-00000", *[f"r-{at:05d}" for at in range(4, 60)]],
         "1 records were seen by two teachers",
     ),
+    "nobody's": ([None, *[f"s{at // 3 % 4}" for at in range(1, 60)]], None, "row without id or te"),
 }
 
 

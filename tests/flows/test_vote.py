@@ -254,3 +254,7 @@ def test_an_earlier_account_counts_in_the_promise(account, monkeypatch):
     said = sentence(vote("3.parquet", "--name", "much", "--after", "clinic", "--epsilon", "1"))
     assert "nothing was released" in said
     assert entries("much") == []
+    last = vote("3.parquet", "--json", "--epsilon", "4", "--name", "last", "--after", "later")
+    assert last.returncode == 0, last
+    # Both later ones count it, one of them by way of the other.
+    assert vote("1.parquet", "--name", "clinic").returncode == 0

@@ -118,7 +118,9 @@ def test_advice_from_the_ballots_is_paid_for_once():
     assert found["source"] == "a paid-for summary of the ballots"
     assert found["paid"]["epsilon"] <= 0.5
     assert releases("look") == releases("look", Kind.COMMIT) == ["votes/summary"]
-    assert "--after look" in vote(*pay).stdout
+    told = vote(*pay).stdout
+    assert "--after look" in told
+    assert "little more than a guess" in told  # with so few teachers
     assert checked("look").returncode == 0
     write_ballots("other.parquet", ballots(2))
     said = sentence(vote("other.parquet", *pay[1:]))
@@ -137,6 +139,7 @@ OPTIONS = [
     (("--sweep", "queries=0,1"), "queries must be"),
     (("--sweep", "sigma"), "--sweep takes KEY=START:STOP:STEP"),
     (("--sweep", "sigma=1,2", "--explain"), "two views; ask for one of them"),
+    (("--sweep", "sigma=1,2", "--agreement", "0.9"), "leave one of them out"),
     (("--explain",), "--explain reads public labels"),
     (("--explain", "--public", "nowhere.parquet"), "nowhere.parquet"),
     (("--explain", "--pay", "-1"), "epsilon must be a finite number above 0"),

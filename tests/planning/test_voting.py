@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpal.accounting.before import Before, total_epsilon
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import VOTING
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting import (
     SUMMARY,
@@ -133,6 +133,13 @@ def test_what_a_certificate_could_not_state_is_refused_before_it_costs():
 def test_an_account_has_queries(blocks):
     with pytest.raises(ParameterError):
         spec(blocks=blocks)
+
+
+def test_a_bound_is_for_votes_whose_cost_can_be_told():
+    bound = Bound(order=3.0, beta=0.05, noise=2.0, margin=4.0, limit=0.3)
+    assert spec(Mechanism.GNMAX, bound=bound).events(5) == (bound.event,)
+    with pytest.raises(ParameterError, match="top_m voting like this costs"):
+        spec(Mechanism.TOP_M, bound=bound)
 
 
 def test_the_digest_commits_to_every_number():
