@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.errors import ParameterError
-from dpal.mechanisms.gaussian import standard_normal
+from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.selection import KEY_BITS, LEAST_KEY_BITS
 from dpal.randomness import BitSource
 
@@ -96,12 +96,12 @@ def noisy_threshold(keys: Keys, *, aim: int, count_noise: float, rng: BitSource)
     check.positive(count_noise=count_noise)
     histogram = np.bincount(keys.keys, minlength=1 << keys.bits)
     at_least = np.append(np.cumsum(histogram[::-1])[::-1], 0)
-    # Rounding noise to whole numbers only processes it: counts are whole numbers.
-    noise = np.rint(count_noise * standard_normal(keys.bits, rng=rng))
     low, high = 0, 1 << keys.bits
-    for drawn in noise:
+    for _ in range(keys.bits):
         middle = (low + high) // 2
-        if at_least[middle] + drawn <= aim:
+        count = np.array([at_least[middle]], dtype=np.float64)
+        # Counts are whole numbers; rounding a noisy one only processes it.
+        if np.rint(noisy_sum(count, count_noise, rng=rng)[0]) <= aim:
             high = middle
         else:
             low = middle

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from scipy.special import ndtr
@@ -16,13 +17,13 @@ from scipy.special import ndtr
 from dpal import check
 from dpal.accounting.smooth_sensitivity import sanitizing_cost
 from dpal.errors import ParameterError
-from dpal.mechanisms.gaussian import standard_normal
+from dpal.mechanisms.gaussian import precise_normal
 from dpal.randomness import BitSource
 
 # Public, so that neither the low bits of a float nor a grid that follows the private scale
 # tell anything; fine beside any cost that matters.
 GRID: Final = 2.0**-20  # nats
-_MAX_MARGIN = 8.0  # the generator ends at 8.65 standard deviations
+_MAX_MARGIN = 8.0  # a chance of failure of 6e-16, below any delta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +117,9 @@ def sanitize(
       ParameterError: cost or smooth_sensitivity is negative or not finite. Nothing was drawn.
     """
     check.at_least(0, cost=cost, smooth_sensitivity=smooth_sensitivity)
-    scale = terms.noise * terms.widening * smooth_sensitivity
-    noisy = cost + scale * (terms.margin + float(standard_normal(1, rng=rng)[0]))
+    # As fractions, so that the last bits of a float cannot tell of the private scale.
+    scale = Fraction(terms.noise * terms.widening * smooth_sensitivity)
+    noisy = Fraction(cost) + scale * (Fraction(terms.margin) + precise_normal(rng=rng))
     # Rounding is up, and no cost is below 0: neither can make the bound fail.
-    value = max(0.0, math.ceil(noisy / GRID) * GRID)
+    value = max(0.0, math.ceil(noisy / Fraction(GRID)) * GRID)
     return Sanitized(value=value, terms=terms)

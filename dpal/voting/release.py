@@ -1,7 +1,9 @@
 """Draws what a query releases, exactly by the law that is charged.
 
 A yes-or-no answer is drawn by its chance, which is what noise on both counts comes to; a
-plurality is drawn with noise on every cast bin and one draw of the largest of all empty ones.
+plurality is drawn with noise on every cast bin, and one answer to whether any of all the empty
+ones is above the best of them. Chances and noise are exact, however small a chance is
+(`dpal.mechanisms.coins`, `dpal.mechanisms.gaussian`).
 
 Source: docs/voting.md.
 """
@@ -10,13 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr
 
 from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
-from dpal.mechanisms.gaussian import standard_normal
+from dpal.mechanisms.coins import below, normal_below
+from dpal.mechanisms.gaussian import STEPS, on_grid
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Cast, Choices, Codes, require_fitting
@@ -25,7 +29,6 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int8]
 
 UNANSWERED = -1
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ def release(rule: VotingRule, ballots: Ballots | Choices, *, rng: BitSource) -> 
 def answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels:
     """Yes-or-no answers of (queries, labels) counts of yes, each drawn by its chance."""
     spread = math.sqrt(2) * rule.answer_sigma
-    yes = _uniform(counts.size, rng) < ndtr((2 * counts.ravel() - rule.teachers) / spread)
+    yes = normal_below((2 * counts.ravel() - rule.teachers) / spread, rng=rng)
     said = yes.astype(np.int8)
     if rule.confidence is not None:
         largest = np.maximum(counts, rule.teachers - counts).ravel()
@@ -78,24 +81,21 @@ def answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels:
 def winning_sets(rule: VotingRule, cast: Cast, *, rng: BitSource) -> tuple[Codes, Floats]:
     """The set in front, noise on all of them, in time and memory of the cast ones.
 
-    The largest of M = classes - cast independent normals is sigma * Phi^-1(U^(1/M)), drawn
-    through its upper tail; which of the empty sets it is, is uniform.
+    None of the M = classes - cast empty sets is above the best cast one, at x standard
+    deviations, with chance Phi(x)^M; if one is, which it is, is uniform.
 
     Returns:
       (queries,) sets as numbers, and the largest count of each query.
     """
     queries, width = cast.votes.shape
-    noisy = cast.votes + rule.sigma * standard_normal(queries * width, rng=rng).reshape(
-        queries, width
-    )
+    counts = cast.votes.ravel().astype(np.float64)
+    noisy = on_grid(counts, rule.sigma, rng=rng)[0].reshape(queries, width)
     noisy[cast.votes == 0] = -np.inf
-    best = noisy.argmax(axis=1)
+    best = _highest(noisy, rng)
     rows = np.arange(queries)
     codes = cast.codes[rows, best].copy()
     empty = rule.classes - (cast.votes > 0).sum(axis=1)
-    some = empty > 0
-    tail = -np.expm1(np.log(_uniform(queries, rng)) / np.maximum(empty, 1))
-    ahead = some & (-rule.sigma * ndtri(tail) > noisy[rows, best])
+    ahead = ~_above_all(noisy[rows, best], empty, rng)
     if ahead.any():
         used = cast.codes[ahead], cast.votes[ahead] > 0
         codes[ahead] = _unused(rule, *used, rng)
@@ -113,11 +113,42 @@ def _sets(rule: VotingRule, ballots: Ballots, rng: BitSource) -> Labels:
 
 def _winners(rule: VotingRule, choices: Choices, rng: BitSource) -> NDArray[np.int64]:
     counts = choices.counts(rule)
-    noise = standard_normal(counts.size, rng=rng).reshape(counts.shape)
-    winners = (counts + rule.sigma * noise).argmax(axis=1)
+    noisy, _ = on_grid(counts.ravel(), rule.sigma, rng=rng)
+    winners = noisy.reshape(counts.shape).argmax(axis=1)
     if rule.confidence is not None:
         winners[~_passes(rule.confidence, counts.max(axis=1), rng)] = UNANSWERED
     return np.asarray(winners)
+
+
+def _highest(noisy: Floats, rng: BitSource) -> NDArray[np.intp]:
+    """The column of each row's highest value; any of them, evenly, where several are equal."""
+    best = noisy.argmax(axis=1)
+    equal = noisy == noisy[np.arange(len(noisy)), best][:, None]
+    for row in np.flatnonzero(equal.sum(axis=1) > 1):
+        tied = np.flatnonzero(equal[row])
+        at = uniform_below(np.array([tied.size], dtype=np.uint64), rng=rng)
+        best[row] = tied[int(at[0])]
+    return np.asarray(best)
+
+
+def _above_all(steps: Floats, empty: NDArray[np.int64], rng: BitSource) -> NDArray[np.bool_]:
+    """Whether noisy counts, in grid steps, are above the noise of so many empty sets each.
+
+    An empty set may have the very same step. Then both are as likely to be in front as if they
+    were compared to their last bit: the chance is the mean of Phi^M over the step.
+    """
+    chances = np.exp(empty * log_ndtr((steps + 0.5) / STEPS))
+
+    def exact(index: int) -> Any:
+        from mpmath import mp
+
+        more = int(empty[index]) + 1
+        with mp.extraprec(256):  # both ends agree in the first hundred bits
+            low, high = (mp.ncdf(mp.mpf(int(steps[index]) + end) / STEPS) for end in (0, 1))
+            mean = (mp.power(high, more) - mp.power(low, more)) / (more * (high - low))
+        return +mean
+
+    return below(chances, exact, rng=rng)
 
 
 def _unused(rule: VotingRule, codes: Codes, used: NDArray[np.bool_], rng: BitSource) -> Codes:
@@ -147,10 +178,4 @@ def _any_set(rule: VotingRule, count: int, rng: BitSource) -> Codes:
 
 def _passes(check: Confidence, largest: Floats, rng: BitSource) -> NDArray[np.bool_]:
     """Whether the largest count, with noise, is above the threshold."""
-    above = (largest - check.threshold) / check.sigma
-    return np.asarray(_uniform(largest.size, rng) < ndtr(above))
-
-
-def _uniform(count: int, rng: BitSource) -> Floats:
-    """(count,) uniform numbers strictly between 0 and 1."""
-    return ((rng.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * _UNIT
+    return normal_below((largest - check.threshold) / check.sigma, rng=rng)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 import torch
 
+from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.recipe import Precision
+from dpal.randomness import secure
 from tests.benchmarks.steps import BASE, LOW_PRECISION, METHODS, OURS, Case
 from tests.benchmarks.training import peak_mib, rows_of, show, speedup
 
@@ -61,3 +64,20 @@ def test_ratio_of_the_tutorial_cnn():
 def test_memory_does_not_grow_with_the_logical_batch():
     case = Case(model="resnet9", batch=4096, physical_batch=256)
     assert peak_mib(case, OURS, warmed=False) < 3 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["resnet9", "tutorial_cnn"])
+def test_noise_takes_at_most_a_twentieth_of_a_step(model):
+    case = Case(model=model, batch=256, physical_batch=256)
+    step = METHODS[OURS](case)
+    total = np.zeros(sum(p.numel() for p in case.build()[0].parameters()))
+    rng = secure()
+    best = [float("inf")] * 2
+    for _ in range(5):
+        for at, run in enumerate((step, lambda: noisy_sum(total, 1.0, rng=rng))):
+            start = time.perf_counter()
+            run()
+            best[at] = min(best[at], time.perf_counter() - start)
+    print(f"{model}: noise takes {best[1] / best[0]:.2%} of a step of {best[0]:.3f} s")  # noqa: T201
+    assert best[1] < 0.05 * best[0]

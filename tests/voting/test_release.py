@@ -21,9 +21,13 @@ from scipy.special import ndtr
 
 from dpal.accounting.plurality import plurality_law
 from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.mechanisms import coins
+from dpal.mechanisms.gaussian import STEPS
 from dpal.randomness import secure
+from dpal.voting import release as releasing
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.release import UNANSWERED, Released, release, winning_sets
+from tests.conftest import RepeatableBits
 
 FALSE_ALARM = 1e-6
 DRAWS = 40_000
@@ -221,6 +225,32 @@ def test_winners_of_classes_follow_the_integral(bits):
     check = Confidence(threshold=8.0, sigma=1.0)
     checked = release(replace(rule, confidence=check), Choices(chosen, 4), rng=bits).labels
     assert (checked == UNANSWERED).mean() == pytest.approx(1 - ndtr(-2.0), abs=0.01)
+
+
+@pytest.mark.parametrize("empty", [0, 1, 1023, 1 << 40, (1 << 62) - 3])
+def test_whether_all_empty_sets_stay_below_is_exact(monkeypatch, empty):
+    """The chance in float64 against the mean over the step, at 300 binary places."""
+    seen = []
+
+    def compare(chances, exact, *, rng):
+        seen.append((chances[0], float(exact(0))))
+        return np.array([True])
+
+    monkeypatch.setattr(releasing, "below", compare)
+    for at in (-3.0, 0.0, 2.5, 6.0, 8.8, 9.5, 11.0):
+        releasing._above_all(np.rint([at * STEPS]), np.array([empty]), secure())
+    for quick, exact in seen:
+        assert abs(quick - exact) < 0.01 * coins.ERROR
+    assert len(seen) == 7
+
+
+def test_equal_counts_are_a_fair_draw():
+    """Two noisy counts on one grid step: either is in front, whichever stands first."""
+    noisy = np.tile([3.0, 7.0, -np.inf, 7.0], (4_000, 1))
+    best = releasing._highest(noisy, RepeatableBits(8))
+    assert set(best) == {1, 3}
+    # 4,000 fair coins have a standard deviation of 32; 4.9 of them are 1e-6.
+    assert abs((best == 1).sum() - 2_000) < 4.9 * 32
 
 
 def test_secure_noise_never_repeats():
