@@ -106,10 +106,11 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
     """Whether the releases still to come can all be paid."""
     spent, target = ledger.spent(), ledger.target()
     begun = {planned_name(one.name) for one in spent}
-    rest = [one for one in campaign.plan.releases() if one.name not in begun]
-    epsilon = campaign_epsilon([*spent, *rest], target, accountant=ledger.accountant())
+    planned = list(campaign.plan.releases())
+    whole = [*spent, *(one for one in planned if one.name not in begun)]
+    epsilon = campaign_epsilon(whole, target, accountant=ledger.accountant())
     data = ledger.data()
-    return epsilon <= target.epsilon and (data is None or data.covers([*spent, *rest], target))
+    return epsilon <= target.epsilon and (data is None or data.covers(planned, whole, target))
 
 
 @task(cache_policy=NO_CACHE)

@@ -120,6 +120,50 @@ class RenyiFilter:
             _campaign_divergence(thinned, self.order, adjacency, direction)
             for direction in Direction
         )
+        return self._rounded_up(divergence, releases)
+
+    def charge_of_ended(
+        self,
+        planned: Sequence[Release],
+        reserved: Sequence[Release],
+        adjacency: Adjacency,
+        *,
+        participation: float = 1.0,
+    ) -> Amount:
+        """What a campaign takes that ends, whoever decides so, in view of whatever it released.
+
+        Losses of thresholds, scores and training add up path by path: what was reserved is what
+        is charged. The loss of an answer is what decides on the path, and is charged on average
+        over both answers; somebody who saw it could end the campaign just where it pays. So once
+        an answer was released, only that flows back which every record, wherever it may be now,
+        could still have lost.
+
+        Args:
+          planned: all releases of the plan, in order.
+          reserved: those that were reserved, in order, and further attempts at them.
+          adjacency: which change of the data is meant.
+          participation: factor on every sample rate of training.
+
+        Returns:
+          The amount, rounded up. Proof: docs/guarantee.md, "What flows back".
+        """
+        if not any(_answers(release) for release in reserved):
+            return self.charge(reserved, adjacency, participation=participation)
+        names = {release.name for release in planned}
+        made = {release.name for release in reserved}
+        met = [thin(release, participation) for release in planned]
+        rest = [release for release in met if release.name not in made]
+        again = [thin(one, participation) for one in reserved if one.name not in names]
+        begun = max(release.phase for release in reserved)
+        divergence = max(
+            _campaign_divergence(met, self.order, adjacency, direction)
+            - _least_left(rest, begun, self.order, adjacency, direction)
+            for direction in Direction
+        )
+        divergence += sum(_largest_divergence(one, self.order, adjacency) for one in again)
+        return self._rounded_up(divergence, reserved)
+
+    def _rounded_up(self, divergence: float, releases: Sequence[Release]) -> Amount:
         if not math.isfinite(divergence):
             raise ParameterError(
                 f"a release has no finite Renyi divergence at order {self.order:g}; it cannot "
@@ -156,10 +200,24 @@ def _campaign_divergence(
     releases: Sequence[Release], order: float, adjacency: Adjacency, direction: Direction
 ) -> float:
     """Divergence at an order over all paths. Sums of logarithms: moments would overflow."""
+    initial = _divergence(events_after_entry(releases, 0), order, adjacency)
+    pooled = _pool_divergence(releases, order, adjacency, direction)
+    return max(initial, pooled, 0.0)
+
+
+def _pool_divergence(
+    releases: Sequence[Release],
+    order: float,
+    adjacency: Adjacency,
+    direction: Direction,
+    *,
+    after: int = 0,
+) -> float:
+    """The same for a record that is still in the pool after a phase."""
     scale = order - 1
     last = last_phase(releases)
     stayed = _divergence(events_after_entry(releases, last + 1), order, adjacency)
-    for phase in range(last, 0, -1):
+    for phase in range(last, after, -1):
         entered = _divergence(events_after_entry(releases, phase), order, adjacency)
         stayed = max(entered, stayed)
         for event in reversed(selection_events(releases, phase)):
@@ -177,8 +235,43 @@ def _campaign_divergence(
                 )
             else:
                 stayed += _divergence([event], order, adjacency)
-    initial = _divergence(events_after_entry(releases, 0), order, adjacency)
-    return max(initial, stayed, 0.0)
+    return stayed
+
+
+def _least_left(
+    rest: Sequence[Release],
+    begun: int,
+    order: float,
+    adjacency: Adjacency,
+    direction: Direction,
+) -> float:
+    """The least that any record could still have lost, wherever it is after a phase has begun."""
+    entered = [
+        _divergence(events_after_entry(rest, cohort), order, adjacency)
+        for cohort in range(begun + 1)
+    ]
+    pooled = _pool_divergence(rest, order, adjacency, direction, after=begun)
+    return max(0.0, min(*entered, pooled))
+
+
+def _largest_divergence(release: Release, order: float, adjacency: Adjacency) -> float:
+    """Divergence of one release for the records that it costs most."""
+    cohorts = {name for charge in release.charges for name in charge.cohorts}
+    return max(
+        (
+            _divergence(
+                [charge.event for charge in release.charges if name in charge.cohorts],
+                order,
+                adjacency,
+            )
+            for name in cohorts
+        ),
+        default=0.0,
+    )
+
+
+def _answers(release: Release) -> bool:
+    return any(isinstance(charge.event, AnchoredAnswers) for charge in release.charges)
 
 
 def _divergence(events: Sequence[Event], order: float, adjacency: Adjacency) -> float:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpal.accounting.agreement import tolerance
-from dpal.accounting.events import Release, thin
+from dpal.accounting.events import thin
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.derive import Sources
 from dpal.certificate.figures import by_dp_accounting
 from dpal.certificate.words import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind
-from dpal.privacy import PrivacyTarget
+from dpal.ledger.releases import release_from
 
 
 def check_shares(sources: Sources) -> Check:
@@ -55,23 +55,21 @@ def _share_faults(sources: Sources, limit: Limit) -> Iterator[str]:
     for entry in stated:
         name = "held" if entry.kind is Kind.HOLD else "used"
         for share in shares_in(entry.body):
-            yield from _too_small(share, sources.releases, target, limit, name)
+            yield from _too_small(share, sources, limit, name)
             if share.basis is Basis.RENYI and not share.amount.within(limit.filter.limit):
                 yield f"block {share.block}: more is {name} than its whole limit"
 
 
-def _too_small(
-    share: BlockShare,
-    releases: tuple[Release, ...],
-    target: PrivacyTarget,
-    limit: Limit,
-    name: str,
-) -> Iterator[str]:
+def _too_small(share: BlockShare, sources: Sources, limit: Limit, name: str) -> Iterator[str]:
     """A share below what the events cost, by our accountant or by dp-accounting."""
+    target, releases = sources.target, sources.releases
+    planned = [release_from(record) for record in sources.hold.body["releases"]]
     met = tuple(thin(one, share.participation) for one in releases)
     taken, allowed = _taken(share, limit), limit.filter
     if share.basis is Basis.RENYI:
-        needed = allowed.charge(releases, target.adjacency, participation=share.participation)
+        needed = allowed.charge_of_ended(
+            planned, releases, target.adjacency, participation=share.participation
+        )
         if not needed.within(share.amount):
             yield f"block {share.block}: less is {name} than the events take of it"
     elif not taken <= allowed.epsilon:

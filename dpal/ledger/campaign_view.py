@@ -13,7 +13,7 @@ from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.releases import release_of
+from dpal.ledger.releases import release_from, release_of
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
@@ -63,6 +63,11 @@ class CampaignView:
     def spent(self) -> list[Release]:
         """Everything reserved, in order: what may have left the process counts as spent."""
         return [release_of(entry) for entry in self.entries() if entry.kind is Kind.RESERVE]
+
+    def planned(self) -> list[Release]:
+        """All releases of the held plan, in order; none where nothing is held."""
+        held = self._held()
+        return [] if held is None else [release_from(one) for one in held["releases"]]
 
     def data(self) -> DataHold | None:
         """What the campaign holds of a data set; None where none is registered."""

@@ -57,8 +57,15 @@ class DataHold:
             "blocks": [share_record(share) for share in self.shares],
         }
 
-    def require_covers(self, releases: Sequence[Release], target: PrivacyTarget) -> None:
-        """Requires that the shares are as large as what the releases cost; trusts no planner.
+    def require_covers(
+        self, planned: Sequence[Release], reserved: Sequence[Release], target: PrivacyTarget
+    ) -> None:
+        """Requires that the shares are as large as what releases cost; trusts no planner.
+
+        Args:
+          planned: all releases of the plan, in order.
+          reserved: those that are or will be reserved, and further attempts at them.
+          target: the campaign's promise.
 
         Raises:
           LedgerError: a share is too small, or the promise is another one. Nothing was held
@@ -72,41 +79,64 @@ class DataHold:
                 f"{limit.unit}, and the campaign does not; nothing was held"
             )
         for share in self.shares:
-            if not self._covers(share, releases, target):
+            if not self._covers(share, planned, reserved, target):
                 raise LedgerError(
                     f"these releases take more of block {share.block} of data set "
                     f"{self.dataset} than is held for them; nothing was released"
                 )
 
-    def covers(self, releases: Sequence[Release], target: PrivacyTarget) -> bool:
+    def covers(
+        self, planned: Sequence[Release], reserved: Sequence[Release], target: PrivacyTarget
+    ) -> bool:
         """Whether the shares are as large as what the releases cost."""
-        return all(self._covers(share, releases, target) for share in self.shares)
+        return all(self._covers(share, planned, reserved, target) for share in self.shares)
 
     def _covers(
-        self, share: BlockShare, releases: Sequence[Release], target: PrivacyTarget
+        self,
+        share: BlockShare,
+        planned: Sequence[Release],
+        reserved: Sequence[Release],
+        target: PrivacyTarget,
     ) -> bool:
         limit = self.limit.filter
         if share.basis is Basis.SOLE:
             promised = target.epsilon <= share.epsilon and target.delta <= limit.delta
             return promised and share.participation == 1.0
-        needed = limit.charge(releases, target.adjacency, participation=share.participation)
+        needed = limit.charge_of_ended(
+            planned, reserved, target.adjacency, participation=share.participation
+        )
         return needed.within(share.amount)
 
-    def used_by(self, releases: Sequence[Release], target: PrivacyTarget) -> DataHold:
-        """The same hold, with no more than what was really released about each block."""
-        if not releases:
+    def used_by(
+        self, planned: Sequence[Release], reserved: Sequence[Release], target: PrivacyTarget
+    ) -> DataHold:
+        """The same hold, with no more than what an ended campaign took of each block."""
+        if not reserved:
             nothing = (replace(share, amount=NOTHING, epsilon=0.0) for share in self.shares)
             return replace(self, shares=tuple(nothing))
-        limit = self.limit.filter
-        used = []
-        for share in self.shares:
-            met = [thin(one, share.participation) for one in releases]
-            epsilon = share.epsilon
-            if share.basis is Basis.RENYI:
-                epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))
-            amount = limit.charge(met, target.adjacency)
-            used.append(replace(share, amount=amount, epsilon=epsilon))
+        used = (self._used(share, planned, reserved, target) for share in self.shares)
         return replace(self, shares=tuple(used))
+
+    def _used(
+        self,
+        share: BlockShare,
+        planned: Sequence[Release],
+        reserved: Sequence[Release],
+        target: PrivacyTarget,
+    ) -> BlockShare:
+        limit = self.limit.filter
+        amount = limit.charge_of_ended(
+            planned, reserved, target.adjacency, participation=share.participation
+        )
+        epsilon = share.epsilon
+        if share.basis is Basis.RENYI and list(planned) == list(reserved):
+            met = [thin(release, share.participation) for release in reserved]
+            epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))
+        elif share.basis is Basis.RENYI:
+            # Whoever ended it may have looked: the tight epsilon of what was reserved is then no
+            # bound, the divergence at the order that was fixed beforehand is.
+            epsilon = min(epsilon, limit.epsilon_of(amount))
+        return replace(share, amount=amount, epsilon=epsilon)
 
 
 def admit(entries: Iterable[Entry], name: str, campaign: str, shares: Sequence[BlockShare]) -> None:

@@ -82,7 +82,7 @@ class CampaignLedger(CampaignView):
                 )
             planned = list(releases)
             if data is not None:
-                data.require_covers(planned, target)
+                data.require_covers(planned, planned, target)
             about = (target, plan_digest, pool_commitment, planned)
             body = hold_body(*about, accountant=accountant, data=data, before=before)
 
@@ -203,13 +203,13 @@ class CampaignLedger(CampaignView):
           LedgerError: the campaign never held a plan.
         """
         require_claim(self.folder)
-        target, data = self.target(), self.data()
+        target, data, planned = self.target(), self.data(), self.planned()
 
         def used(entries: list[Entry]) -> dict[str, Any]:
             spent = self._spent_in(entries)
             return {
                 "releases": [one.name for one in spent],
-                "data": data.used_by(spent, target).record() if data else None,
+                "data": data.used_by(planned, spent, target).record() if data else None,
             }
 
         if self._find(Kind.END, "") is None:
@@ -249,7 +249,7 @@ class CampaignLedger(CampaignView):
                 f"{release.name} is not part of the plan that campaign {self.campaign} holds; "
                 "nothing was released"
             )
-        accountant, data = self.accountant(), self.data()
+        accountant, data, plan = self.accountant(), self.data(), self.planned()
         body = {**record, "inputs": digests(self.folder, inputs), "drawer": self.drawer}
         self.carry(inputs)
 
@@ -263,7 +263,7 @@ class CampaignLedger(CampaignView):
             if not epsilon <= target.epsilon:
                 raise BudgetExceeded(release.name, epsilon, target.epsilon)
             if data is not None:
-                data.require_covers(spent, target)
+                data.require_covers(plan, spent, target)
             return body
 
         # Checked and written in one transaction, as a hold is: a copy of the folder on a

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.data.catalog import Role, open_source
 from dpal.ledger.datasets import Limit, data_set
+from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.registry import Registry
 from dpal.ledger.reservations import CampaignLedger
@@ -60,6 +61,11 @@ class Owner:
             data=DataHold(dataset="clinic", limit=limit, shares=plan.spec.blocks),
         )
         return ledger
+
+    def ended(self, name: str) -> DataHold:
+        """What an ended campaign took."""
+        (end,) = (one for one in self.store.entries(name) if one.kind is Kind.END)
+        return DataHold.of_entry(end)
 
     @property
     def blocks(self):

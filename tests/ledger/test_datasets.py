@@ -69,6 +69,26 @@ def test_what_a_campaign_did_not_use_flows_back_when_it_ends(owner):
             owner.hold("first", certified)  # nobody is asked for labels in vain
 
 
+def test_after_visible_answers_only_what_every_record_could_still_lose_flows_back(owner):
+    """Whoever saw the answers may have chosen to end; the plain sum of what was released is less."""
+    certified = owner.plan()
+    with claim(owner.root / "first"):
+        ledger = owner.hold("first", certified)
+        (held,) = certified.plan.spec.blocks
+        first, answers, *_ = releases = list(certified.plan.releases())
+        for release in (first, answers):
+            draw(ledger, release)
+        ledger.end()
+    (share,) = owner.ended("first").shares
+    assert share.amount == LIMIT.filter.charge_of_ended(
+        releases, [first, answers], Adjacency.ZERO_OUT
+    )
+    released = LIMIT.filter.charge([first, answers], Adjacency.ZERO_OUT)
+    assert released.divergence < share.amount.divergence <= held.amount.divergence
+    # Nor is the tight epsilon of what was released a bound for somebody who chose the end.
+    assert share.epsilon == min(held.epsilon, LIMIT.filter.epsilon_of(share.amount))
+
+
 def test_a_campaign_that_released_nothing_leaves_no_trace_in_the_budget(owner):
     with claim(owner.root / "first"):
         owner.hold("first", owner.plan()).end()
