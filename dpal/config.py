@@ -26,7 +26,14 @@ from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
 from dpal.planning.recipe import Precision
 from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
-from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
+from dpal.privacy import (
+    Adjacency,
+    PrivacyTarget,
+    Profile,
+    Unit,
+    choose_delta,
+    published_delta,
+)
 
 _TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
@@ -50,6 +57,12 @@ class PrivacyConfig(_Section):
         description="Failure probability; null is 1 / (10 x pool size).",
         examples=[1e-5],
         json_schema_extra=choice("A number", "1 / (10 x pool size)"),
+    )
+    profile: Profile = Field(
+        Profile.STANDARD,
+        title="Profile",
+        description="standard: delta below 1 / pool size. paper: delta up to 1 / labels, to "
+        "reproduce published results; reports and certificates are marked.",
     )
     selection: SelectionMode = Field(
         SelectionMode.HIDDEN,
@@ -181,6 +194,11 @@ class CampaignConfig(_Section):
                 f"labeler.kind form is for queries of at most {FORM_RECORDS} records, and the "
                 f"schedule has one of {largest}; use labeler.kind file or label_studio"
             )
+        if self.privacy.profile is Profile.PAPER and self.data.dataset is not None:
+            raise ValueError(
+                "privacy.profile paper is for reproducing published results, and data.dataset "
+                "names a registered data set, whose owner limits delta; use profile standard"
+            )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE
         if self.model.name == TEXT_MODEL and not fits:
@@ -227,12 +245,17 @@ class CampaignConfig(_Section):
         pays &= privacy.selection is not SelectionMode.HIDDEN
         share = SELECTION_SHARE * privacy.epsilon if pays else 0.0
         chosen = privacy.selection_epsilon
+        initial = carried or self.schedule.initial
+        if privacy.profile is Profile.PAPER:
+            delta = published_delta(privacy.delta, labels=initial + sum(self.schedule.queries))
+        else:
+            delta = choose_delta(privacy.delta, pool_size=pool_size)
         return CampaignSpec(
             name=self.name,
             pool_size=pool_size,
             target=PrivacyTarget(
                 epsilon=privacy.epsilon,
-                delta=choose_delta(privacy.delta, pool_size=pool_size),
+                delta=delta,
                 adjacency=privacy.adjacency,
                 unit=unit,
             ),
@@ -246,7 +269,7 @@ class CampaignConfig(_Section):
             start_from=self.start_from,
             carries_labels=carried > 0,
             schedule=Schedule(
-                initial=carried or self.schedule.initial,
+                initial=initial,
                 queries=tuple(self.schedule.queries),
                 batch_size=self.schedule.batch_size,
                 epochs_per_phase=self.schedule.epochs_per_phase,

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from dpal.accounting.voting_rules import FEWEST_TEACHERS, Confidence, Mechanism
+from dpal.accounting.voting_rules import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
 from dpal.config_form import choice
 from dpal.config_runtime import Section
 from dpal.planning.choice import FineTuning
@@ -154,6 +154,7 @@ class VotingConfig(Section):
     blocks: int = Field(
         0,
         ge=0,
+        le=MOST_BLOCKS - 1,
         title="Further blocks",
         description="Of block_size queries each, for campaigns whose labeler these teachers are.",
     )

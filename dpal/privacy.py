@@ -36,6 +36,19 @@ class Unit(StrEnum):
     GROUP = "group"
 
 
+class Profile(StrEnum):
+    """Which deltas may be promised.
+
+    STANDARD: below one over the pool's size.
+    PAPER: up to one over the number of labels, as published results have it. For reproducing
+      them: a mechanism that publishes each record with such a probability would keep the promise,
+      so everything that speaks of the promise says so.
+    """
+
+    STANDARD = "standard"
+    PAPER = "paper"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyTarget:
     """What a campaign promises to every record of its pool.
@@ -81,3 +94,32 @@ def choose_delta(requested: float | None, *, pool_size: int) -> float:
             "or leave it null"
         )
     return requested
+
+
+def published_delta(requested: float | None, *, labels: int) -> float:
+    """Returns a delta as published results have it; see `Profile.PAPER`.
+
+    Args:
+      requested: the wished delta, or None for 1 / labels.
+      labels: records that the campaign labels, in all.
+
+    Raises:
+      ParameterError: the wished delta is not in (0, 1 / labels].
+    """
+    check.at_least(1, labels=labels)
+    if requested is None:
+        return 1 / labels
+    if not 0 < requested <= 1 / labels:
+        raise ParameterError(
+            f"privacy.delta {requested:g} is above 1/{labels:,} (one over the labels), the most "
+            "that privacy.profile paper allows; lower it, or leave it null"
+        )
+    return requested
+
+
+def exposed_records(delta: float, *, pool_size: int) -> float:
+    """Records that a mechanism with this delta may publish, on average; 0.0 where it is sound.
+
+    A delta of one over the pool's size or more allows publishing every record with that chance.
+    """
+    return delta * pool_size if delta >= 1 / pool_size else 0.0

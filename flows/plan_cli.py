@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpal.config import CampaignConfig
 from dpal.config_pate import PATE, PateConfig, parse_pate
 from dpal.config_public import KIND, PublicConfig, parse_public
 from dpal.errors import ConfigError
 from flows.settings import ConfigFile, Settings, load_config, load_values
 from flows.terminal import out, show
+
+if TYPE_CHECKING:
+    from dpal.planning.plan import CertifiedPlan
 
 _WIDTH = 96
 
@@ -65,20 +69,25 @@ def plan(
     from dpal.reports.summary import promise
     from flows import plan_view, plans_view
     from tasks.planning import open_data
-    from tasks.standing import plan_start
+    from tasks.standing import find_participants, plan_for
 
     key, values = plans_view.parse_sweep(config, sweep) if sweep is not None else ("", [])
     opened = open_data(config)
     spec = opened.spec
-    if key:
-        view = plans_view.swept(config, spec, key, values)
-    elif compare:
+    if compare:
         view = plans_view.compared(spec)
     elif published:
         view = plan_view.published(spec)
     else:
-        start = plan_start(config, opened.pool, opened.rows, opened.spec_for)
-        view = plan_view.planned(start.certified, explained=explain)
+        participants = find_participants(config, opened.pool, opened.rows)
+
+        def certified(wishes: CampaignConfig) -> CertifiedPlan:
+            return plan_for(participants, opened.spec_of(wishes)).certified
+
+        if key:
+            view = plans_view.swept(config, spec, certified, key, values)
+        else:
+            view = plan_view.planned(certified(config), asked=config.strategy, explained=explain)
     record = dict(view.record)
     if plots is not None:
         record["plots"] = plan_view.draw(view.figures, plots)

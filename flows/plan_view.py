@@ -13,10 +13,16 @@ from dpal.persist import staged
 from dpal.planning.explain import explain
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.published import PublishedSchedule, published_schedule
-from dpal.planning.spec import CampaignSpec
+from dpal.planning.spec import CampaignSpec, Strategy
 from dpal.planning.timeline import timeline
 from dpal.reports.plan_plots import cohorts_figure, schedule_figure, spending_figure
-from dpal.reports.summary import Table, cohort_table, plan_table, shares_table
+from dpal.reports.summary import (
+    Table,
+    cohort_table,
+    other_strategy,
+    plan_table,
+    shares_table,
+)
 from tasks.reporting import as_png
 
 Figures = Mapping[str, Callable[[], Figure]]
@@ -39,14 +45,22 @@ class View:
     figures: Figures
 
 
-def planned(certified: CertifiedPlan, *, explained: bool) -> View:
-    """The certified plan of a campaign."""
+def planned(certified: CertifiedPlan, *, asked: Strategy, explained: bool) -> View:
+    """The certified plan of a campaign.
+
+    Args:
+      certified: the plan.
+      asked: the strategy that was asked for; the plan's is another where only that one certifies.
+      explained: whether to say why it has its numbers.
+    """
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
         f"certified: {certified.worst_epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
         f"whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]
+    if spec.strategy is not asked:
+        words.append(("", other_strategy(spec.strategy, asked)))
     if explained:
         remarks = explain(certified)
         summary["explanation"] = [asdict(remark) for remark in remarks]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from dpal.config import CampaignConfig, override, parse_config
 from dpal.errors import ConfigError
-from dpal.planning.alternatives import consider, variants
+from dpal.planning.alternatives import attempt, consider, variants
+from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec
 from dpal.reports.alternatives_plots import comparison_figure, sweep_figure
 from dpal.reports.plan_plots import promise_words
@@ -23,6 +24,7 @@ _SAME_NOISE = 0.97
 _COLUMNS = ("noise", "steps", "found", "labels", "epsilon")
 
 Rows = Sequence[Mapping[str, Any]]
+T = TypeVar("T")
 
 
 def parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
@@ -54,10 +56,26 @@ def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:
         )
 
 
-def swept(config: CampaignConfig, spec: CampaignSpec, key: str, values: Sequence[Any]) -> View:
-    """Plans over the values of one setting."""
-    wishes = [({key: value}, partial(_wish, config, spec, key, value)) for value in values]
-    rows = _records(wishes)
+def swept(
+    config: CampaignConfig,
+    spec: CampaignSpec,
+    plan: Callable[[CampaignConfig], CertifiedPlan],
+    key: str,
+    values: Sequence[Any],
+) -> View:
+    """Plans over the values of one setting.
+
+    Args:
+      config: what the person wrote.
+      spec: the same as it stands without the sweep, for what is said of all rows.
+      plan: plans as `dpal plan` and `dpal run` do, on the same data.
+      key: the dotted name of the setting.
+      values: it takes one after the other.
+    """
+    rows = [
+        attempt({key: value}, partial(_plan_with, config, plan, key, value)).record()
+        for value in _watched(values)
+    ]
     table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
     return View(
         record={**_promised(spec), "key": key, "rows": rows},
@@ -71,7 +89,7 @@ def swept(config: CampaignConfig, spec: CampaignSpec, key: str, values: Sequence
 
 def compared(spec: CampaignSpec) -> View:
     """Every strategy with every way to select."""
-    rows = _records(list(variants(spec)))
+    rows = [consider(setting, wish).record() for setting, wish in _watched(list(variants(spec)))]
     varied = ("strategy", "selection")
     table = Table("Strategies and ways to select", (*varied, *_COLUMNS), _cells(rows, varied))
     return View(
@@ -82,24 +100,21 @@ def compared(spec: CampaignSpec) -> View:
     )
 
 
-def _wish(config: CampaignConfig, spec: CampaignSpec, key: str, value: object) -> CampaignSpec:
-    """The campaign with one setting changed, on the same data."""
+def _plan_with(
+    config: CampaignConfig,
+    plan: Callable[[CampaignConfig], CertifiedPlan],
+    key: str,
+    value: object,
+) -> CertifiedPlan:
     values = config.model_dump(mode="json")
     override(values, key, value)
-    return parse_config(values).to_spec(
-        pool_size=spec.pool_size,
-        input_shape=spec.model.input_shape,
-        classes=spec.model.classes,
-        task=spec.model.task,
-    )
+    return plan(parse_config(values))
 
 
-def _records(
-    wishes: Sequence[tuple[Mapping[str, Any], Callable[[], CampaignSpec]]],
-) -> list[dict[str, Any]]:
-    # The bar is on stderr, and only where somebody watches.
-    watched = tqdm(wishes, desc="planning", unit="plan", disable=None, leave=False)
-    return [consider(setting, wish).record() for setting, wish in watched]
+def _watched(ways: Sequence[T]) -> Iterable[T]:
+    """The same, under a bar on stderr where somebody watches."""
+    bar: Iterable[T] = tqdm(ways, desc="planning", unit="plan", disable=None, leave=False)
+    return bar
 
 
 def _cells(rows: Rows, varied: Iterable[str]) -> tuple[tuple[str, ...], ...]:

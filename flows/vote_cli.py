@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dpal.accounting.voting_rules import Mechanism
+from dpal.accounting.voting_rules import MOST_BLOCKS, Mechanism
 from dpal.config_start import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
@@ -78,8 +78,8 @@ def vote(
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
         int | None,
-        typer.Option(min=1, help="How often so many queries may be asked in all; default: once, or "
-                     "what the account holds."),
+        typer.Option(min=1, max=MOST_BLOCKS, help="How often so many queries may be asked in all; "
+                     "default: once, or what the account holds."),
     ] = None,
     partitions: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpal.accounting.voting import Mode, analyse, claim_of
 from dpal.errors import ConfigError
-from dpal.planning.voting import least_sigma, most_queries, total_of
+from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_of
 from dpal.reports.summary import Table
 from dpal.reports.voting import (
     PRIVATE_NOTE,
@@ -73,7 +73,7 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
     else:
         changed: dict[str, Any] = {key: value}
         at = wishes.changed(**changed)
-    spec = replace(at.spec, blocks=(queries,) * (wishes.blocks or 1))
+    spec = replace(at.spec, blocks=equal_blocks(queries, wishes.blocks or 1))
     if wishes.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
     row: dict[str, Any] = {

@@ -19,7 +19,7 @@ from dpal.ledger.entries import Kind
 from dpal.ledger.holding import before_from
 from dpal.ledger.releases import release_from
 from dpal.planning.fitting import fitted
-from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.voting.ballots import Ballots, Choices
 from tasks.opening import open_ledger
@@ -140,7 +140,7 @@ class Wishes:
             known = tuple(folder.read_record()["plan"].get("blocks", ()))
             if known and self.blocks in (None, len(known)):
                 return known
-        return (self.ballots.queries,) * (self.blocks or 1)
+        return equal_blocks(self.ballots.queries, self.blocks or 1)
 
     def certified(self) -> CertifiedVoting:
         """The account, certified to keep its promise whatever the votes are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from dpal.models.registry import build_model
 from dpal.persist import staged, sweep
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Unit
-from dpal.reports.summary import plan_table, promise
+from dpal.reports.summary import other_strategy, plan_table, promise
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
 from tasks.context import Campaign, say
@@ -55,6 +56,7 @@ class OpenedData:
       rows: records in the pool.
       spec_for: the wishes, joined with what is public about the data, for a number of
         owners that take part, a unit, and a number of labels carried over.
+      spec_of: the same for other wishes on this data.
     """
 
     pool: Source
@@ -62,6 +64,7 @@ class OpenedData:
     class_names: tuple[str, ...]
     rows: int
     spec_for: SpecFor
+    spec_of: Callable[[CampaignConfig], SpecFor]
 
     @property
     def spec(self) -> CampaignSpec:
@@ -100,23 +103,27 @@ def open_data(config: CampaignConfig) -> OpenedData:
         mean, std = public_statistics(validation)
         measured = Normalisation(mean=mean, std=std)
 
-    def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
-        return config.to_spec(
-            pool_size=owners,
-            input_shape=pool_holds.input_shape,
-            classes=classes,
-            task=validation.task,
-            unit=unit,
-            carried=carried,
-            measured=measured,
-        )
+    def spec_of(wishes: CampaignConfig) -> SpecFor:
+        def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
+            return wishes.to_spec(
+                pool_size=owners,
+                input_shape=pool_holds.input_shape,
+                classes=classes,
+                task=validation.task,
+                unit=unit,
+                carried=carried,
+                measured=measured,
+            )
+
+        return spec_for
 
     opened = OpenedData(
         pool=pool,
         validation=validation,
         class_names=class_names,
         rows=pool_holds.rows,
-        spec_for=spec_for,
+        spec_for=spec_of(config),
+        spec_of=spec_of,
     )
     spec = opened.spec
     require_images(spec.recipe.augmentation, spec.model.input_shape)
@@ -153,6 +160,8 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
     campaign = prepare(config)
     say(f"plan certified: {campaign.certified.worst_epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip
+    if (used := campaign.plan.spec.strategy) is not config.strategy:
+        say(other_strategy(used, config.strategy))
     return campaign
 
 

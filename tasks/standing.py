@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from dpal.data.pool import holds_all
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
 from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
-from dpal.ledger.datasets import data_set
+from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.limits import DataHold
 from dpal.ledger.registry import COINCIDENCE, Located, Registry
 from dpal.ledger.reservations import CampaignLedger
@@ -28,7 +28,7 @@ from dpal.ledger.store import LedgerStore
 from dpal.planning.participation import plan_within
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec, SelectionMode
-from dpal.planning.verify import certified_plan
+from dpal.planning.verify import certified_or_next_best
 from dpal.privacy import Unit
 from tasks.opening import open_ledger
 
@@ -91,6 +91,25 @@ def registry_of(artifacts: Path, store: LedgerStore) -> Registry:
     return Registry(store, artifacts / DATASETS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Participants:
+    """Whose records a campaign may be about: what planning needs to know of the pool.
+
+    Attributes:
+      rows: records in the pool.
+      dataset: the registered data set that they belong to, as it stands; None for none.
+      sizes: owners in the pool by block of the data set.
+      held: what the campaign holds of the data set already; None before it began.
+      earlier: the campaign that it starts from, if any.
+    """
+
+    rows: int
+    dataset: DataSet | None
+    sizes: Mapping[int, int]
+    held: DataHold | None
+    earlier: Earlier | None
+
+
 def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> Start:
     """Plans a campaign within what its data set has left. Writes nothing.
 
@@ -105,6 +124,11 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
       DataError: the pool's records are not all in the data set, or they are in one and the
         configuration does not say so.
     """
+    return plan_for(find_participants(config, pool, rows), spec_for)
+
+
+def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Participants:
+    """Reads the pool and the ledger once, for one plan or several."""
     earlier = find_earlier(config)
     if earlier is not None and not holds_all(pool, earlier.folder.start):
         raise DataError(
@@ -115,18 +139,10 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
         if config.start_from is not None:
             raise ConfigError("start_from needs data.dataset (dpal data register)")
         require_unregistered(config.runtime, pool)
-        certified = certified_plan(spec_for(rows, Unit.RECORD, 0))
-        return Start(certified=certified, data=None, earlier=None)
-    if earlier is not None:
-        _require_same_start(earlier, spec_for(rows, Unit.RECORD, 0))
+        return Participants(rows=rows, dataset=None, sizes={}, held=None, earlier=None)
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
         known = data_set(store.verified(), name)
-
-        def wishes(sizes: Mapping[int, int]) -> CampaignSpec:
-            carried = earlier.labels if earlier and earlier.blocks <= sizes.keys() else 0
-            return spec_for(sum(sizes.values()), known.limit.unit, carried)
-
         folder = config.runtime.artifacts / config.name
         ledger = CampaignLedger(store, config.name, folder)
         held = ledger.data()
@@ -137,15 +153,38 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
                 "as it was to continue, or choose another name for a new campaign"
             )
         if held is not None:
-            spec = wishes({share.block: share.size for share in held.shares})
-            certified = certified_plan(spec).with_blocks(held.shares)
+            sizes = {share.block: share.size for share in held.shares}
         else:
             sizes = locate(config, pool, store).sizes()
-            certified = plan_within(
-                lambda taking: wishes({one: sizes[one] for one in taking}), known, sizes
-            )
-            held = DataHold(dataset=name, limit=known.limit, shares=certified.plan.spec.blocks)
-        return Start(certified=certified, data=held, earlier=earlier)
+        return Participants(rows=rows, dataset=known, sizes=sizes, held=held, earlier=earlier)
+
+
+def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
+    """Plans what is wished for on these records.
+
+    Raises:
+      DataBudgetExceeded: the data set has not enough left.
+    """
+    known, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
+    if known is None:
+        certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
+        return Start(certified=certified, data=None, earlier=None)
+    if earlier is not None:
+        _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
+    unit = known.limit.unit
+
+    def wishes(taking: Iterable[int]) -> CampaignSpec:
+        blocks = set(taking)
+        carried = earlier.labels if earlier and earlier.blocks <= blocks else 0
+        return spec_for(sum(sizes[block] for block in blocks), unit, carried)
+
+    if participants.held is not None:
+        held = participants.held
+        certified = certified_or_next_best(wishes(sizes)).with_blocks(held.shares)
+    else:
+        certified = plan_within(wishes, known, sizes)
+        held = DataHold(dataset=known.name, limit=known.limit, shares=certified.plan.spec.blocks)
+    return Start(certified=certified, data=held, earlier=earlier)
 
 
 def locate(config: CampaignConfig, pool: Source, store: LedgerStore) -> Located:

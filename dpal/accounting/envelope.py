@@ -87,16 +87,26 @@ def path_epsilon(
     It shows how evenly a plan spends and is never a certificate: membership is not certain.
     An answer of chances (p, q) in the two worlds turns a profile H into p * H(x - ln(p/q)).
     """
-    chance, loss = 1.0, 0.0
-    for answer, selected in path.answers:
-        # The worst side of the threshold has the largest p and the smallest q.
-        pairs = outcomes(answer, adjacency, direction, yes=selected)
-        p, q = max(one for one, _ in pairs), min(one for _, one in pairs)
-        chance, loss = chance * p, loss + _loss(p, q)
+    chance = math.prod(p for p, _ in _answered(path, adjacency, direction))
+    loss = greatest_loss(path, adjacency, direction)
     if delta >= chance:
         return 0.0
     profile = compose(path.events, grid=grid, adjacency=adjacency, direction=direction)
     return max(0.0, loss + profile.epsilon(delta / chance))
+
+
+def greatest_loss(path: Path, adjacency: Adjacency, direction: Direction) -> float:
+    """The largest privacy loss of all answers of a path together, in one direction."""
+    return sum(_loss(p, q) for p, q in _answered(path, adjacency, direction))
+
+
+def _answered(path: Path, adjacency: Adjacency, direction: Direction) -> list[Outcome]:
+    """Chances of a path's answers; the worst side of the threshold has the largest p, least q."""
+    found = []
+    for answer, selected in path.answers:
+        pairs = outcomes(answer, adjacency, direction, yes=selected)
+        found.append((max(p for p, _ in pairs), min(q for _, q in pairs)))
+    return found
 
 
 def grid_of(

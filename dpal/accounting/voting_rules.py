@@ -20,6 +20,7 @@ from dpal.accounting.vote_events import MOST_TEACHERS, NoisyMajorities, NoisyVot
 from dpal.errors import ParameterError
 
 FEWEST_TEACHERS = 3
+MOST_BLOCKS = 10_000  # of queries: each is a release, an entry of the ledger, a file
 _MOST_LABELS = 62  # a Powerset ballot is one number
 
 

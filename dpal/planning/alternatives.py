@@ -66,8 +66,18 @@ def consider(setting: Mapping[str, Any], wish: Callable[[], CampaignSpec]) -> Al
       setting: what is varied.
       wish: the campaign; may raise as planning may.
     """
+    return attempt(setting, lambda: certified_plan(wish()))
+
+
+def attempt(setting: Mapping[str, Any], plan: Callable[[], CertifiedPlan]) -> Alternative:
+    """Plans one way; where there is no plan, the reason is kept.
+
+    Args:
+      setting: what is varied.
+      plan: plans and certifies; may raise as planning may.
+    """
     try:
-        return Alternative(setting=setting, certified=certified_plan(wish()))
+        return Alternative(setting=setting, certified=plan())
     except DpalError as error:
         return Alternative(setting=setting, reason=str(error))
 

@@ -11,7 +11,7 @@ from dpal.accounting import pld
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant, epsilon_by_rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import Path, path_epsilon
+from dpal.accounting.envelope import Path, greatest_loss, path_epsilon
 from dpal.accounting.events import AnchoredAnswers, Event, PhaseExposure
 from dpal.accounting.profiles import Grid
 from dpal.errors import ParameterError
@@ -32,11 +32,19 @@ class Budget:
       spec: the campaign.
       limit: the epsilon aimed for; below the promise when the envelope took some of it.
       grid: on which privacy losses are composed while searching.
+      initial_limit: the epsilon aimed for by the initial cohort, where that is another one.
     """
 
     spec: CampaignSpec
     limit: float
     grid: Grid | None = None
+    initial_limit: float | None = None
+
+    def limit_of(self, cohort: int) -> float:
+        """The epsilon that a cohort may end with."""
+        if cohort == 0 and self.initial_limit is not None:
+            return self.initial_limit
+        return self.limit
 
     @cached_property
     def base(self) -> tuple[BasePhase, ...]:
@@ -60,14 +68,31 @@ class Budget:
         target = self.spec.target
         if self.spec.accountant is Accountant.RDP:
             return epsilon_by_rdp(path, target)
-        # The certificate takes both directions; while searching the usual one is enough.
-        return path_epsilon(
-            path,
-            delta=target.delta,
-            grid=self._required_grid,
-            adjacency=target.adjacency,
-            direction=Direction.REMOVE,
+        return max(
+            path_epsilon(
+                path,
+                delta=target.delta,
+                grid=self._required_grid,
+                adjacency=target.adjacency,
+                direction=direction,
+            )
+            for direction in self._directions[cohort]
         )
+
+    @cached_property
+    def _directions(self) -> list[tuple[Direction, ...]]:
+        """Where a cohort's cost is looked for. The certificate always takes both directions.
+
+        One is the dear one, but for answers where much of the pool is asked for: there a blank
+        record's answer tells more.
+        """
+        adjacency = self.spec.target.adjacency
+        found = []
+        for _, answers in self._selected:
+            path = Path(answers=answers)
+            remove, add = (greatest_loss(path, adjacency, direction) for direction in Direction)
+            found.append(tuple(Direction) if add > remove + 1e-9 else (Direction.REMOVE,))
+        return found
 
     def calibrate_noise(self) -> tuple[float, Budget]:
         """Finds the least noise at which every cohort of the base schedule ends in time.
@@ -91,9 +116,13 @@ class Budget:
 
         def worst(sigma: float) -> float:
             exposures = [phase.exposure(sigma) for phase in self.base]
-            return max(self.final(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
+            return max(aimed(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
 
-        floor = max(self.final(cohort, []) for cohort in range(len(self.base)))
+        def aimed(cohort: int, training: Sequence[PhaseExposure]) -> float:
+            """What a cohort ends with, beside the one limit."""
+            return self.final(cohort, training) + (self.limit - self.limit_of(cohort))
+
+        floor = max(aimed(cohort, []) for cohort in range(len(self.base)))
         if floor >= self.limit:
             raise self._unreachable(floor, "its selections alone")
         least = worst(_HIGHEST_NOISE)

@@ -19,7 +19,7 @@ from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
 from dpal.ledger.limits import refusal
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec
-from dpal.planning.verify import certified_plan
+from dpal.planning.verify import certified_or_next_best, certified_plan
 
 LEAST = 0.1  # below this factor a label would be bought for next to nothing
 _FINENESS = 1000  # participation is a whole number of thousandths
@@ -48,7 +48,7 @@ def plan_within(
     while True:
         spec = spec_for(taking)
         _require_same_promise(spec, known)
-        certified = certified_plan(spec)
+        certified = certified_or_next_best(spec)
         shares = [
             share
             for number in taking

@@ -164,11 +164,11 @@ class PhaseProblem:
             here = PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=sigma)
             return self.budget.final(cohort, [*elsewhere, here])
 
-        near = min(highest, 3 * self.base.sample_rate)
+        near, limit = min(highest, 3 * self.base.sample_rate), self.budget.limit_of(cohort)
         low = self.base.sample_rate / 3
-        if final(low) <= self.budget.limit < final(near):
-            return largest_safe(final, self.budget.limit, low=low, high=near)
-        return largest_safe(final, self.budget.limit, low=_LEAST_RATE, high=highest)
+        if final(low) <= limit < final(near):
+            return largest_safe(final, limit, low=low, high=near)
+        return largest_safe(final, limit, low=_LEAST_RATE, high=highest)
 
 
 def _plan_backwards(budget: Budget, solve: Callable[[PhaseProblem], TrainingPhase]) -> Plan:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import Release
-from dpal.errors import PlanRejected
+from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.continual import plan_continual
 from dpal.planning.naive import plan_naive
 from dpal.planning.plan import CertifiedPlan, CohortCertificate, Plan
-from dpal.planning.spec import CampaignSpec, Strategy
+from dpal.planning.spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
 from dpal.privacy import PrivacyTarget
 
@@ -31,7 +32,8 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
     """Plans a campaign by its strategy and certifies the result.
 
     Cohorts are solved one by one. The envelope over all paths lies a little higher; where
-    it passes the target, the plan is solved again that much below it.
+    it passes the target, the plan is solved again that much below it. Where answers decide on
+    the paths, that concerns the cohorts that they lead to, and not the initial one.
 
     Raises:
       PlanRejected: no plan keeps the promise.
@@ -41,7 +43,8 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
     best: Plan | None = None
     for _ in range(_ATTEMPTS):
-        plan = PLANNERS[spec.strategy](Budget(spec, limit))
+        budget = Budget(spec, limit, initial_limit=wanted if _is_asked(spec) else None)
+        plan = PLANNERS[spec.strategy](budget)
         reached = campaign_epsilon(list(plan.releases()), spec.target, accountant=spec.accountant)
         tried.append((limit, reached))
         if reached <= wanted:
@@ -58,6 +61,47 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
                 part.noise_multiplier, expected_batch_size=part.expected_batch_size
             )
     return verify(chosen)
+
+
+def certified_or_next_best(spec: CampaignSpec) -> CertifiedPlan:
+    """Plans by the strategy of a campaign, or by the best other one where that keeps no promise.
+
+    Returns:
+      A certified plan. Its strategy is another one than asked for where only others certify: the
+      one that lets labeled records spend most of what they were promised.
+
+    Raises:
+      PlanRejected: no strategy keeps the promise; what is wrong with the one asked for.
+      ParameterError: likewise.
+    """
+    try:
+        return certified_plan(spec)
+    except (PlanRejected, ParameterError):
+        found = [
+            plan
+            for strategy in Strategy
+            if strategy is not spec.strategy and (plan := _certified_by(strategy, spec)) is not None
+        ]
+        if not found:
+            raise
+        return max(found, key=_spent_by_labeled)
+
+
+def _certified_by(strategy: Strategy, spec: CampaignSpec) -> CertifiedPlan | None:
+    try:
+        return certified_plan(replace(spec, strategy=strategy))
+    except (PlanRejected, ParameterError):
+        return None
+
+
+def _spent_by_labeled(certified: CertifiedPlan) -> float:
+    """Epsilons of all labeled records, added up."""
+    return sum(cohort.size * cohort.spent.epsilon_pld for cohort in certified.cohorts)
+
+
+def _is_asked(spec: CampaignSpec) -> bool:
+    """Whether every record of the pool answers, and its answer decides on its path."""
+    return spec.selects and spec.selection is SelectionMode.VISIBLE
 
 
 def _next_limit(tried: list[tuple[float, float]], wanted: float) -> float:

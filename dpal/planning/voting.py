@@ -28,13 +28,20 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.told_costs import require_told
-from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule, summary_event
+from dpal.accounting.voting_rules import (
+    MOST_BLOCKS,
+    Bound,
+    Mechanism,
+    VotingRule,
+    summary_event,
+)
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
 from dpal.privacy import PrivacyTarget
 
 SUMMARY = "votes/summary"
 COHORT = "0"  # every private record belongs to a teacher from the start
+_LEAST_SIGMA = 1e-3  # votes; less noise turns no answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +79,7 @@ class VotingSpec:
         if not self.blocks and self.summary_sigma is None:
             raise ParameterError("an account of teachers needs at least one query")
         check.at_least(1, queries=min(self.blocks, default=1))
+        check.within(0, MOST_BLOCKS, blocks=len(self.blocks))
         if self.bound is not None:
             require_told(self.rule)
         if self.gate is not None or self.dependents:
@@ -184,6 +192,16 @@ class CertifiedVoting:
         }
 
 
+def equal_blocks(queries: int, count: int) -> tuple[int, ...]:
+    """Sizes of so many blocks of so many queries each.
+
+    Raises:
+      ParameterError: there are more than an account may have.
+    """
+    check.within(1, MOST_BLOCKS, blocks=count)
+    return (queries,) * count
+
+
 def block_name(number: int) -> str:
     """Name of a block's release."""
     return f"votes/{number}"
@@ -266,8 +284,13 @@ def least_sigma(spec: VotingSpec, queries: int) -> float:
     def cost(sigma: float) -> float:
         return total_of(_with_sigma(asked, sigma))
 
+    low = _too_little(spec, 2 * queries)
+    if spec.rule.confidence is not None:
+        # Where few answers pass the check, much less noise may be enough.
+        while low > _LEAST_SIGMA and cost(low) <= spec.target.epsilon:
+            low /= 2
     try:
-        return smallest_safe(cost, spec.target.epsilon, low=_too_little(spec, 2 * queries))
+        return smallest_safe(cost, spec.target.epsilon, low=low)
     except ParameterError as error:
         raise PlanRejected(
             f"no noise makes {queries:,} queries fit epsilon {spec.target.epsilon:g}; ask fewer, "
@@ -285,7 +308,7 @@ def least_summary_sigma(spec: VotingSpec) -> float:
 
 
 def _too_little(spec: VotingSpec, queries: int) -> float:
-    """A sigma whose mean privacy loss is twice what is promised: too little for sure."""
+    """A sigma whose mean loss is twice what is promised: too little, if every query is answered."""
     return math.sqrt(queries * spec.rule.moved / (4 * spec.target.epsilon + 4))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.planning.explain_selection import WHO_SEES
-from dpal.planning.spec import SelectionMode
+from dpal.planning.spec import SelectionMode, Strategy
+from dpal.privacy import exposed_records
 from dpal.reports.validation import figures_in, headline, percent
 
 
@@ -142,7 +143,26 @@ def promise(summary: Mapping[str, Any]) -> str:
     return (
         f"epsilon {summary['target_epsilon']:g} at delta {summary['delta']:.3g} for every "
         f"{summary['unit']} of the pool, when its content is "
-        f"{adjacency[summary['adjacency']]} (adjacency {summary['adjacency']})"
+        f"{adjacency[summary['adjacency']]} (adjacency {summary['adjacency']}){_mark(summary)}"
+    )
+
+
+def _mark(summary: Mapping[str, Any]) -> str:
+    """What must be said of a delta that only published results have."""
+    exposed = exposed_records(summary["delta"], pool_size=summary.get("pool_size") or 1)
+    if not exposed:
+        return ""
+    return (
+        f"; PROFILE PAPER: so large a delta would also allow publishing {exposed:.3g} records of "
+        "the pool, do not promise it to anybody"
+    )
+
+
+def other_strategy(used: Strategy, asked: Strategy) -> str:
+    """Why a plan is not by the strategy that was asked for."""
+    return (
+        f"planned by strategy {used}: {asked}, which was asked for, keeps the promise with no "
+        "amount of noise"
     )
 
 

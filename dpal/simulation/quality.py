@@ -20,7 +20,8 @@ class SelectionQuality:
     Attributes:
       selected: how many were selected.
       query: how many were asked for, k.
-      hits: share of the selected that are in the true top k; ties count for the selection.
+      hits: share of the selected that are in the true top k; of records that tie at its edge, as
+        many as a fair draw would put into it, so that equal scores make no selection look good.
       iou: selected and true top k, intersection over union.
       mse: mean squared difference of both sets' scores, each sorted.
       mean_score: of the selected.
@@ -55,9 +56,9 @@ def measure_selection(
     ordered = np.sort(scores)[::-1]
     picked = np.sort(scores[chosen])[::-1]
     edge = ordered[query - 1]
-    # Records that tie with the last of the top k are as good as it.
     better, tied = int((picked > edge).sum()), int((picked == edge).sum())
-    common = better + min(tied, query - int((ordered > edge).sum()))
+    places = query - int((ordered > edge).sum())
+    common = better + tied * places / int((ordered == edge).sum())
     count = picked.size
     return SelectionQuality(
         selected=count,

@@ -146,11 +146,13 @@ def rehearse(
     phases = []
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
-        scores = np.zeros(eligible.size)
+        scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
         if phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
-            scores = _scores(plan, released, chosen, acquisition, method, physical_batch)
-        picked = _pick(phase, method, eligible, scores, _width(plan, acquisition, method))
+            guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
+            scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
+        # The paper selects by clipped scores; every selection is judged by whole ones.
+        picked = _pick(phase, method, eligible, np.minimum(scores, width), width)
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
@@ -209,26 +211,20 @@ def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
         yield rows[start : start + _BATCH], scores[start : start + _BATCH]
 
 
-def _scores(
-    plan: Plan,
-    model: nn.Module,
-    inputs: Tensor,
-    acquisition: Acquisition,
-    method: Method,
-    physical_batch: int,
+def _guesses(
+    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
 ) -> Scores:
+    """Probabilities as the score wants them: one pass, or several with dropout."""
     task = plan.spec.model.task
     if score_function(acquisition, task=task).reads_passes:
-        guesses = mc_probabilities(
+        return mc_probabilities(
             model,
             inputs,
             draw_masks(model, rng=secure()),
             physical_batch=physical_batch,
             to_probabilities=probabilities_of(task),
         )
-    else:
-        guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
-    return score(acquisition, guesses, task=task, clipped=method is Method.PAPER)
+    return probabilities(model, inputs, physical_batch=physical_batch, task=task)
 
 
 def _width(plan: Plan, acquisition: Acquisition, method: Method) -> float:

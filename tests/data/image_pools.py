@@ -30,11 +30,11 @@ def expected(value: int) -> np.ndarray:
     return np.random.default_rng(value).integers(0, 255, (1, SIDE, SIDE), dtype=np.uint8)
 
 
-def images(path, rows: int, *, replaced: dict[int, bytes | None] | None = None):
-    content = [picture(row) for row in range(rows)]
+def images(path, rows: int, *, first: int = 0, replaced: dict[int, bytes | None] | None = None):
+    content = [picture(first + row) for row in range(rows)]
     for row, other in (replaced or {}).items():
         content[row] = other
-    names = [f"r-{row:05d}" for row in range(rows)]
+    names = [f"r-{first + row:05d}" for row in range(rows)]
     pq.write_table(
         pa.table({"id": names, "image": content, "label": np.arange(rows) % 10}),
         path,

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from tests.conftest import write_config
+from tests.data.image_pools import images
 from tests.flows.calling import Result, call, sentence
 
 FIGURES = ["budget-by-release.png", "budget-by-cohort.png", "schedule.png"]
@@ -55,6 +58,34 @@ def test_sweeps_over_a_setting():
     assert found == sorted(found)
     assert found[0] < found[-1]
     assert Path("figures/sweep-privacy.selection_epsilon.png").stat().st_size > 10_000
+
+
+def test_a_sweep_plans_as_plan_does(workplace, mlflow_uri):
+    """On a registered data set with persons as the unit, and a normalisation that was measured."""
+    rows = 300
+    for name, first in (("pool", 0), ("validation", 300)):
+        images(workplace / f"{name}.parquet", rows, first=first)
+    grouped = pq.read_table("pool.parquet").append_column(
+        "person", pa.array([f"p-{row // 2}" for row in range(rows)])
+    )
+    pq.write_table(grouped, "pool.parquet")
+    write_config(
+        workplace / "grouped.yaml",
+        schedule={"initial": 60, "queries": [40], "batch_size": 30, "epochs_per_phase": 1},
+        data__normalisation={"kind": "validation"},
+        data__dataset="clinic",
+        strategy="naive",
+        acquisition="random",
+        privacy={"epsilon": 4.0},
+        runtime={"mlflow_uri": mlflow_uri},
+    )
+    register = ("data", "register", "clinic", "pool.parquet", "--epsilon", "9", "--delta", "1e-4")
+    assert call(*register, "--group", "person").returncode == 0
+    plan = as_json(call("plan", "grouped.yaml", "--json"))
+    assert (plan["unit"], plan["pool_size"]) == ("group", 150)
+    swept = as_json(call("plan", "grouped.yaml", "--sweep", "privacy.epsilon=2,4", "--json"))
+    assert [row["planned"] for row in swept["rows"]] == [True, True]
+    assert swept["rows"][1]["plan_digest"] == plan["plan_digest"]
 
 
 def test_rows_without_a_plan_say_why():

@@ -70,7 +70,7 @@ def test_what_a_campaign_did_not_use_flows_back_when_it_ends(owner):
 
 
 def test_after_visible_answers_only_what_every_record_could_still_lose_flows_back(owner):
-    """Whoever saw the answers may have chosen to end; the plain sum of what was released is less."""
+    """Whoever saw the answers may have chosen to end; the sum of what was released is less."""
     certified = owner.plan()
     with claim(owner.root / "first"):
         ledger = owner.hold("first", certified)

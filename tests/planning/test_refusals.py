@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.errors import ParameterError
+from dpal.errors import ConfigError, ParameterError
 from dpal.planning.budget import Budget
 from dpal.planning.recipe import Clipping, ClippingKind, Recipe
 from dpal.planning.selection import LEAST_KEY_BITS, design_selections
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.verify import PLANNERS, certified_plan
 from dpal.privacy import Adjacency, choose_delta
+from dpal.reports.summary import promise
 from tests.conftest import small_spec
 from tests.planning.specs import RANDOM, campaign, selecting
 
@@ -76,6 +77,46 @@ def test_the_delta_that_is_offered_is_accepted():
     assert choose_delta(0.000167, pool_size=600) == 0.000167
     spec = small_spec(pool_size=600, privacy__delta=0.000167)
     assert spec.target.delta == 0.000167
+
+
+@pytest.mark.parametrize(
+    ("pool_size", "queries", "delta"),
+    # The settings of Schwethelm et al. (2025): one over the labels.
+    [(50_000, [10_000, 3000, 1000, 1000], 4e-5), (11_959, [1024, 300, 100, 52], 4e-4),
+     (550_152, [20_000, 6000, 2000, 2000], 2e-5)],
+)  # fmt: skip
+def test_published_deltas_are_possible_where_they_are_marked(pool_size, queries, delta):
+    wishes = {
+        "pool_size": pool_size,
+        "schedule__initial": queries[0],
+        "schedule__queries": queries,
+        "privacy": {"selection": "visible", "delta": delta},
+    }
+    with pytest.raises(ParameterError, match="would allow publishing"):
+        small_spec(**wishes)
+    wishes["privacy"] = {**wishes["privacy"], "profile": "paper"}
+    spec = small_spec(**wishes)
+    assert spec.target.delta == delta
+    wishes["privacy"] = {**wishes["privacy"], "delta": None}
+    assert small_spec(**wishes).target.delta == pytest.approx(delta, rel=1e-3)
+    summary = {
+        "target_epsilon": 8.0, "delta": delta, "unit": "record", "adjacency": "zero_out",
+        "pool_size": pool_size,
+    }  # fmt: skip
+    assert "PROFILE PAPER" in promise(summary)
+    assert f"{delta * pool_size:.3g} records" in promise(summary)
+    assert "PROFILE" not in promise({**summary, "delta": 1e-7})
+
+
+def test_not_even_a_published_delta_is_above_one_over_the_labels():
+    with pytest.raises(ParameterError, match="above 1/180") as refusal:
+        small_spec(privacy={"selection": "visible", "profile": "paper", "delta": 0.01})
+    assert is_one_sentence(refusal.value)
+
+
+def test_a_registered_data_set_has_no_published_delta():
+    with pytest.raises(ConfigError, match="whose owner limits delta"):
+        small_spec(privacy={"profile": "paper"}, data__dataset="clinic")
 
 
 def planned(**changes):

@@ -11,10 +11,12 @@ from pytest import approx
 
 from dpal.accounting import rdp
 from dpal.accounting.cohorts import Accountant
+from dpal.errors import ParameterError
 from dpal.planning import budget
 from dpal.planning.published import published_phases
 from dpal.planning.schedule import base_phases
-from dpal.planning.spec import Strategy
+from dpal.planning.spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.verify import PLANNERS, certified_or_next_best, certified_plan
 from tests.planning.specs import campaign, cohort_epsilons, planned
 
 GOLDEN = json.loads(
@@ -92,6 +94,53 @@ def test_selections_may_take_most_of_the_budget(share):
     spent = cohort_epsilons(planned(spec))
     assert max(spent.values()) <= 8.0
     assert spent["3"] > 7.99
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy.STEP_AMPLIFICATION, pytest.param(Strategy.NOISE_REDUCTION, marks=pytest.mark.slow)],
+)
+def test_answers_of_half_the_pool_are_planned_for_in_both_directions(strategy):
+    """The last query asks half of who is left: a blank record's no is then the dear answer.
+
+    Solved in the usual direction alone, such cohorts end far above the promise: 9.5 of 8 for
+    20,000 + 20,000, 6,000, 2,000, 2,000 of 52,000, and no plan was found.
+    """
+    asked = campaign(
+        pool_size=1400,
+        delta=1e-5,
+        initial=600,
+        queries=(400, 200),
+        selection_epsilon=2.0,
+        epochs=2,
+        selection=SelectionMode.VISIBLE,
+        strategy=strategy,
+    )
+    certified = certified_plan(asked)
+    assert 7.99 < certified.worst_epsilon <= 8
+    initial, *entered = [cohort.spent.epsilon_pld for cohort in certified.cohorts]
+    # Nobody is asked about the initial cohort: no share of the envelope is kept free for it.
+    assert 7.99 < initial <= 8
+    assert min(entered) > 7.7
+
+
+def test_where_a_strategy_keeps_no_promise_the_best_other_one_plans(monkeypatch):
+    def refuse(budget):
+        raise ParameterError("no plan this way")
+
+    spec = campaign(
+        epsilon=2.0, initial=200, queries=(100,), epochs=1, acquisition=Acquisition.RANDOM
+    )
+    for strategy in (Strategy.STEP_AMPLIFICATION, Strategy.NOISE_REDUCTION):
+        monkeypatch.setitem(PLANNERS, strategy, refuse)
+    found = certified_or_next_best(spec)
+    # Naive plans leave budget of the later cohort unused.
+    assert found.plan.spec.strategy is Strategy.CONTINUAL
+    monkeypatch.setitem(PLANNERS, Strategy.CONTINUAL, refuse)
+    assert certified_or_next_best(spec).plan.spec.strategy is Strategy.NAIVE
+    monkeypatch.setitem(PLANNERS, Strategy.NAIVE, refuse)
+    with pytest.raises(ParameterError, match="no plan this way"):
+        certified_or_next_best(spec)
 
 
 @pytest.mark.parametrize("setting", GOLDEN)

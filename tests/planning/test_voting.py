@@ -19,6 +19,7 @@ from dpal.planning.voting import (
     VotingSpec,
     block_name,
     certify_voting,
+    equal_blocks,
     least_sigma,
     least_summary_sigma,
     most_queries,
@@ -155,3 +156,29 @@ def test_the_digest_commits_to_every_number():
     digests = {one.digest, *(VotingPlan(other).digest for other in others)}
     assert len(digests) == len(others) + 1
     assert one.digest == VotingPlan(spec()).digest
+
+
+def test_the_least_noise_with_a_check_is_looked_for_below_what_all_answers_would_want():
+    """Few votes pass a threshold of 240 of 250: a tenth of the noise is enough."""
+    rule = VotingRule(
+        mechanism=Mechanism.BINARY,
+        teachers=250,
+        labels=5,
+        sigma=1.0,
+        confidence=Confidence(threshold=240.0, sigma=30.0),
+    )
+    target = replace(TARGET, epsilon=8.0)
+    asked = replace(spec(blocks=(500,), target=target), rule=rule)
+    sigma = least_sigma(asked, 500)
+    assert sigma < 1.6  # 11.8 was found before
+
+    def cost(noise):
+        return total_of(replace(asked, rule=replace(rule, sigma=noise)))
+
+    assert cost(sigma) <= asked.target.epsilon < cost(0.97 * sigma)
+
+
+def test_blocks_are_counted_before_they_are_laid_out():
+    with pytest.raises(ParameterError, match="blocks must be between 1 and 10000"):
+        equal_blocks(10, 100_000_000)
+    assert equal_blocks(10, 3) == (10, 10, 10)

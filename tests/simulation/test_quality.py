@@ -48,13 +48,17 @@ def test_nobody_selected_is_no_division_by_zero():
     assert (found.selected, found.hits, found.iou, found.mse, found.mean_score) == (0, 0, 0, 0, 0)
 
 
-def test_ties_at_the_edge_count_for_the_selection_but_only_once_each():
-    """Top 2 of 0.9, 0.5, 0.5, 0.5: one place is left for the ties."""
+def test_ties_at_the_edge_share_its_places():
+    """Top 2 of 0.9, 0.5, 0.5, 0.5: one place is left for three ties."""
     scores = [0.9, 0.5, 0.5, 0.5]
-    assert measured([0, 3], scores=scores).hits == 1
-    assert measured([1, 3], scores=scores).hits == 1 / 2  # two ties, one place
-    assert measured([1, 3], scores=scores).iou == 1 / 3
-    assert measured([2, 3], scores=[0.5] * 4).hits == 1
+    assert measured([0, 3], scores=scores).hits == pytest.approx((1 + 1 / 3) / 2)
+    assert measured([1, 3], scores=scores).hits == pytest.approx(2 / 3 / 2)
+    assert measured([1, 3], scores=scores).iou == pytest.approx((2 / 3) / (4 - 2 / 3))
+
+
+def test_equal_scores_make_no_selection_look_good():
+    found = measured([2, 3], scores=[0.5] * 10)
+    assert found.hits == found.chance == 0.2
 
 
 @pytest.mark.parametrize("query", [0, 6])
