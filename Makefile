@@ -69,5 +69,5 @@ browser: data ## a campaign in a real browser, from form to certificate (chromiu
 screenshots: data ## take the pictures of the documentation anew (chromium, Label Studio)
 	$(BIN)/python -m docs.take_screenshots
 
-clean: ## remove campaigns and the environment
-	rm -rf $(VENV) artifacts
+clean: ## remove the environment; campaigns and their ledger stay
+	rm -rf $(VENV)

@@ -150,7 +150,8 @@ class AnchorError(LedgerError):
 
     Attributes:
       ledger: where it is.
-      finding: missing, altered, foreign (the anchor itself), behind or forked (the ledger).
+      finding: missing, altered, foreign (the anchor itself), behind, forked, lost or another
+        (the ledger).
       sequence: number of the entry that was last written from here, 0 if unknown.
       digest: its digest, empty if unknown.
     """
@@ -162,7 +163,7 @@ class AnchorError(LedgerError):
     def __str__(self) -> str:
         adopt = "dpal ledger adopt DIR --reason TEXT"
         lost = (
-            "what its lost entries spent would be forgotten. Nothing was released; put the newest "
+            "what its lost entries spent would be forgotten; nothing was released, put the newest "
             f"copy back, or if that is gone for good: {adopt} --despite {self.digest}"
         )
         newest = f"nothing was released, and if you know that it is the newest copy: {adopt}"
@@ -175,6 +176,10 @@ class AnchorError(LedgerError):
             f"restored from an older copy or cut short, and {lost}",
             "forked": f"has another entry {self.sequence} than the one that was written from this "
             f"machine: two copies went separate ways, and {lost}",
+            "lost": f"is gone: it had {self.sequence} entries when it was last written from this "
+            f"machine, a new one in its place would begin with nothing spent, and {lost}",
+            "another": "is not the one that was written from this machine at this place or for "
+            f"the campaigns of this folder; {newest}",
         }
         return f"the ledger {self.ledger} {said[self.finding]}"
 

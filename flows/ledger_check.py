@@ -10,7 +10,7 @@ from pathlib import Path
 from dpal.artifacts import NO_HEAD, CampaignFolder, campaigns_of
 from dpal.canonical import file_digest
 from dpal.config_runtime import RuntimeConfig
-from dpal.errors import LedgerTampered
+from dpal.errors import LedgerMissing, LedgerTampered
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import lost_entries
@@ -65,6 +65,16 @@ def _opened(place: CampaignFolder | Path, ledger: str | None) -> LedgerStore:
     return ledger_of_all(place)
 
 
+def _opened_or_lost(place: CampaignFolder | Path, ledger: str | None) -> LedgerStore:
+    """The same; an empty one where it is gone, for whoever vouches for a new one."""
+    try:
+        return _opened(place, ledger)
+    except LedgerMissing:
+        if isinstance(place, CampaignFolder):
+            return recorded_ledger(place, create=True)
+        return open_ledger(RuntimeConfig(artifacts=place, ledger=ledger))
+
+
 def adopt(
     place: CampaignFolder | Path, ledger: str | None, *, reason: str, despite: str | None
 ) -> str:
@@ -73,7 +83,7 @@ def adopt(
     Raises:
       LedgerError: nothing is wrong with it, or more than a reason can mend.
     """
-    with closing(_opened(place, ledger)) as store:
+    with closing(_opened_or_lost(place, ledger)) as store:
         taken_over = (
             isinstance(place, CampaignFolder)
             and CampaignView(store, place.name, place.root).begun_elsewhere()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dpal.artifacts import RECORD, CampaignFolder
 from dpal.errors import AnchorError, LedgerTampered
 from flows.folders import AsJson, By, CampaignDir, LedgerDir, campaign_folder, campaign_or_all
 from flows.terminal import out, show
@@ -97,5 +98,7 @@ def ledger_adopt(
     """Vouch for a ledger that was moved here, restored, or is shared with another machine."""
     from flows.ledger_check import adopt
 
-    said = adopt(campaign_or_all(place, ledger), ledger, reason=reason, despite=despite)
+    # Whatever is left of a folder of campaigns: the ledger may be what is gone.
+    about = CampaignFolder(place) if (place / RECORD).is_file() else place
+    said = adopt(about, ledger, reason=reason, despite=despite)
     out.print(said, markup=False)

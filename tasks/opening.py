@@ -30,7 +30,8 @@ def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
             f"runtime.anchors is inside of {artifacts}; who restores that folder would restore "
             "the anchors with it, choose one outside"
         )
-    return LedgerStore(runtime.ledger or artifacts / LEDGER, create=create, anchors=anchors)
+    place = runtime.ledger or artifacts / LEDGER
+    return LedgerStore(place, create=create, anchors=anchors, campaigns=artifacts)
 
 
 def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, called: str) -> str:
@@ -59,8 +60,12 @@ def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, c
     return commitment(folder.salt.read_bytes(), made_of)
 
 
-def recorded_ledger(folder: CampaignFolder) -> LedgerStore:
+def recorded_ledger(folder: CampaignFolder, *, create: bool = False) -> LedgerStore:
     """Opens the ledger of a campaign that has been run, wherever its folder is now.
+
+    Args:
+      folder: of the campaign.
+      create: whether a new one may be made in place of one that is gone.
 
     Raises:
       DataError: the folder is not a campaign's.
@@ -68,7 +73,7 @@ def recorded_ledger(folder: CampaignFolder) -> LedgerStore:
     """
     runtime = RuntimeConfig.model_validate(folder.read_record()["config"]["runtime"])
     here = runtime.model_copy(update={"artifacts": folder.root.parent})
-    return open_ledger(here, create=False)
+    return open_ledger(here, create=create)
 
 
 def ledger_of_all(artifacts: Path) -> LedgerStore:

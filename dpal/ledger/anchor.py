@@ -52,20 +52,9 @@ class Anchor:
     key: str
     signature: str
 
-    def content(self) -> bytes:
-        """What is signed."""
-        fields = asdict(self)
-        fields.pop("signature")
-        return canonical_json(fields).encode()
-
     def is_authentic(self) -> bool:
         """Whether it is as it was signed."""
-        try:
-            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
-            key.verify(bytes.fromhex(self.signature), self.content())
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return is_signed(asdict(self))
 
 
 def identity_of(entries: Sequence[Entry]) -> str:
@@ -104,6 +93,15 @@ class Anchors:
             return None
         except (OSError, ValueError):
             return {}
+
+    def authentic(self, identity: str) -> Anchor | None:
+        """A ledger's anchor, if there is one and it is as it was signed."""
+        anchor = _parse(self.read(identity))
+        return anchor if anchor and anchor.identity == identity and anchor.is_authentic() else None
+
+    def signed(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Adds this machine's public key and its signature."""
+        return _signed(self._key(), content)
 
     def begin(self, identity: str) -> None:
         """Anchors a ledger before its first entry."""
@@ -157,9 +155,16 @@ class Anchors:
         *,
         reason: str,
         despite: str | None,
-        begun_elsewhere: bool = False,
+        otherwise: str = "",
     ) -> dict[str, Any]:
         """Returns what an ADOPT entry says, while nobody else can append.
+
+        Args:
+          name: of the ledger, for a refusal.
+          entries: all of it, its chain verified.
+          reason: why it is vouched for.
+          despite: digest of the last entry that is known here and lost.
+          otherwise: what there is to vouch for where the anchor finds nothing wrong.
 
         Raises:
           LedgerError: there is nothing to vouch for.
@@ -167,7 +172,7 @@ class Anchors:
         """
         key = self.public_key()
         finding, anchor = _examine(entries, self.read(identity_of(entries)), key)
-        if finding is None and not begun_elsewhere:
+        if finding is None and not otherwise:
             raise LedgerError(
                 f"the ledger {name} is the newest copy known here; there is nothing to adopt"
             )
@@ -182,7 +187,7 @@ class Anchors:
         return {
             "key": key,
             "reason": reason,
-            "found": finding or "begun elsewhere",
+            "found": finding or otherwise,
             "despite": despite,
             "head": {"sequence": entries[-1].sequence, "digest": entries[-1].digest},
         }
@@ -200,10 +205,8 @@ class Anchors:
             "sequence": sequence,
             "digest": digest,
             "recorded_at": recorded_at,
-            "key": key.public_key().public_bytes_raw().hex(),
         }
-        fields["signature"] = key.sign(canonical_json(fields).encode()).hex()
-        write_text(self._path(identity), json.dumps(fields, indent=2) + "\n")
+        write_text(self._path(identity), json.dumps(_signed(key, fields), indent=2) + "\n")
 
     def _key(self) -> Ed25519PrivateKey:
         path = self.folder / _KEY
@@ -236,6 +239,24 @@ class Anchors:
             yield
         finally:
             os.close(descriptor)
+
+
+def is_signed(content: Any) -> bool:
+    """Whether an object is as the holder of the key that it names signed it."""
+    if not isinstance(content, dict) or not {"key", "signature"} <= content.keys():
+        return False
+    fields = {name: value for name, value in content.items() if name != "signature"}
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(content["key"])))
+        key.verify(bytes.fromhex(str(content["signature"])), canonical_json(fields).encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _signed(key: Ed25519PrivateKey, content: dict[str, Any]) -> dict[str, Any]:
+    fields = {**content, "key": key.public_key().public_bytes_raw().hex()}
+    return {**fields, "signature": key.sign(canonical_json(fields).encode()).hex()}
 
 
 def _parse(content: Any) -> Anchor | None:

@@ -288,6 +288,14 @@ class CampaignLedger(CampaignView):
         if changed := first_changed(self.folder, files, known):
             path, reason = changed
             name = name_below(self.folder, path)
+            reserved = self._find(Kind.RESERVE, release.name)
+            if reserved is not None and not self.is_ours(reserved):
+                # Another folder of this name: what is missing here may be whole where it was drawn.
+                raise LedgerError(
+                    f"{path} is {reason}, and {release.name} of campaign {self.campaign} was drawn "
+                    "in another folder; nothing was released or recorded, go on in that folder, or "
+                    "choose another campaign name"
+                )
             forfeit(self.store, self.campaign, release.name, name, reason)
             raise LedgerError(
                 f"{path} is {reason} since {release.name} was {since}; the release stays spent, "

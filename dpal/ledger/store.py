@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from dpal.canonical import canonical_json
-from dpal.errors import LedgerError, LedgerMissing, LedgerTampered
+from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.database import find_database
 from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.places import Places, places_of
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
 
 Body = dict[str, Any]
@@ -39,6 +39,7 @@ class LedgerStore:
         *,
         create: bool = True,
         anchors: Path | None = None,
+        campaigns: Path | None = None,
         busy_seconds: float = 30.0,
     ) -> None:
         """Opens a ledger.
@@ -48,14 +49,21 @@ class LedgerStore:
           create: whether a missing ledger may be made, and an older one brought up to date.
           anchors: folder of this machine's anchors, outside of what is backed up with the
             ledger; None trusts that the ledger is the newest there is.
+          campaigns: folder of the campaigns that it is about; with anchors, it is remembered for
+            which ledger they were written.
           busy_seconds: how long to wait for another process that writes.
 
         Raises:
           LedgerError: the ledger is missing, cannot be opened, or is of a newer dpal.
         """
         self._database = find_database(place, busy_seconds=busy_seconds)
-        self._anchors = None if anchors is None else Anchors(anchors)
         file = self._database.file
+        self._anchors = None if anchors is None else Anchors(anchors)
+        self._places = (
+            None
+            if self._anchors is None
+            else places_of(self._anchors, self.name, file=file, folder=campaigns)
+        )
         if not create and file is not None and not file.is_file():
             raise self._missing()
         if create and file is not None:
@@ -105,10 +113,14 @@ class LedgerStore:
         """
 
         def compose(entries: list[Entry]) -> Body:
-            if self._anchors is not None:
-                remembered = self._anchors.read(identity_of(entries))
+            if self._anchors is not None and self._places is not None:
+                identity = identity_of(entries)
+                remembered = self._anchors.read(identity)
                 key = self._anchors.public_key()
                 self._anchors.require(self.name, entries, remembered, key=key)
+                self._places.require_known(identity)
+                # Before the entry: what is written here and lost must be missed.
+                self._places.remember(identity)
             return body(entries) if callable(body) else body
 
         entry, identity = self._add(campaign, kind, release, compose)
@@ -128,30 +140,53 @@ class LedgerStore:
           begun_elsewhere: whether a release that was begun in a lost folder is vouched for, too.
 
         Returns:
-          The ADOPT entry.
+          The ADOPT entry. Where a ledger was lost altogether it is the second one of a new one.
 
         Raises:
-          LedgerError: the store has no anchors, the ledger has no entries, or there is
-            nothing to vouch for.
+          LedgerError: the store has no anchors, the ledger has no entries and none was lost
+            here, or there is nothing to vouch for.
           LedgerTampered: the chain is broken; no reason mends that.
           AnchorError: an anchor proves that entries were lost, and `despite` is not theirs.
         """
-        anchors = self._anchors
-        if anchors is None or not reason.strip():
+        anchors, places = self._anchors, self._places
+        if anchors is None or places is None or not reason.strip():
             raise LedgerError("a ledger is adopted where its anchors are, and for a reason")
-
-        vouch = partial(
-            anchors.vouch,
-            self.name,
-            reason=reason,
-            despite=despite,
-            begun_elsewhere=begun_elsewhere,
-        )
         with self._database.reading() as connection:
             last = connection.execute(sa.select(sa.func.max(ENTRIES.c.sequence))).scalar_one()
         if last is None:
-            raise LedgerError(f"the ledger {self.name} has no entries; there is nothing to adopt")
+            return self._begin_anew(anchors, places, reason, despite)
+
+        def vouch(entries: list[Entry]) -> Body:
+            otherwise = "begun elsewhere" if begun_elsewhere else ""
+            if not places.knows(identity_of(entries)):
+                otherwise = "written elsewhere"
+            return anchors.vouch(
+                self.name, entries, reason=reason, despite=despite, otherwise=otherwise
+            )
+
         entry, identity = self._add("", Kind.ADOPT, f"entry-{last}", vouch)
+        places.remember(identity, anew=not places.are_sound())
+        anchors.advance(identity, entry, anew=True)
+        return entry
+
+    def _begin_anew(
+        self, anchors: Anchors, places: Places, reason: str, despite: str | None
+    ) -> Entry:
+        """Begins a ledger in place of one that is gone for good."""
+        lost = places.last_lost()
+        if lost is None:
+            raise LedgerError(f"the ledger {self.name} has no entries; there is nothing to adopt")
+        if despite != lost.digest:
+            raise AnchorError(self.name, "lost", lost.sequence, lost.digest)
+        body = {
+            "key": anchors.public_key(),
+            "reason": reason,
+            "found": "lost",
+            "despite": despite,
+            "head": {"sequence": 0, "digest": GENESIS},
+        }
+        entry, identity = self._add("", Kind.ADOPT, "entry-0", lambda _entries: body, anew=True)
+        places.remember(identity, anew=True)
         anchors.advance(identity, entry, anew=True)
         return entry
 
@@ -180,6 +215,8 @@ class LedgerStore:
         entries = self.entries()
         verify_chain(entries)
         self._anchors.require(self.name, entries, remembered)
+        if self._places is not None:
+            self._places.require_known(identity_of(entries))
         return entries
 
     def require_sound_file(self) -> None:
@@ -199,7 +236,13 @@ class LedgerStore:
         self._database.require_fence(campaign)
 
     def _add(
-        self, campaign: str, kind: Kind, release: str, compose: Callable[[list[Entry]], Body]
+        self,
+        campaign: str,
+        kind: Kind,
+        release: str,
+        compose: Callable[[list[Entry]], Body],
+        *,
+        anew: bool = False,
     ) -> tuple[Entry, str]:
         """Adds an entry, before it the ledger's first one; returns it and the identity."""
         self._upgrade()
@@ -208,6 +251,8 @@ class LedgerStore:
                 entries = _read(connection)
                 verify_chain(entries)
                 if not entries:
+                    if self._places is not None and not anew:
+                        self._places.require_nothing_lost()
                     entries = [self._open(connection)]
                 body = compose(list(entries))
                 last = entries[-1]

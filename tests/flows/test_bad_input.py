@@ -120,7 +120,7 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
         ]
         return replace(certified, plan=Plan(certified.plan.spec, tuple(phases)))
 
-    monkeypatch.setattr("tasks.standing.certified_plan", careless)
+    monkeypatch.setattr("tasks.standing.certified_or_next_best", careless)
     said = sentence_last(call("run", "c.yaml"))
     assert "phase-1/training could take a record to epsilon" in said
     assert "of the 8.0000 promised; nothing was released, plan again within the limit" in said

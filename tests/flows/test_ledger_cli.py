@@ -97,6 +97,26 @@ def test_anchors_beside_the_ledger_are_refused(workplace):
     assert not (workplace / "artifacts").exists()
 
 
+def test_a_ledger_that_was_deleted_is_missed(campaign):
+    """The next campaign would begin with nothing spent: whoever says that it may names the loss."""
+    folder = campaign()
+    with closing(recorded_ledger(folder)) as store:
+        lost = store.entries()[-1].digest
+    for path in Path("artifacts").glob("ledger.sqlite*"):
+        path.unlink()
+    register = ("data", "register", "clinic", "pool.parquet", "--epsilon", "8")
+    refused = call(*register)
+    assert "artifacts/ledger.sqlite is gone: it had 2 entries" in sentence(refused)
+    assert f"--despite {lost}" in sentence(refused)
+    shutil.rmtree("artifacts")  # nor does it help to take away the whole folder
+    assert "is gone: it had 2 entries" in sentence(call(*register))
+    Path("artifacts").mkdir(exist_ok=True)
+    for_good = ("ledger", "adopt", "artifacts", "--reason", "the disk died")
+    assert f"--despite {lost}" in sentence(call(*for_good))
+    assert call(*for_good, "--despite", lost).returncode == 0
+    assert call(*register).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [

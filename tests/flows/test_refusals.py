@@ -194,7 +194,7 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
     def refuse(spec):
         raise PlanRejected("cohort 0 would end above the target")
 
-    monkeypatch.setattr("tasks.standing.certified_plan", refuse)
+    monkeypatch.setattr("tasks.standing.certified_or_next_best", refuse)
     with pytest.raises(PlanRejected):
         run_campaign(small(name="rejected"))
     assert not Path("artifacts/ledger.sqlite").exists()

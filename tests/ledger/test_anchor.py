@@ -24,7 +24,8 @@ def test_the_anchor_names_the_head_and_belongs_to_its_owner(filled, tmp_path):
     assert anchor["key"] == filled.entries()[0].body["anchor_key"]
     assert path.parent.stat().st_mode & 0o777 == 0o700
     files = sorted(path.parent.iterdir())
-    assert {one.name for one in files} == {".lock", "anchor.key", path.name}
+    (place,) = path.parent.glob("place-*")
+    assert {one.name for one in files} == {".lock", "anchor.key", path.name, place.name}
     assert all(one.stat().st_mode & 0o777 == 0o600 for one in files)
 
 
