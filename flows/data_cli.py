@@ -142,9 +142,9 @@ def _say_added(name: str, added: Added) -> None:
             f"{added.copied:,} of the known ones only look like a record; they share its budget",
             soft_wrap=True,
         )
-    if added.by_bytes_alone:
+    if added.unread:
         out.print(
-            f"{added.by_bytes_alone:,} records were registered by an earlier version, which kept "
-            "nothing by which copies are recognised; add their files again, once",
+            f"{added.unread:,} records were added by an earlier version, which kept nothing by "
+            "which copies of them are recognised; add their files once more",
             soft_wrap=True,
         )

@@ -138,14 +138,15 @@ class KnownRecords:
       stored: contents as they were stored, with the block in which each came first.
       contents: contents as a model sees them, likewise.
       sketches: of different contents, by the way in which they were made, and their blocks.
-      by_bytes_alone: owners that only index files of earlier versions know.
+      unread: contents that are known as they are stored alone, from index files of earlier
+        versions.
     """
 
     owners: FirstBlocks
     stored: FirstBlocks
     contents: FirstBlocks
     sketches: Mapping[str, tuple[Sketches, Blocks]]
-    by_bytes_alone: int
+    unread: Hashes
 
     @classmethod
     def of_index(cls, parts: Sequence[IndexPart]) -> KnownRecords:
@@ -154,17 +155,18 @@ class KnownRecords:
         owners = FirstBlocks.of(
             [part.owners for part in parts], [part.owner_blocks for part in parts]
         )
-        indexed = np.unique(np.concatenate([_NO_HASHES, *(part.owners for part in whole)]))
+        stored = FirstBlocks.of(
+            [part.stored for part in parts], [part.content_blocks for part in parts]
+        )
+        read = np.concatenate([_NO_HASHES, *(part.stored for part in whole)])
         return cls(
             owners=owners,
-            stored=FirstBlocks.of(
-                [part.stored for part in parts], [part.content_blocks for part in parts]
-            ),
+            stored=stored,
             contents=FirstBlocks.of(
                 [part.contents for part in whole], [part.content_blocks for part in whole]
             ),
             sketches={way: _sketches_of(whole, way) for way in {part.way for part in whole}},
-            by_bytes_alone=int(owners.hashes.size - indexed.size),
+            unread=np.setdiff1d(stored.hashes, read),
         )
 
     def assign(self, marks: Marks) -> Assigned:

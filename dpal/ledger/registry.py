@@ -53,15 +53,15 @@ class Added:
       new: owners in it.
       known: rows of the files whose owner or content was known already.
       copied: those among them that only look like a known record.
-      by_bytes_alone: owners of the data set of whom only the bytes of earlier files are known,
-        so that no copy of theirs is recognised.
+      unread: contents that an earlier version put on file as they were stored, and that came in
+        no file since: no copies of them are recognised.
     """
 
     block: int | None
     new: int
     known: int
     copied: int
-    by_bytes_alone: int
+    unread: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -198,7 +198,7 @@ class Registry:
                 new=int(np.unique(marks.owners[fresh]).size),
                 known=int((~fresh).sum()),
                 copied=int(found.copied.sum()),
-                by_bytes_alone=records.by_bytes_alone,
+                unread=int(np.setdiff1d(records.unread, marks.stored).size),
             )
             if not found.unindexed.any():
                 return added

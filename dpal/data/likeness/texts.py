@@ -180,7 +180,8 @@ def _one_letter_apart(known: Numbers, new: Numbers) -> NDArray[np.bool_]:
     comparable = (lengths.max(axis=0) >= _SHORTEST) & (np.ptp(lengths, axis=0) <= 1)
     letters = (new[:, _LETTERS] - known[:, _LETTERS]) % _PRIME
     apart: NDArray[np.bool_] = _one_for_another(letters) | (letters == 0).all(axis=1)
-    return apart & comparable
+    apart &= comparable
+    return apart
 
 
 def _one_error_apart(known: Numbers, new: Numbers) -> NDArray[np.bool_]:
