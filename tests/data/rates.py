@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scipy.stats import binomtest
@@ -27,6 +28,12 @@ class Share:
 
     def __str__(self) -> str:
         return f"{self.hits / self.of:.4f} ({self.hits:,} of {self.of:,})"
+
+
+def together(shares: Iterable[Share]) -> Share:
+    """Several counts as one."""
+    every = list(shares)
+    return Share(sum(one.hits for one in every), sum(one.of for one in every))
 
 
 def is_at_least(share: Share, wanted: float) -> bool:
