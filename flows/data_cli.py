@@ -64,11 +64,24 @@ def register(
 
 
 @data_app.command(epilog="Example: dpal data add clinic march.parquet")
-def add(name: Name, files: Files, settings: RuntimeSettings = []) -> None:  # noqa: B006
+def add(
+    name: Name,
+    files: Files,
+    similar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Why records that look like known ones are other people's; stands in the ledger.",
+        ),
+    ] = None,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
     """Make new records a block with the whole limit; known ones stay where they are."""
     from tasks import datasets
 
-    _say_added(name, datasets.add(name, files, runtime_from(settings)))
+    if similar is not None and not similar.strip():
+        raise ConfigError("--similar needs a reason; nothing was added")
+    _say_added(name, datasets.add(name, files, runtime_from(settings), similar=similar))
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
@@ -118,6 +131,20 @@ def show_data(
 def _say_added(name: str, added: Added) -> None:
     if added.block is None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
-        return
-    known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
-    out.print(f"block {added.block}: {added.new:,} new records with the whole limit{known}")
+    else:
+        known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+        out.print(
+            f"block {added.block}: {added.new:,} new records with the whole limit{known}",
+            soft_wrap=True,
+        )
+    if added.copied:
+        out.print(
+            f"{added.copied:,} of the known ones only look like a record; they share its budget",
+            soft_wrap=True,
+        )
+    if added.unread:
+        out.print(
+            f"{added.unread:,} records were added by an earlier version, which kept nothing by "
+            "which copies of them are recognised; add their files once more",
+            soft_wrap=True,
+        )

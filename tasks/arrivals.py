@@ -24,7 +24,7 @@ from dpal.data.inbox_files import (
 )
 from dpal.data.inbox_state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect import Inventory, inspect, require_match
-from dpal.data.known import scan
+from dpal.data.known import owners_in
 from dpal.errors import DataError
 from dpal.ledger.datasets import DataSet
 from tasks.context import say
@@ -175,11 +175,12 @@ class Look:
         require_new_names(name, names, earlier)
         owner = self.known.limit.owner_column
         if owner != "id":
-            scan(source, bytes(32), owner_column=owner)
+            owners_in(source, owner)
         runtime = self.config.campaign.runtime
         with closing(open_ledger(runtime, create=False)) as store:
             registry = registry_of(runtime.artifacts, store)
             registry.require_unregistered(source, besides=self.config.dataset)
+            registry.require_new(self.config.dataset, source)
         return holds.rows, names
 
     def _source(self, path: Path) -> Source:

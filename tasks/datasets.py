@@ -13,7 +13,7 @@ from tqdm import tqdm
 from dpal.artifacts import CampaignFolder
 from dpal.config import RuntimeConfig
 from dpal.data.catalog import Role, open_source
-from dpal.data.known import scan
+from dpal.data.known import owners_in
 from dpal.ledger.claim import claim
 from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
 from dpal.ledger.registry import Added
@@ -29,14 +29,24 @@ def register(name: str, limit: Limit, files: Sequence[Path], runtime: RuntimeCon
     return add(name, files, runtime)
 
 
-def add(name: str, files: Sequence[Path], runtime: RuntimeConfig) -> Added:
-    """Makes what is new in files a block of a data set."""
+def add(
+    name: str, files: Sequence[Path], runtime: RuntimeConfig, *, similar: str | None = None
+) -> Added:
+    """Makes what is new in files a block of a data set.
+
+    Args:
+      name: of the data set.
+      files: with its records.
+      runtime: says where ledger and data sets are.
+      similar: why records that look like known ones are other people's; as `Registry.add`.
+    """
     source = open_source(list(files), Role.POOL, label_column="label")
     with (
         closing(open_ledger(runtime)) as store,
         tqdm(desc="reading records", unit="rec", disable=None, leave=False) as bar,
     ):
-        return registry_of(runtime.artifacts, store).add(name, source, on_rows=bar.update)
+        registry = registry_of(runtime.artifacts, store)
+        return registry.add(name, source, similar=similar, on_rows=bar.update)
 
 
 def change_limit(name: str, epsilon: float, reason: str, runtime: RuntimeConfig) -> Limit:
@@ -58,8 +68,7 @@ def count_owners(files: Sequence[Path], group: str | None) -> int:
       DataError: a file cannot be read or has not the column.
     """
     source = open_source(list(files), Role.POOL, label_column="label")
-    marks = scan(source, bytes(32), owner_column=group or "id")
-    return int(np.unique(marks.owners).size)
+    return int(np.unique(owners_in(source, group or "id")).size)
 
 
 def view_of(known: DataSet) -> dict[str, Any]:

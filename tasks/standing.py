@@ -299,5 +299,10 @@ def require_unregistered(
                 f"({missing}); restore it, nothing was released"
             ) from missing
         return  # nothing was ever registered or spent
-    with closing(opened) as store:
-        registry_of(artifacts, store).require_unregistered(source, coincidence=coincidence)
+    with (
+        closing(opened) as store,
+        tqdm(desc="comparing records", unit="rec", disable=None, leave=False) as bar,
+    ):
+        registry_of(artifacts, store).require_unregistered(
+            source, coincidence=coincidence, on_rows=bar.update
+        )

@@ -1,8 +1,9 @@
-"""Which records of a data set are known already, and to which block they belong.
+"""Records of a data set that are known already, and the blocks to which they belong.
 
-A block is what arrived together. Index files hold keyed hashes of owners (ids, or groups where
-a group is protected) and of contents: enough to recognise a record under another name or a name
-with another content, and nothing to read. 18 bytes a record.
+A block is what arrived together. Records are recognised by keyed hashes of their owner (the id, or
+the group where a group is protected) and of their content, as it is stored and as a model sees it,
+and by a sketch of the content (`dpal.data.likeness`): under another name, with another content, and
+as a copy that was encoded anew, resized or retyped. About 100 bytes a record.
 
 An owner's block never changes, or a record could be paid for by whichever block has more left.
 A chance agreement of two hashes makes a new record look known: below 1 in 100,000 for ten
@@ -13,45 +14,61 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal.data.catalog import Content, Source
+from dpal.data.known_index import Blocks, Hashes, IndexPart
+from dpal.data.likeness import KINDS, WAYS, Sketches
 from dpal.data.readers import RawBatch, decode, raw_batches
 from dpal.data.texts import texts_in
 from dpal.errors import DataError
-from dpal.persist import write_private_parquet
 
 UNKNOWN = -1
 
-Hashes = NDArray[np.uint64]
-Blocks = NDArray[np.int16]
-
-_INDEX = pa.schema([("owner", pa.uint64()), ("content", pa.uint64()), ("block", pa.int16())])
-_ROWS_AT_ONCE = 1 << 16
+_NO_HASHES, _NO_BLOCKS = np.zeros(0, np.uint64), np.zeros(0, np.int16)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Marks:
-    """Keyed hashes of a pool's records, in the order of its rows.
+    """What a pool's records are recognised by, in the order of its rows.
 
     Attributes:
-      owners: (n,) of who is protected: the id, or the group.
-      contents: (n,) of the image's bytes, the features or the texts.
+      owners: (n,) keyed hashes of who is protected: the id, or the group.
+      stored: (n,) keyed hashes of contents as they are stored: a picture's file, a text. They
+        stay the same when what decodes them does not.
+      contents: (n,) keyed hashes of contents as a model sees them.
+      way: how contents were read and sketches made.
+      sketches: (n, width) by which copies are found; all zero where there is too little in it.
+      telling: (n,) records that say so much that no two people have the same by chance.
     """
 
     owners: Hashes
+    stored: Hashes
     contents: Hashes
+    way: str
+    sketches: Sketches
+    telling: NDArray[np.bool_]
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Marks:
-        return Marks(self.owners[rows], self.contents[rows])
+    def in_blocks(
+        self, rows: NDArray[np.bool_], owner_blocks: Blocks, content_blocks: Blocks
+    ) -> IndexPart:
+        """Some of the rows, for an index file; blocks are those of all rows."""
+        return IndexPart(
+            owners=self.owners[rows],
+            owner_blocks=owner_blocks[rows],
+            stored=self.stored[rows],
+            contents=self.contents[rows],
+            content_blocks=content_blocks[rows],
+            way=self.way,
+            sketches=self.sketches[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,50 +77,108 @@ class Assigned:
 
     Attributes:
       blocks: (n,) of each row's owner; UNKNOWN for owners of whom nothing is known.
+      content_blocks: (n,) of each row's content; UNKNOWN where neither it nor one like it is.
       disputed: (n,) rows whose content belongs to another block than their owner. Whichever
         paid, the other one's record would be used for nothing: they take no part.
-      unindexed: (n,) rows whose owner or content is not on file yet.
+      strange: (n,) rows whose owner or content is not known.
+      unindexed: (n,) rows whose owner or content is not on file as this version writes it.
+      copied: (n,) rows of unknown owners whose content is only like a known one.
     """
 
     blocks: Blocks
+    content_blocks: Blocks
     disputed: NDArray[np.bool_]
+    strange: NDArray[np.bool_]
     unindexed: NDArray[np.bool_]
+    copied: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How much of a file belongs to a data set.
+
+    Attributes:
+      owners: whether any owner does.
+      telling: share that does of the contents that say much; 0.0 where none says much.
+      contents: share of all contents that does.
+    """
+
+    owners: bool
+    telling: float
+    contents: float
 
 
 @dataclass(frozen=True, eq=False)
+class FirstBlocks:
+    """Sorted hashes, and the block in which each came first."""
+
+    hashes: Hashes
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, hashes: Sequence[Hashes], blocks: Sequence[Blocks]) -> FirstBlocks:
+        """Merges hashes in the order in which they were written; what came first counts."""
+        unique, first = np.unique(np.concatenate([_NO_HASHES, *hashes]), return_index=True)
+        return cls(unique, np.concatenate([_NO_BLOCKS, *blocks])[first])
+
+    def find(self, wanted: Hashes) -> Blocks:
+        """Block of each hash, UNKNOWN where it is not there."""
+        if not self.hashes.size:
+            return np.full(wanted.size, UNKNOWN, np.int16)
+        at = np.minimum(np.searchsorted(self.hashes, wanted), self.hashes.size - 1)
+        return np.where(self.hashes[at] == wanted, self.blocks[at], UNKNOWN).astype(np.int16)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KnownRecords:
     """All records of a data set, for looking others up.
 
     Attributes:
-      owners: (n,) sorted hashes.
-      owner_blocks: (n,) block of each.
-      contents: (m,) sorted hashes.
-      content_blocks: (m,) block in which each came first.
+      owners: with the block of each.
+      stored: contents as they were stored, with the block in which each came first.
+      contents: contents as a model sees them, likewise.
+      sketches: of different contents, by the way in which they were made, and their blocks.
+      unread: contents that are known as they are stored alone, from index files of earlier
+        versions.
     """
 
-    owners: Hashes
-    owner_blocks: Blocks
-    contents: Hashes
-    content_blocks: Blocks
+    owners: FirstBlocks
+    stored: FirstBlocks
+    contents: FirstBlocks
+    sketches: Mapping[str, tuple[Sketches, Blocks]]
+    unread: Hashes
 
     @classmethod
-    def of_index(cls, files: Sequence[tuple[Marks, Blocks]]) -> KnownRecords:
+    def of_index(cls, parts: Sequence[IndexPart]) -> KnownRecords:
         """Merges index files in the order in which they were written; what came first counts."""
-        number = np.concatenate([np.zeros(0, np.int16), *(blocks for _, blocks in files)])
-        columns: list[tuple[Hashes, Blocks]] = []
-        for name in ("owners", "contents"):
-            marks = [np.zeros(0, np.uint64), *(getattr(one, name) for one, _ in files)]
-            unique, at = np.unique(np.concatenate(marks), return_index=True)
-            columns.append((unique, number[at]))  # unique keeps the first
-        return cls(*columns[0], *columns[1])
+        whole = [part for part in parts if part.way]
+        owners = FirstBlocks.of(
+            [part.owners for part in parts], [part.owner_blocks for part in parts]
+        )
+        stored = FirstBlocks.of(
+            [part.stored for part in parts], [part.content_blocks for part in parts]
+        )
+        read = np.concatenate([_NO_HASHES, *(part.stored for part in whole)])
+        return cls(
+            owners=owners,
+            stored=stored,
+            contents=FirstBlocks.of(
+                [part.contents for part in whole], [part.content_blocks for part in whole]
+            ),
+            sketches={way: _sketches_of(whole, way) for way in {part.way for part in whole}},
+            unread=np.setdiff1d(stored.hashes, read),
+        )
 
     def assign(self, marks: Marks) -> Assigned:
         """Finds the block of every record.
 
-        A new owner with known content is as old as that content; the oldest counts.
+        A new owner with known content, or one like it, is as old as that content; the oldest
+        counts.
         """
-        by_owner = _look_up(self.owners, self.owner_blocks, marks.owners)
-        by_content = _look_up(self.contents, self.content_blocks, marks.contents)
+        by_owner = self.owners.find(marks.owners)
+        indexed = self.contents.find(marks.contents)
+        same = self._same(marks, indexed)
+        by_content = self._same_or_alike(marks, same)
         latest = np.int16(np.iinfo(np.int16).max)
         owners, at = np.unique(marks.owners, return_inverse=True)
         oldest = np.full(owners.size, latest, np.int16)
@@ -112,16 +187,41 @@ class KnownRecords:
         blocks = np.where(by_owner == UNKNOWN, inferred, by_owner).astype(np.int16)
         return Assigned(
             blocks=blocks,
+            content_blocks=by_content,
             disputed=(by_content != UNKNOWN) & (by_content != blocks),
-            unindexed=(by_owner == UNKNOWN) | (by_content == UNKNOWN),
+            strange=(by_owner == UNKNOWN) | (same == UNKNOWN),
+            unindexed=(by_owner == UNKNOWN) | (indexed == UNKNOWN),
+            copied=(by_owner == UNKNOWN) & (same == UNKNOWN) & (by_content != UNKNOWN),
         )
 
-    def overlap(self, marks: Marks) -> float:
-        """How much of a file is known: 1.0 if any owner is, else the share of known contents."""
-        if (_look_up(self.owners, self.owner_blocks, marks.owners) != UNKNOWN).any():
-            return 1.0
-        known = _look_up(self.contents, self.content_blocks, marks.contents) != UNKNOWN
-        return float(known.mean()) if known.size else 0.0
+    def overlap(self, marks: Marks) -> Overlap:
+        """How much of a file is known."""
+        if (self.owners.find(marks.owners) != UNKNOWN).any():
+            return Overlap(owners=True, telling=1.0, contents=1.0)
+        same = self._same(marks, self.contents.find(marks.contents))
+        known = self._same_or_alike(marks, same) != UNKNOWN
+        telling = known[marks.telling]
+        return Overlap(
+            owners=False,
+            telling=float(telling.mean()) if telling.size else 0.0,
+            contents=float(known.mean()) if known.size else 0.0,
+        )
+
+    def _same(self, marks: Marks, by_content: Blocks) -> Blocks:
+        """Blocks of contents that are known as a model sees them, or as they are stored."""
+        by_bytes = self.stored.find(marks.stored)
+        return np.where(by_content == UNKNOWN, by_bytes, by_content).astype(np.int16)
+
+    def _same_or_alike(self, marks: Marks, same: Blocks) -> Blocks:
+        """Blocks of contents that are known, or like a known one."""
+        rows = np.flatnonzero(same == UNKNOWN)
+        if marks.way not in self.sketches or not rows.size:
+            return same
+        known, blocks = self.sketches[marks.way]
+        found = WAYS[marks.way].find(known, marks.sketches[rows])
+        together = same.copy()
+        together[rows] = np.where(found < 0, UNKNOWN, blocks[found])
+        return together
 
 
 def first_of_owner(marks: Marks, eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -139,60 +239,71 @@ def scan(
     owner_column: str | None = "id",
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> Marks:
-    """Reads a pool once and hashes its owners and contents.
+    """Reads a pool once: who its records belong to, and what they are recognised by.
+
+    Memory: a batch of decoded records, and some 100 bytes a record.
 
     Args:
       source: the pool.
       salt: 32 bytes under which everything is hashed; never leaves.
-      owner_column: "id", or the column that names the group; None hashes contents alone.
+      owner_column: "id", or the column that names the group; None reads contents alone.
       on_rows: told how many more rows were read.
 
     Raises:
       DataError: the owner column is missing, neither text nor whole numbers, or has rows
-        without a value.
+        without a value; or a record cannot be read.
     """
-    owners: list[Hashes] = []
-    contents: list[Hashes] = []
-    if owner_column is not None:
-        for path in source.paths:
-            _require_owners(path, owner_column)
-    columns = [source.content.value] + ([owner_column] if owner_column is not None else [])
+    kind = KINDS[source.content]
+    owners, stored, contents = ([_NO_HASHES] for _ in range(3))
+    sketches, telling = [np.zeros((0, kind.WIDTH), np.uint8)], [np.zeros(0, bool)]
+    columns = [source.content.value, *_owner_columns(source, owner_column)]
     for batch in raw_batches(source, columns):
+        column = batch.table.column(0)
+        described = kind.describe(column, first_row=batch.first_row, salt=salt)
         if owner_column is not None:
-            owners.append(_hashed(_names(batch, source), salt))
-        contents.append(_hashed(_bytes_of(source.content, batch), salt))
+            owners.append(_hashed(_names(batch, source, at=1), salt))
+        contents.append(_hashed(described.contents, salt, kind.WAY))
+        stored.append(_hashed(_as_stored(source.content, batch), salt))
+        sketches.append(described.sketches)
+        telling.append(described.telling)
         on_rows(batch.table.num_rows)
-    empty = np.zeros(0, np.uint64)
-    return Marks(np.concatenate([empty, *owners]), np.concatenate([empty, *contents]))
+    return Marks(
+        owners=np.concatenate(owners),
+        stored=np.concatenate(stored),
+        contents=np.concatenate(contents),
+        way=kind.WAY,
+        sketches=np.concatenate(sketches),
+        telling=np.concatenate(telling),
+    )
 
 
-def write_index(marks: Marks, blocks: Blocks, path: Path) -> None:
-    """Writes an index file."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, marks.owners.size, _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            columns = [pa.array(one[rows]) for one in (marks.owners, marks.contents, blocks)]
-            yield pa.record_batch(columns, schema=_INDEX)
-
-    write_private_parquet(path, _INDEX, batches)
-
-
-def read_index(path: Path) -> tuple[Marks, Blocks]:
-    """Reads an index file.
+def owners_in(source: Source, owner_column: str) -> Hashes:
+    """Hashes of the owners of all rows, of use by themselves: under no salt.
 
     Raises:
-      DataError: it is missing or damaged.
+      DataError: the column is missing, neither text nor whole numbers, or has rows without a
+        value.
     """
-    try:
-        table = pq.read_table(path, schema=_INDEX)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} is missing or damaged; without it records of the data set cannot be "
-            "recognised, restore it (nothing was released)"
-        ) from error
-    owners, contents, blocks = (np.asarray(table.column(name)) for name in _INDEX.names)
-    return Marks(owners, contents), blocks
+    batches = raw_batches(source, _owner_columns(source, owner_column))
+    found = [_hashed(_names(batch, source, at=0), bytes(32)) for batch in batches]
+    return np.concatenate([_NO_HASHES, *found])
+
+
+def _sketches_of(parts: Sequence[IndexPart], way: str) -> tuple[Sketches, Blocks]:
+    """Sketches of different contents, the oldest first, and their blocks."""
+    parts = [part for part in parts if part.way == way]
+    contents = np.concatenate([part.contents for part in parts])
+    first = np.sort(np.unique(contents, return_index=True)[1])
+    blocks = np.concatenate([part.content_blocks for part in parts])
+    return np.concatenate([part.sketches for part in parts])[first], blocks[first]
+
+
+def _owner_columns(source: Source, owner_column: str | None) -> list[str]:
+    if owner_column is None:
+        return []
+    for path in source.paths:
+        _require_owners(path, owner_column)
+    return [owner_column]
 
 
 def _require_owners(path: Path, column: str) -> None:
@@ -211,8 +322,8 @@ def _require_owners(path: Path, column: str) -> None:
         )
 
 
-def _names(batch: RawBatch, source: Source) -> Iterator[bytes]:
-    for row, name in enumerate(batch.table.column(1).to_pylist(), start=batch.first_row):
+def _names(batch: RawBatch, source: Source, *, at: int) -> Iterator[bytes]:
+    for row, name in enumerate(batch.table.column(at).to_pylist(), start=batch.first_row):
         if name is None or name == "":
             raise DataError(
                 f"row {row} of {source.name} does not say whose it is; fill in the column, "
@@ -221,24 +332,17 @@ def _names(batch: RawBatch, source: Source) -> Iterator[bytes]:
         yield str(name).encode()
 
 
-def _look_up(known: Hashes, blocks: Blocks, wanted: Hashes) -> Blocks:
-    if not known.size:
-        return np.full(wanted.size, UNKNOWN, np.int16)
-    at = np.minimum(np.searchsorted(known, wanted), known.size - 1)
-    return np.where(known[at] == wanted, blocks[at], UNKNOWN).astype(np.int16)
-
-
-def _bytes_of(content: Content, batch: RawBatch) -> Iterator[bytes]:
+def _as_stored(content: Content, batch: RawBatch) -> Iterator[bytes]:
     column = batch.table.column(0)
-    if content is Content.IMAGE and not column.null_count:
+    if content is Content.IMAGE:
         return (bytes(one) for one in column.to_pylist())
     if content is Content.TEXT:
-        # The texts themselves, whatever tokenizer reads them; JSON keeps a pair apart.
         return (json.dumps(one).encode() for one in texts_in(column, first_row=batch.first_row))
     rows = decode(content, column, first_row=batch.first_row).numpy()
-    return (row.tobytes() for row in rows)
+    return (row.tobytes() for row in rows)  # whether they are stored in 32 bits or in 64
 
 
-def _hashed(values: Iterator[bytes], salt: bytes) -> Hashes:
-    parts = [hashlib.blake2b(one, digest_size=8, key=salt).digest() for one in values]
-    return np.frombuffer(b"".join(parts), dtype=np.uint64)
+def _hashed(values: Iterable[bytes], salt: bytes, way: str = "") -> Hashes:
+    person = way.encode()  # hashes of one way say nothing about those of another
+    parts = [hashlib.blake2b(one, digest_size=8, key=salt, person=person) for one in values]
+    return np.frombuffer(b"".join(one.digest() for one in parts), dtype=np.uint64)

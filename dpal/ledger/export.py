@@ -45,7 +45,11 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "basis": (TEXT, "how a campaign's part of a block is bounded: renyi (added up) or sole"),
     "block_epsilon": (REAL, "what the campaign alone costs a record of the block"),
     "divergence": (WHOLE, "what it takes of the block at the data set's order, in 1e-9"),
-    "reason": (TEXT, "why a limit changed, a copy was adopted, or a release was forfeited"),
+    "reason": (
+        TEXT,
+        "why a limit changed, similar records were added, a copy was adopted, or a release was "
+        "forfeited",
+    ),
     "recorded_at": (TEXT, "UTC, ISO 8601"),
     "campaign": (TEXT, "whose entry it is; empty for data owners and the ledger itself"),
     "body": (TEXT, "everything that the entry says, as canonical JSON"),
@@ -140,7 +144,7 @@ def _details(entry: Entry) -> Iterator[dict[str, Any]]:
     elif entry.kind is Kind.CHECKPOINT:
         yield {"steps_on_disk": body["steps"]}
     elif entry.kind in (Kind.BLOCK, Kind.INDEX):
-        yield {key: body.get(key) for key in ("dataset", "block", "size")}
+        yield {key: body.get(key) for key in ("dataset", "block", "size", "reason")}
     else:
         yield {"reason": body.get("reason")}
 

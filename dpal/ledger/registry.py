@@ -17,13 +17,13 @@ from dpal.canonical import file_digest
 from dpal.data.catalog import Source
 from dpal.data.known import (
     UNKNOWN,
-    Blocks,
+    Assigned,
     KnownRecords,
+    Marks,
     first_of_owner,
-    read_index,
     scan,
-    write_index,
 )
+from dpal.data.known_index import Blocks, read_index, write_index
 from dpal.errors import DataError, LedgerError
 from dpal.ledger.claim import claim
 from dpal.ledger.datasets import PART, SALT, DataSet, Limit, data_set, data_sets, register_body
@@ -33,7 +33,11 @@ from dpal.persist import staged
 
 OnRows = Callable[[int], object]
 
+# Share of a file's contents that may be known under other names, or be like known ones: few
+# values of a table make different people look alike.
 COINCIDENCE = 0.01
+# The same for contents that say little, such as two words or an empty picture.
+COMMONPLACE = 0.1
 
 
 def _quietly(count: int) -> None:
@@ -48,11 +52,16 @@ class Added:
       block: the new block's number; None when nothing was new.
       new: owners in it.
       known: rows of the files whose owner or content was known already.
+      copied: those among them that only look like a known record.
+      unread: contents that an earlier version put on file as they were stored, and that came in
+        no file since: no copies of them are recognised.
     """
 
     block: int | None
     new: int
     known: int
+    copied: int
+    unread: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -151,7 +160,14 @@ class Registry:
         )
         return limits[0]
 
-    def add(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Added:
+    def add(
+        self,
+        name: str,
+        source: Source,
+        *,
+        similar: str | None = None,
+        on_rows: OnRows = _quietly,
+    ) -> Added:
         """Makes the records of files that are not known yet a new block, with full budget.
 
         Doing it again with the same files changes nothing.
@@ -159,37 +175,47 @@ class Registry:
         Args:
           name: of the data set.
           source: the files.
+          similar: why records that look like known ones are other people's all the same, as the
+            data owner says; stands in the ledger. Those that do look like one belong to its
+            block in any case.
           on_rows: told how many more rows were read.
 
         Raises:
           LedgerError: no data set of this name is registered.
-          DataError: a file or an index cannot be read.
+          DataError: a file or an index cannot be read, or too many of the records that came as
+            new ones look like known ones.
         """
         with claim(self.folder / name):
             known = self._require(name)
             self.require_unregistered(source, besides=name)
-            marks = scan(
-                source,
-                self._salt(known),
-                owner_column=known.limit.owner_column,
-                on_rows=on_rows,
-            )
-            found = self._known(known).assign(marks)
+            records = self._known(known)
+            marks, found = self._assigned(known, records, source, on_rows)
+            if similar is None:
+                _require_few_copies(name, source, found)
             fresh = found.blocks == UNKNOWN
             added = Added(
                 block=len(known.blocks) if fresh.any() else None,
                 new=int(np.unique(marks.owners[fresh]).size),
                 known=int((~fresh).sum()),
+                copied=int(found.copied.sum()),
+                unread=int(np.setdiff1d(records.unread, marks.stored).size),
             )
             if not found.unindexed.any():
                 return added
-            part, blocks = len(known.index), np.where(fresh, len(known.blocks), found.blocks)
-            path = self._part(name, part)
-            rows = found.unindexed
-            write_index(marks[rows], blocks[rows].astype(np.int16), path)
+            part = len(known.index)
+            path, rows = self._part(name, part), found.unindexed
+            blocks = np.where(fresh, np.int16(len(known.blocks)), found.blocks)
+            of_contents = np.where(found.content_blocks == UNKNOWN, blocks, found.content_blocks)
+            write_index(
+                marks.in_blocks(rows, blocks.astype(np.int16), of_contents.astype(np.int16)),
+                path,
+                salt=self._salt(known),
+            )
             facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
             if fresh.any():
                 facts |= {"block": added.block, "size": added.new}
+            if similar is not None:
+                facts |= {"similar": added.copied, "reason": similar}
             self.store.append(
                 campaign="",
                 kind=Kind.BLOCK if fresh.any() else Kind.INDEX,
@@ -197,6 +223,17 @@ class Registry:
                 body=facts,
             )
             return added
+
+    def require_new(self, name: str, source: Source) -> None:
+        """Requires that few of the records that would come as new ones look like known ones.
+
+        Raises:
+          DataError: too many do.
+          LedgerError: no data set of this name is registered.
+        """
+        known = self._require(name)
+        _, found = self._assigned(known, self._known(known), source, _quietly)
+        _require_few_copies(name, source, found)
 
     def locate(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Located:
         """Finds the block of every row of a pool.
@@ -206,14 +243,11 @@ class Registry:
           DataError: a record is in none of its blocks.
         """
         known = self._require(name)
-        marks = scan(
-            source, self._salt(known), owner_column=known.limit.owner_column, on_rows=on_rows
-        )
-        found = self._known(known).assign(marks)
-        strangers = int(found.unindexed.sum())
+        marks, found = self._assigned(known, self._known(known), source, on_rows)
+        strangers = int(found.strange.sum())
         if strangers:
             raise DataError(
-                f"{strangers:,} of {strangers + int((~found.unindexed).sum()):,} rows of "
+                f"{strangers:,} of {found.strange.size:,} rows of "
                 f"{source.name} are not in data set {name}, or have changed; its owner can add "
                 f"them (new ones as a new block): dpal data add {name} "
                 f"{' '.join(str(path) for path in source.paths)} (nothing was released)"
@@ -222,15 +256,21 @@ class Registry:
         return Located(blocks=found.blocks, eligible=eligible)
 
     def require_unregistered(
-        self, source: Source, *, besides: str | None = None, coincidence: float = COINCIDENCE
+        self,
+        source: Source,
+        *,
+        besides: str | None = None,
+        coincidence: float = COINCIDENCE,
+        on_rows: OnRows = _quietly,
     ) -> None:
         """Requires that no record belongs to a data set, whose limit would hold.
 
         Args:
           source: a pool, or records whose metrics are published.
           besides: a data set that is not asked about.
-          coincidence: share of the contents that may be known under other names: few values
-            of a table make different people look alike.
+          coincidence: share of the contents that may be known under other names, or be like
+            known ones. Contents that say little may be known more often.
+          on_rows: told how many more rows were read, for each data set anew.
 
         Raises:
           DataError: one does.
@@ -245,19 +285,34 @@ class Registry:
                 continue
             names = {*pq.read_schema(source.paths[0]).names}
             column = one.limit.owner_column if one.limit.owner_column in names else None
-            marks = scan(source, self._salt(one), owner_column=column)
-            if self._known(one).overlap(marks) > coincidence:
+            marks = scan(source, self._salt(one), owner_column=column, on_rows=on_rows)
+            overlap = self._known(one).overlap(marks)
+            shared = (
+                overlap.owners
+                or overlap.telling > coincidence
+                or overlap.contents > max(coincidence, COMMONPLACE)
+            )
+            if shared:
                 raise DataError(
-                    f"{source.name} holds records of data set {name}, whose limit counts "
-                    f"everything together that is made of them; a campaign on them sets "
-                    f"data.dataset: {name}, and nothing else may use them (nothing was released)"
+                    f"{source.name} holds records of data set {name}, or copies of them, and its "
+                    "limit counts everything together that is made of them; a campaign on them "
+                    f"sets data.dataset: {name}, and nothing else may use them (nothing was "
+                    "released)"
                 )
 
     def _require(self, name: str) -> DataSet:
         return data_set(self.store.entries(), name)
 
+    def _assigned(
+        self, known: DataSet, records: KnownRecords, source: Source, on_rows: OnRows
+    ) -> tuple[Marks, Assigned]:
+        marks = scan(
+            source, self._salt(known), owner_column=known.limit.owner_column, on_rows=on_rows
+        )
+        return marks, records.assign(marks)
+
     def _known(self, known: DataSet) -> KnownRecords:
-        files = []
+        salt, parts = self._salt(known), []
         for part, digest in enumerate(known.index):
             path = self._part(known.name, part)
             if path.is_file() and file_digest(path) != digest:
@@ -265,8 +320,8 @@ class Registry:
                     f"{path} is not the index that the ledger knows; restore it, nothing was "
                     "released"
                 )
-            files.append(read_index(path))
-        return KnownRecords.of_index(files)
+            parts.append(read_index(path, salt=salt))
+        return KnownRecords.of_index(parts)
 
     def _part(self, name: str, part: int) -> Path:
         return self.folder / name / f"{PART}{part}.parquet"
@@ -293,4 +348,22 @@ class Registry:
             f"{self.folder / name} holds records and the ledger {self.store.name} does not know "
             f"data set {name}: it is not the ledger that its budget was spent in; restore that "
             "one, nothing was registered or released"
+        )
+
+
+def _require_few_copies(name: str, source: Source, found: Assigned) -> None:
+    """Requires that what looks like known records is no more than coincidence explains.
+
+    Copies that are recognised spend their originals' budget. Where there are many of them, some
+    may have changed too much to be recognised, and would get a budget of their own.
+    """
+    copied = int(found.copied.sum())
+    came_as_new = copied + int((found.blocks == UNKNOWN).sum())
+    if copied > COINCIDENCE * came_as_new:
+        raise DataError(
+            f"{copied:,} of {came_as_new:,} new rows of {source.name} look like records of data "
+            f"set {name} under other ids, and {COINCIDENCE:.0%} may by coincidence; take them "
+            "out, give them the ids under which they are known, or, where they are other "
+            f"people's, say so: dpal data add {name} FILE --similar REASON (nothing was added or "
+            "released)"
         )

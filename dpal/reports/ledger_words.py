@@ -110,11 +110,20 @@ def _changed(entry: Entry) -> str:
 
 def _block(entry: Entry) -> str:
     body = entry.body
-    return f"added block {body['block']} of {body['size']:,} with the whole limit"
+    return f"added block {body['block']} of {body['size']:,} with the whole limit{_similar(body)}"
 
 
 def _index(entry: Entry) -> str:
-    return f"put {entry.body['records']:,} names or contents of known records on file"
+    body = entry.body
+    return f"put {body['records']:,} names or contents of known records on file{_similar(body)}"
+
+
+def _similar(body: Mapping[str, Any]) -> str:
+    if "similar" not in body:
+        return ""
+    return f", {body['similar']:,} rows that look like known ones among them: " + quoted(
+        body["reason"]
+    )
 
 
 def _hold(entry: Entry) -> str:

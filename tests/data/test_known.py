@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,15 @@ from dpal.data.known import (
     UNKNOWN,
     KnownRecords,
     Marks,
+    Overlap,
     first_of_owner,
-    read_index,
+    owners_in,
     scan,
-    write_index,
 )
+from dpal.data.known_index import IndexPart, read_index, write_index
+from dpal.data.likeness import pictures
 from dpal.errors import DataError
+from tests.data.copies import write_features
 
 SALT = bytes(range(32))
 
@@ -36,10 +40,31 @@ def pool(
     return open_source(path, Role.POOL, label_column="label")
 
 
+def part(marks: Marks, block: int) -> IndexPart:
+    blocks = np.full(marks.owners.size, block, np.int16)
+    return marks.in_blocks(np.ones(blocks.size, bool), blocks, blocks)
+
+
 def index(*parts: Marks) -> KnownRecords:
     """Blocks 0, 1, ... as they would be on file."""
-    return KnownRecords.of_index(
-        [(one, np.full(one.owners.size, b, np.int16)) for b, one in enumerate(parts)]
+    return KnownRecords.of_index([part(marks, block) for block, marks in enumerate(parts)])
+
+
+def unread(marks: Marks, block: int) -> IndexPart:
+    """What a version that knew contents only as they are stored had on file."""
+    nothing = np.zeros((0, 0), np.uint8)
+    return replace(part(marks, block), contents=np.zeros(0, np.uint64), way="", sketches=nothing)
+
+
+def marks_of(owners: np.ndarray, contents: np.ndarray) -> Marks:
+    """Records that only hashes tell apart."""
+    return Marks(
+        owners=owners,
+        stored=contents,
+        contents=contents,
+        way=pictures.WAY,
+        sketches=np.zeros((owners.size, pictures.WIDTH), np.uint8),
+        telling=np.ones(owners.size, bool),
     )
 
 
@@ -82,40 +107,95 @@ def test_all_records_of_a_person_belong_to_one_block(tmp_path):
 @settings(max_examples=50, deadline=None)
 def test_blocks_are_those_of_a_plain_dictionary(names, cut):
     owners = np.array(names, np.uint64)
-    parts = [Marks(one, one + 1000) for one in (owners[:cut], owners[cut:])]
+    parts = [marks_of(one, one + 1000) for one in (owners[:cut], owners[cut:])]
     plain: dict[int, int] = {}
     for number, part in enumerate(parts):
         for name in part.owners.tolist():
             plain.setdefault(name, number)
     asked = np.arange(40, dtype=np.uint64)
-    found = index(*parts).assign(Marks(asked, asked + 5000)).blocks.tolist()
+    found = index(*parts).assign(marks_of(asked, asked + 5000)).blocks.tolist()
     assert found == [plain.get(one, UNKNOWN) for one in range(40)]
 
 
-def test_an_index_holds_hashes_alone_and_reads_back(tmp_path):
+def test_an_index_holds_hashes_and_hidden_sketches_and_reads_back(tmp_path):
     marks = scan(pool(tmp_path / "a", ["secret-name", "b"], [1, 2]), SALT)
-    write_index(marks, np.array([0, 1], np.int16), tmp_path / "index")
-    again, blocks = read_index(tmp_path / "index")
-    assert (again.owners == marks.owners).all()
-    assert (again.contents == marks.contents).all()
-    assert blocks.tolist() == [0, 1]
-    assert b"secret-name" not in (tmp_path / "index").read_bytes()
+    written = replace(part(marks, 0), content_blocks=np.array([0, 1], np.int16))
+    write_index(written, tmp_path / "index", salt=SALT)
+    again = read_index(tmp_path / "index", salt=SALT)
+    for field in fields(written):
+        assert np.array_equal(getattr(again, field.name), getattr(written, field.name))
+    stored = (tmp_path / "index").read_bytes()
+    assert b"secret-name" not in stored
     assert (tmp_path / "index").stat().st_mode & 0o777 == 0o600
+    shown = b"".join(pq.read_table(tmp_path / "index").column("sketch").to_pylist())
+    assert len(shown) == marks.sketches.size
+    assert shown != marks.sketches.tobytes()
+    with_another = read_index(tmp_path / "index", salt=bytes(32))
+    assert not np.array_equal(with_another.sketches, written.sketches)
     other = scan(pool(tmp_path / "a", ["secret-name", "b"], [1, 2]), bytes(32))
-    assert not set(other.owners.tolist()) & set(marks.owners.tolist())
+    for name in ("owners", "stored", "contents"):
+        assert not set(getattr(other, name).tolist()) & set(getattr(marks, name).tolist())
+
+
+def test_an_index_of_an_earlier_version_knows_contents_as_they_are_stored(tmp_path):
+    """18 bytes a record: owner, stored content, block."""
+    marks = scan(pool(tmp_path / "a", ["a", "b"], [1, 2]), SALT)
+    columns = {"owner": marks.owners, "content": marks.stored, "block": np.zeros(2, np.int16)}
+    pq.write_table(pa.table(columns), tmp_path / "index")
+    known = KnownRecords.of_index([read_index(tmp_path / "index", salt=SALT)])
+    assert known.unread.tolist() == np.unique(marks.stored).tolist()
+    #                     known name | new name, stored content | another last bit | all new
+    later = pool(tmp_path / "b", ["a", "x", "y", "z"], [9, 2, np.nextafter(1, 2), 7])
+    found = known.assign(scan(later, SALT))
+    assert found.blocks.tolist() == [0, 0, 0, UNKNOWN]  # 64 bits are read as 32
+    assert not found.copied.any()
+    assert found.unindexed.all()  # and may be put on file as contents are read now
+    assert known.overlap(scan(later, SALT)).owners
+    both = KnownRecords.of_index([unread(marks, 0), part(marks, 1)])
+    assert both.assign(marks).blocks.tolist() == [0, 0]  # what came first counts
+    assert both.unread.size == 0
+
+
+def test_a_content_that_only_looks_like_a_known_one_belongs_to_its_block(tmp_path):
+    def vectors(name: str, ids: list[str], values: list[float]) -> Marks:
+        source = write_features(
+            tmp_path / name, np.array([[one, 1.0] for one in values], np.float32), prefix=""
+        )
+        table = pq.read_table(tmp_path / name).set_column(0, "id", pa.array(ids))
+        pq.write_table(table, tmp_path / name)
+        return scan(source, SALT)
+
+    nearly = [float(np.nextafter(np.float32(one), np.float32(9))) for one in (1, 2, 3, 4)]
+    first = vectors("a", ["a", "b"], [1, 2])
+    second = vectors("b", ["c", "d"], [3, 4])
+    known = index(first, second)
+    # new id, like block 0 | like block 1 | id of block 0, like block 1 | of 1, like it | all new
+    marks = vectors("c", ["x", "y", "a", "d", "z"], [nearly[0], nearly[2], nearly[3], nearly[3], 8])
+    found = known.assign(marks)
+    assert found.blocks.tolist() == [0, 1, 0, 1, UNKNOWN]
+    assert found.content_blocks.tolist() == [0, 1, 1, 1, UNKNOWN]
+    assert found.disputed.tolist() == [False, False, True, False, False]
+    assert found.copied.tolist() == [True, True, False, False, False]
+    assert found.strange.all()  # a changed record is put on file by its owner first
+    strangers = vectors("d", ["p", "q", "r", "s"], [nearly[0], 11, 12, 13])
+    assert known.overlap(strangers) == Overlap(owners=False, telling=0.25, contents=0.25)
 
 
 def test_how_much_of_a_file_is_known(tmp_path):
     known = index(scan(pool(tmp_path / "a", ["a", "b"], [1, 2]), SALT))
     strange = pool(tmp_path / "b", ["x", "y", "z", "w"], [2, 5, 6, 7])
-    assert known.overlap(scan(strange, SALT)) == 0.25
-    assert known.overlap(scan(strange, SALT, owner_column=None)) == 0.25
-    assert known.overlap(scan(pool(tmp_path / "c", ["a", "y"], [8, 9]), SALT)) == 1.0
+    quarter = Overlap(owners=False, telling=0.25, contents=0.25)
+    assert known.overlap(scan(strange, SALT)) == quarter
+    assert known.overlap(scan(strange, SALT, owner_column=None)) == quarter
+    assert known.overlap(scan(pool(tmp_path / "c", ["a", "y"], [8, 9]), SALT)).owners
 
 
 def test_a_lost_index_is_no_empty_one(tmp_path):
     with pytest.raises(DataError, match="cannot be recognised, restore it"):
-        read_index(tmp_path / "none")
+        read_index(tmp_path / "none", salt=SALT)
+    pq.write_table(pa.table({"owner": [1]}), tmp_path / "other")
+    with pytest.raises(DataError, match="cannot be recognised, restore it"):
+        read_index(tmp_path / "other", salt=SALT)
 
 
 def test_who_is_protected_is_named_in_every_row_by_texts_or_whole_numbers(tmp_path):
@@ -125,6 +205,8 @@ def test_who_is_protected_is_named_in_every_row_by_texts_or_whole_numbers(tmp_pa
         with pytest.raises(DataError, match=r"row 1 .* does not say whose it is"):
             nobody = pool(tmp_path / "b", ["a", "b"], [1, 2], ["x", name])
             scan(nobody, SALT, owner_column="person")
+        with pytest.raises(DataError, match=r"row 1 .* does not say whose it is"):
+            owners_in(nobody, "person")
     with pytest.raises(DataError, match="holds double"):  # 5 and 5.0 would be two people
         scan(pool(tmp_path / "c", ["a"], [1], [5.0]), SALT, owner_column="person")
     numbers, texts = (

@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from dpal.config import RuntimeConfig
 from dpal.data.inbox import Inbox
 from dpal.data.inbox_state import Stage, WatchFolder
 from dpal.errors import ConfigError, DataError, LedgerError
+from tasks import datasets
 from tasks.arrivals import Look
 from tasks.watching import look_into_folder, watch_folder
 from tests.conftest import write_blobs
@@ -142,6 +144,35 @@ def test_another_content_under_an_accepted_name_is_put_away(watched):
     state = gather(config)
     assert "another file came before under the name january.parquet" in state.quarantined[0].reason
     assert len(state.accepted) == 1
+
+
+def copies_of_january(path: Path, rows: int) -> Path:
+    """Known records under new ids, each value moved to the next that single precision has."""
+    table = pq.read_table("inbox/january.parquet").slice(0, rows)
+    values = np.array(table["features"].to_pylist(), dtype=np.float32)
+    moved = pa.array(np.nextafter(values, np.float32(np.inf)).tolist(), pa.list_(pa.float32()))
+    kind = table.schema.field("features").type
+    table = table.set_column(1, "features", moved.cast(kind))
+    pq.write_table(
+        table.set_column(0, "id", pa.array([f"copy-{row}" for row in range(rows)])), path
+    )
+    return path
+
+
+def test_copies_of_known_records_are_put_away_until_their_owner_says_otherwise(watched):
+    config = small_watch()
+    gather(config)
+    copy = copies_of_january(Path("inbox/copies.parquet"), 100)
+    state = gather(config)
+    assert state.quarantined[0].reason.startswith(
+        "100 of 100 new rows of copies.parquet look like records of data set clinic under other ids"
+    )
+    assert len(known().blocks) == 1
+    kept = Path("inbox/quarantine/copies.parquet")
+    datasets.add("clinic", [kept], RuntimeConfig(), similar="measured twice")
+    shutil.move(kept, copy)
+    assert len(gather(config).accepted) == 2
+    assert [one.size for one in known().blocks] == [600]
 
 
 def test_a_partial_upload_is_not_read(watched, monkeypatch):

@@ -1,0 +1,48 @@
+"""When two records are the same, or so alike that one must be a copy of the other.
+
+The same are records with the same content as a model sees it, however it is stored. Alike are
+records whose sketches, some tens of bytes each, differ by no more than copying does. One way
+for each kind of content; how well each recognises copies is measured in docs/recognition.md.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from dpal.data.catalog import Content
+from dpal.data.likeness import pictures, texts, vectors
+from dpal.data.likeness.described import Described, Rows, Sketches
+
+
+class Likeness(Protocol):
+    """One kind of content: what is hashed, what is kept of it, and when two are alike."""
+
+    @property
+    def WAY(self) -> str:  # noqa: N802
+        """Name and version; sketches of different ways are never compared."""
+        ...
+
+    @property
+    def WIDTH(self) -> int:  # noqa: N802
+        """Bytes of a sketch."""
+        ...
+
+    def describe(self, column: pa.Array, *, first_row: int, salt: bytes) -> Described:
+        """Reads some records of a source's own column."""
+        ...
+
+    def find(self, known: Sketches, new: Sketches) -> Rows:
+        """For each new sketch the row of a known one that is alike, -1 where none is."""
+        ...
+
+
+KINDS: dict[Content, Likeness] = {
+    Content.IMAGE: pictures,
+    Content.FEATURES: vectors,
+    Content.TEXT: texts,
+}
+WAYS: dict[str, Likeness] = {kind.WAY: kind for kind in KINDS.values()}
+
+__all__ = ["KINDS", "WAYS", "Described", "Likeness", "Rows", "Sketches"]
