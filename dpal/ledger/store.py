@@ -18,9 +18,9 @@ from sqlalchemy.exc import IntegrityError
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError, LedgerMissing, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.chain import verify_chain
+from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
-from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
 
 Body = dict[str, Any]
@@ -273,19 +273,29 @@ def _read(
     if campaign is not None:
         query = query.where(ENTRIES.c.campaign == campaign)
     # All rows first: a refusal in the middle would leave SQLite reading this old state.
-    return [_entry(row) for row in connection.execute(query).all()]
+    rows = connection.execute(query).all()
+    for expected, row in enumerate(rows, start=1):
+        if campaign is None and row.sequence != expected:
+            raise missing_entry(expected, row.sequence)
+    return [_entry(row) for row in rows]
 
 
 def _entry(row: Any) -> Entry:
+    """Reads a row, whatever types its cells were given by a damage or a repair."""
+    sequence, *texts = row
     try:
+        if not isinstance(sequence, int) or not all(isinstance(one, str) for one in texts):
+            raise TypeError("a cell is of another type")
         body = json.loads(row.body)
         # One content, one text: a digest over the meaning alone would let a space pass.
-        if canonical_json(body) != row.body:
+        if not isinstance(body, dict) or canonical_json(body) != row.body:
             raise ValueError("not canonical")
-        fields = {**row._mapping, "kind": Kind(row.kind), "body": body}
-    except (ValueError, RecursionError) as error:
-        raise LedgerTampered(row.sequence, "its content cannot be read") from error
-    return Entry(**fields)
+        entry = Entry(**{**row._mapping, "kind": Kind(row.kind), "body": body})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LedgerTampered(sequence, "its content cannot be read") from error
+    if row_digest({**row._mapping}) != entry.digest:
+        raise LedgerTampered(sequence, "its content does not match its digest")
+    return entry
 
 
 def _make_private(file: Path) -> None:
