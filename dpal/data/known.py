@@ -24,6 +24,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal.data.catalog import Content, Source
+from dpal.data.parquet import schema_of
 from dpal.data.readers import RawBatch, decode, raw_batches
 from dpal.data.texts import texts_in
 from dpal.errors import DataError
@@ -159,7 +160,7 @@ def scan(
     columns = [source.content.value] + ([owner_column] if owner_column is not None else [])
     for batch in raw_batches(source, columns):
         if owner_column is not None:
-            owners.append(_hashed(_names(batch, source), salt))
+            owners.append(_hashed(_names(batch), salt))
         contents.append(_hashed(_bytes_of(source.content, batch), salt))
         on_rows(batch.table.num_rows)
     empty = np.zeros(0, np.uint64)
@@ -196,7 +197,7 @@ def read_index(path: Path) -> tuple[Marks, Blocks]:
 
 
 def _require_owners(path: Path, column: str) -> None:
-    schema = pq.read_schema(path)
+    schema = schema_of(path)
     if column not in schema.names:
         raise DataError(
             f"{path} has no column {column!r}, which says who is protected; add it, nothing was "
@@ -211,12 +212,12 @@ def _require_owners(path: Path, column: str) -> None:
         )
 
 
-def _names(batch: RawBatch, source: Source) -> Iterator[bytes]:
-    for row, name in enumerate(batch.table.column(1).to_pylist(), start=batch.first_row):
+def _names(batch: RawBatch) -> Iterator[bytes]:
+    for at, name in enumerate(batch.table.column(1).to_pylist()):
         if name is None or name == "":
             raise DataError(
-                f"row {row} of {source.name} does not say whose it is; fill in the column, "
-                "nothing was released"
+                f"{batch.numbers.name(at)} does not say whose it is; fill in the column, nothing "
+                "was released"
             )
         yield str(name).encode()
 
@@ -234,8 +235,8 @@ def _bytes_of(content: Content, batch: RawBatch) -> Iterator[bytes]:
         return (bytes(one) for one in column.to_pylist())
     if content is Content.TEXT:
         # The texts themselves, whatever tokenizer reads them; JSON keeps a pair apart.
-        return (json.dumps(one).encode() for one in texts_in(column, first_row=batch.first_row))
-    rows = decode(content, column, first_row=batch.first_row).numpy()
+        return (json.dumps(one).encode() for one in texts_in(column, rows=batch.numbers))
+    rows = decode(content, column, rows=batch.numbers).numpy()
     return (row.tobytes() for row in rows)
 
 

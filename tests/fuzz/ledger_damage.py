@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 COLUMNS = ("campaign", "kind", "release", "body", "recorded_at", "previous", "digest")
@@ -138,10 +139,8 @@ def the_version(path: Path, choose: random.Random) -> str:
             "INSERT INTO alembic_version VALUES (coalesce(?, 'x'))",
         )
     )
-    try:
+    with suppress(sqlite3.Error):  # its own constraints hold
         file.execute(statement, (_bound(value),))
-    except sqlite3.Error:
-        pass  # its own constraints hold
     file.close()
     return f"{statement[:6]} {str(value)[:20]!r}"
 

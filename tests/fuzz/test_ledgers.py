@@ -14,9 +14,9 @@ from dpal.config import parse_config
 from dpal.ledger.claim import claim
 from dpal.ledger.reservations import CampaignLedger
 from tasks.opening import open_ledger
+from tests.flows.calling import call
 from tests.fuzz.ledger_damage import damage, fresh
 from tests.fuzz.outcomes import Tally
-from tests.flows.calling import call
 from tests.ledger.releasing import run_all
 
 READING = (
