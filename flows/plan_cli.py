@@ -78,7 +78,7 @@ def plan(
         view = plan_view.published(spec)
     else:
         start = plan_start(config, opened.pool, opened.rows, opened.spec_for)
-        view = plan_view.planned(start.certified, explained=explain)
+        view = plan_view.planned(start.certified, explained=explain, remarks=opened.remarks)
     record = dict(view.record)
     if plots is not None:
         record["plots"] = plan_view.draw(view.figures, plots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,20 @@ class View:
     figures: Figures
 
 
-def planned(certified: CertifiedPlan, *, explained: bool) -> View:
-    """The certified plan of a campaign."""
+def planned(certified: CertifiedPlan, *, explained: bool, remarks: Sequence[str] = ()) -> View:
+    """The certified plan of a campaign, with what is remarkable about its data."""
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
         f"certified: {certified.worst_epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
         f"whatever path (accountant {spec.accountant})"
     )
-    words = [("", closing)]
+    words = [("", closing), *(("", f"note: {one}") for one in remarks)]
+    if remarks:
+        summary["remarks"] = list(remarks)
     if explained:
-        remarks = explain(certified)
-        summary["explanation"] = [asdict(remark) for remark in remarks]
-        words += [(remark.topic, remark.text) for remark in remarks]
+        explanation = explain(certified)
+        summary["explanation"] = [asdict(remark) for remark in explanation]
+        words += [(remark.topic, remark.text) for remark in explanation]
     return View(
         record=summary,
         tables=(
