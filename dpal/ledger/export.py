@@ -14,6 +14,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, Kind
 from dpal.persist import staged
+from dpal.spreadsheets import as_cell
 
 WHOLE, REAL, TEXT = "Int64", "Float64", "string"
 
@@ -52,8 +53,6 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "previous": (TEXT, "digest of the entry before"),
     "digest": (TEXT, "SHA-256 of the entry's canonical JSON"),
 }
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets would compute
 
 
 def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -102,8 +101,10 @@ def export_ledger(entries: Iterable[Entry], path: Path) -> None:
         write_ledger(entries, path)
     elif path.suffix == ".csv":
         table = ledger_table(entries)
-        # A reason is free text, and spreadsheets run what looks like a formula.
-        table["reason"] = table["reason"].map(_defused, na_action="ignore")
+        # Some of it is free text, and spreadsheets run what looks like a formula.
+        for name, (kind, _) in COLUMNS.items():
+            if kind == TEXT:
+                table[name] = table[name].map(as_cell, na_action="ignore")
         with staged(path) as temporary:
             table.to_csv(temporary, index=False)
     else:
@@ -143,7 +144,3 @@ def _details(entry: Entry) -> Iterator[dict[str, Any]]:
         yield {key: body.get(key) for key in ("dataset", "block", "size")}
     else:
         yield {"reason": body.get("reason")}
-
-
-def _defused(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
