@@ -8,7 +8,6 @@ rows the validation set.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from torch import Tensor
 
+from dpal.data.class_names import class_names_in
 from dpal.data.files import files_of
 from dpal.data.label_columns import task_of
 from dpal.data.parquet import schema_of
@@ -155,7 +155,7 @@ def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | N
         label_column=label,
         has_split="split" in schema.names,
         texts=_texts(schema) if content is Content.TEXT else (),
-        class_names=_class_names(schema, named, least=1 if task is Task.MULTI_LABEL else 2),
+        class_names=class_names_in(schema, named, least=1 if task is Task.MULTI_LABEL else 2),
         task=task,
     )
 
@@ -249,16 +249,3 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_string(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def _class_names(schema: pa.Schema, named: str, *, least: int) -> tuple[str, ...]:
-    stored = (schema.metadata or {}).get(b"class_names")
-    if not stored:
-        return ()
-    try:
-        names = json.loads(stored)
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or len(names) < least:
-        raise DataError(f"class_names in the metadata of {named} is no JSON list of names")
-    return tuple(str(name) for name in names)

@@ -65,7 +65,7 @@ def classes_in(
             row = rows.name(at[np.asarray(pc.less(labeled, 0))][0])
             raise DataError(f"{row} has a negative label; classes are numbered from 0")
         if bounds["max"].as_py() >= MOST_CLASSES:
-            row = rows.name(at[np.asarray(pc.greater_equal(labeled, MOST_CLASSES))][0])
+            row = rows.name(at[np.asarray(labeled) >= MOST_CLASSES][0])
             raise DataError(
                 f"{row} has a label of {MOST_CLASSES:,} or more; classes are numbered from 0 "
                 "without gaps, number them anew"
@@ -73,8 +73,9 @@ def classes_in(
         return max(known, int(bounds["max"].as_py()) + 1)
     lengths = np.asarray(pc.list_value_length(labeled))
     numbers = pc.list_flatten(labeled)
+    one = pa.scalar(1, numbers.type)  # of the same type: not every unsigned number is a signed one
     wanted = f"a 0 or 1 for each of {names:,} labels" if names else "a 0 or 1 for each label"
-    above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, 1), False)))
+    above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, one), False)))
     if above.size:
         row = rows.name(at[np.searchsorted(np.cumsum(lengths), above[0], side="right")])
         raise DataError(
@@ -88,7 +89,7 @@ def classes_in(
             f"{rows.name(at[odd[0]])} has {lengths[odd[0]]} labels and others have {width}; give "
             f"every record {wanted}, at least one (class numbers are not read)"
         )
-    binary = np.asarray(pc.fill_null(pc.is_in(numbers, pa.array([0, 1])), False))
+    binary = np.asarray(pc.fill_null(pc.is_in(numbers, pa.array([0, 1], numbers.type)), False))
     wrong = ~binary.reshape(len(labeled), width).all(axis=1)
     if wrong.any():
         raise DataError(

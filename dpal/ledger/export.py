@@ -79,6 +79,8 @@ def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
         }
         rows += [{**common, **details} for details in _details(entry)]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
+    # Early ledgers took any reason, also one that no file can hold.
+    table["reason"] = table["reason"].map(_writable, na_action="ignore")
     return table.astype({name: kind for name, (kind, _) in COLUMNS.items()})
 
 
@@ -112,6 +114,10 @@ def export_ledger(entries: Iterable[Entry], path: Path) -> None:
             f"{path} ends in neither .parquet nor .csv, and the ledger is exported to these; "
             "nothing was written"
         )
+
+
+def _writable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _details(entry: Entry) -> Iterator[dict[str, Any]]:

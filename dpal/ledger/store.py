@@ -261,9 +261,22 @@ def _insert(
         recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         previous=previous,
     )
+    _require_characters(entry)
     row = {**vars(entry), "kind": kind.value, "body": canonical_json(entry.body)}
     connection.execute(ENTRIES.insert().values(row))
     return entry
+
+
+def _require_characters(entry: Entry) -> None:
+    """Requires texts that can be shown and exported; a reason is typed by a person."""
+    try:
+        json.dumps([entry.campaign, entry.release, entry.body], ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise LedgerError(
+            f"what was to be recorded ({entry.kind} of {entry.release or 'a plan'}) holds a "
+            "character that is none (half of a surrogate pair); nothing was recorded or released, "
+            "write it anew"
+        ) from error
 
 
 def _read(

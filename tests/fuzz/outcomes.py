@@ -29,10 +29,14 @@ class Tally:
         except BaseException as error:
             self.astray.append(f"{about}: {' '.join(arguments)}: {type(error).__name__}: {error}")
             return None
+        self.note(f"{about}: {' '.join(arguments)}", result)
+        return result
+
+    def note(self, about: str, result: Result) -> None:
+        """Notes how something ended."""
         self.ends[result.returncode] = self.ends.get(result.returncode, 0) + 1
         if fault := fault_of(result):
-            self.astray.append(f"{about}: {' '.join(arguments)}: {fault}")
-        return result
+            self.astray.append(f"{about}: {fault}")
 
     @property
     def total(self) -> int:
