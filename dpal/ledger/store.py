@@ -22,6 +22,7 @@ from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
 from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
+from dpal.persist import make_private
 
 Body = dict[str, Any]
 
@@ -59,7 +60,7 @@ class LedgerStore:
         if not create and file is not None and not file.is_file():
             raise self._missing()
         if create and file is not None:
-            _make_private(file)
+            _make_private_file(file)
         with self._database.reading() as connection:
             self._version = version_of(connection, self.name)
         if create:
@@ -311,10 +312,10 @@ def _entry(row: Any) -> Entry:
     return entry
 
 
-def _make_private(file: Path) -> None:
+def _make_private_file(file: Path) -> None:
     """Makes an empty database file that only its owner can read; SQLite's own follow it."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:
