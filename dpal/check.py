@@ -11,24 +11,34 @@ from collections.abc import Collection
 
 from dpal.errors import ParameterError
 
+_LONGEST = 40  # characters of a value in a message
+
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
     if not holds:
-        raise ParameterError(f"{name} must be {rule}, got {value!r}")
+        got = repr(value)
+        got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]}..."
+        raise ParameterError(f"{name} must be {rule}, got {got}")
+
+
+def _is_finite(value: float) -> bool:
+    """Whether it is, and is no whole number beyond all others."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def positive(**values: float) -> None:
     """Requires finite values above zero."""
     for name, value in values.items():
-        _require(value > 0 and math.isfinite(value), name, value, "a finite number above 0")
+        _require(value > 0 and _is_finite(value), name, value, "a finite number above 0")
 
 
 def at_least(bound: float, **values: float) -> None:
     """Requires finite values of at least `bound`."""
     for name, value in values.items():
-        _require(
-            value >= bound and math.isfinite(value), name, value, f"a finite number >= {bound:g}"
-        )
+        _require(value >= bound and _is_finite(value), name, value, f"a finite number >= {bound:g}")
 
 
 def inside(low: float, high: float, **values: float) -> None:

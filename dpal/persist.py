@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # who only reads a ledger needs no Parquet
 
 _STAGED = ".staged-"
 _JOURNAL = ".journal.json"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @contextmanager
@@ -31,7 +33,7 @@ def staged(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f"{_STAGED}{secrets.token_hex(4)}-{path.name}")
     try:
-        _make_private(path.parent)
+        make_private(path.parent)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             yield temporary
@@ -44,11 +46,32 @@ def staged(path: Path) -> Iterator[Path]:
         raise StorageError(str(path), error.strerror or str(error)) from error
 
 
-def _make_private(folder: Path) -> None:
-    """Makes a folder; `mkdir` would leave missing ones above it open to others."""
+def make_private(folder: Path) -> None:
+    """Makes a folder, and missing ones above it, for their owner only and for good.
+
+    A file that is synced is lost in a power cut with a folder whose name was not, so that each
+    new name is synced in the folder above it.
+    """
     if not folder.is_dir():
-        _make_private(folder.parent)
+        make_private(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)
+        _sync(folder.parent)
+
+
+def close_to_others(folder: Path) -> None:
+    """Takes the rights of all but their owner off a folder and what is in it; links stay.
+
+    Raises:
+      StorageError: somebody else owns a part of it.
+    """
+    try:
+        for path in [folder, *folder.rglob("*")]:
+            with suppress(FileNotFoundError):  # it went in between
+                mode = stat.S_IMODE(path.lstat().st_mode)
+                if mode & _OTHERS and not path.is_symlink():
+                    path.chmod(mode & ~_OTHERS)
+    except OSError as error:
+        raise StorageError(str(folder), error.strerror or str(error)) from error
 
 
 def _sync(path: Path) -> None:
@@ -108,7 +131,7 @@ def move_aside(files: Sequence[Path], folder: Path) -> None:
     """
     try:
         for path in files:
-            _make_private(folder)
+            make_private(folder)
             path.replace(folder / path.name)
             _sync(folder)
             _sync(path.parent)

@@ -87,7 +87,12 @@ def plan(
         if key:
             view = plans_view.swept(config, spec, certified, key, values)
         else:
-            view = plan_view.planned(certified(config), asked=config.strategy, explained=explain)
+            view = plan_view.planned(
+                certified(config),
+                asked=config.strategy,
+                explained=explain,
+                remarks=opened.remarks,
+            )
     record = dict(view.record)
     if plots is not None:
         record["plots"] = plan_view.draw(view.figures, plots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,16 @@ class View:
     figures: Figures
 
 
-def planned(certified: CertifiedPlan, *, asked: Strategy, explained: bool) -> View:
+def planned(
+    certified: CertifiedPlan, *, asked: Strategy, explained: bool, remarks: Sequence[str] = ()
+) -> View:
     """The certified plan of a campaign.
 
     Args:
       certified: the plan.
       asked: the strategy that was asked for; the plan's is another where only that one certifies.
       explained: whether to say why it has its numbers.
+      remarks: what is remarkable about its data.
     """
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
@@ -61,10 +64,13 @@ def planned(certified: CertifiedPlan, *, asked: Strategy, explained: bool) -> Vi
     words = [("", closing)]
     if spec.strategy is not asked:
         words.append(("", other_strategy(spec.strategy, asked)))
+    words += [("", f"note: {remark}") for remark in remarks]
+    if remarks:
+        summary["remarks"] = list(remarks)
     if explained:
-        remarks = explain(certified)
-        summary["explanation"] = [asdict(remark) for remark in remarks]
-        words += [(remark.topic, remark.text) for remark in remarks]
+        explanation = explain(certified)
+        summary["explanation"] = [asdict(remark) for remark in explanation]
+        words += [(remark.topic, remark.text) for remark in explanation]
     return View(
         record=summary,
         tables=(

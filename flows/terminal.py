@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import shlex
@@ -59,6 +60,8 @@ def prepare_process() -> None:
     """Sets what must stand before Prefect and MLflow are imported; what is set already wins."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     os.umask(0o077)  # whatever a campaign writes, only its owner reads
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S"))

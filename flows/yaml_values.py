@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -35,6 +36,13 @@ def read_yaml(text: str) -> Any:
     """Reads a document.
 
     Raises:
-      yaml.YAMLError: it is none.
+      yaml.YAMLError: it is none; or holds numbers of thousands of digits, lists within lists
+        without end, or characters that cannot be written down.
     """
-    return yaml.load(text, Loader=_Loader)  # noqa: S506  a SafeLoader
+    try:
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506  a SafeLoader
+        # Half of a pair of surrogates ("\\ud800") is no character: no file could hold it.
+        json.dumps(values, ensure_ascii=False, default=str).encode()
+    except (ValueError, RecursionError) as error:
+        raise yaml.YAMLError(str(error)) from error
+    return values

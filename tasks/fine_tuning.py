@@ -177,7 +177,7 @@ def bought(improving: Improving) -> tuple[Tensor, Tensor]:
         hits = pc.is_in(names, wanted)
         column = batch.table.column(1).filter(hits)
         if len(column):
-            inputs.append(records_of(improving.public, column, first_row=batch.first_row))
+            inputs.append(records_of(improving.public, column, rows=None))
             given = [labels[name] for name in names.filter(hits).to_pylist()]
             targets.append(label_tensor(pa.array(given, stored_type(task_of)), task_of))
     if not inputs:
@@ -234,7 +234,7 @@ def _first_images(improving: Improving, count: int) -> Tensor:
         left = count
         for batch in raw_batches(improving.public, [improving.public.content.value]):
             column = batch.table.column(0).slice(0, left)
-            yield records_of(improving.public, column, first_row=batch.first_row)
+            yield records_of(improving.public, column, rows=batch.numbers)
             left -= len(column)
             if left <= 0:
                 return

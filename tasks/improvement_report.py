@@ -131,7 +131,7 @@ def central_examples(improving: Improving) -> list[Central]:
         if not mine.any():
             continue
         part = batch.table.filter(pa.array(mine))
-        decoded = decoded_of(improving.public, part.column(1), first_row=batch.first_row)
+        decoded = decoded_of(improving.public, part.column(1), rows=None)
         extractor = improving.public.extractor
         inputs = decoded if extractor is None else extractor(decoded)
         _, logits = embed(

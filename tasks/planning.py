@@ -19,11 +19,13 @@ from dpal.acquisition.scores import score_function
 from dpal.artifacts import RECORD
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.config_data import DataConfig
-from dpal.data.catalog import Source
+from dpal.data.catalog import Source, missing_label
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.normalisation import public_statistics
+from dpal.data.parquet import schema_of
 from dpal.data.pool import write_start
+from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError, ParameterError
 from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
@@ -33,8 +35,9 @@ from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, plan_table, promise
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
-from tasks.context import Campaign, say
+from tasks.context import Campaign, folder_of, say
 from tasks.opening import commit_to
+from tasks.saying import say_here
 from tasks.sources import open_sources
 from tasks.standing import (
     SpecFor,
@@ -54,6 +57,7 @@ class OpenedData:
       validation: public records.
       class_names: names in class order; empty when the data has none.
       rows: records in the pool.
+      remarks: what a person should know of the labels, who may see the records.
       spec_for: the wishes, joined with what is public about the data, for a number of
         owners that take part, a unit, and a number of labels carried over.
       spec_of: the same for other wishes on this data.
@@ -63,6 +67,7 @@ class OpenedData:
     validation: Source
     class_names: tuple[str, ...]
     rows: int
+    remarks: tuple[str, ...]
     spec_for: SpecFor
     spec_of: Callable[[CampaignConfig], SpecFor]
 
@@ -87,6 +92,13 @@ def open_data(config: CampaignConfig) -> OpenedData:
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
     if config.labeler.kind is LabelerKind.ORACLE:
+        if pool.label_column is None:
+            raise missing_label(
+                schema_of(pool.paths[0]),
+                f"pool file {pool.paths[0]}",
+                config.data.label_column,
+                "or set labeler.kind: file to have people label",
+            )
         if not pool_holds.fully_labeled:
             raise DataError(
                 f"labeler.kind oracle needs a label in every row of {pool.name}; set "
@@ -97,6 +109,12 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 f"{pool.name} has labels above {classes - 1}, the highest class of "
                 f"{validation.name}; use a validation set that covers all classes"
             )
+    remarks: tuple[str, ...] = ()
+    begins = not (folder_of(config).root / RECORD).is_file()
+    if begins:
+        require_numbering(pool_holds, validation_holds, names=len(class_names))
+        require_other_records(pool, validation)
+        remarks = class_remarks(pool_holds, validation_holds, class_names)
 
     measured = None
     if config.data.normalisation.measured:
@@ -122,10 +140,13 @@ def open_data(config: CampaignConfig) -> OpenedData:
         validation=validation,
         class_names=class_names,
         rows=pool_holds.rows,
+        remarks=remarks,
         spec_for=spec_of(config),
         spec_of=spec_of,
     )
     spec = opened.spec
+    if begins:
+        spec.schedule.require_labels_for_batch()
     require_images(spec.recipe.augmentation, spec.model.input_shape)
     build_model(spec.model)  # one that does not fit is refused before it costs
     if not spec.acquisition.is_random:
@@ -136,6 +157,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
 def prepare(config: CampaignConfig) -> Campaign:
     """Opens the data, plans, and certifies the plan. Releases nothing, writes nothing."""
     opened = open_data(config)
+    for remark in opened.remarks:
+        say_here(remark)
     return Campaign(
         config=config,
         pool=opened.pool,

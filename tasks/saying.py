@@ -14,3 +14,8 @@ def say(message: str) -> None:
     logging.getLogger("dpal").info(message)
     with suppress(MissingContextError):
         get_run_logger().info(message)
+
+
+def say_here(message: str) -> None:
+    """Tells whoever runs this process, who may see the records, and not the Prefect page."""
+    logging.getLogger("dpal").info(message)

@@ -127,7 +127,7 @@ class Scorer:
           DataError: the file cannot be read, or is another than the campaign's.
         """
         for batch in shard_batches(self.pool, shard, [self.pool.content.value]):
-            inputs = records_of(self.pool, batch.table.column(0), first_row=batch.first_row)
+            inputs = records_of(self.pool, batch.table.column(0), rows=batch.numbers)
             yield ScoredBatch(batch.first_row, self._scores(inputs))
 
     def _scores(self, inputs: torch.Tensor) -> Scores:

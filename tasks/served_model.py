@@ -67,7 +67,7 @@ class CampaignModel(PythonModel):
         names, and of the probabilities of all labels.
         """
         column = self._column(model_input)
-        records = decode(self._content, column, first_row=0, encoding=self._encoding)
+        records = decode(self._content, column, rows=None, encoding=self._encoding)
         guesses = probabilities(
             self._model,
             records if self._extractor is None else self._extractor(records),

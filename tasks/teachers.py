@@ -163,7 +163,7 @@ def load_rows(source: Source, rows: Rows, task: Task) -> tuple[Tensor, Tensor]:
         mine = np.intersect1d(rows, batch.rows) - batch.first_row
         if mine.size:
             part = batch.table.take(mine)
-            inputs.append(records_of(source, part.column(0), first_row=batch.first_row))
+            inputs.append(records_of(source, part.column(0), rows=None))
             labels.append(label_tensor(part.column(1), task))
     return torch.cat(inputs), torch.cat(labels)
 
@@ -178,7 +178,7 @@ def load_inputs(source: Source, rows: Sequence[int] | Rows) -> tuple[list[str], 
         if mine.size:
             part = batch.table.take(mine)
             ids += [str(one) for one in part.column(0).to_pylist()]
-            inputs.append(records_of(source, part.column(1), first_row=batch.first_row))
+            inputs.append(records_of(source, part.column(1), rows=None))
     if not inputs:
         raise DataError(f"{source.name} has none of the records that are asked for")
     return ids, torch.cat(inputs)

@@ -23,9 +23,10 @@ import yaml
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder, PhaseFolder, damaged
+from dpal.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder, damaged
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import DpalError
+from dpal.persist import close_to_others
 from dpal.planning.plan import Phase
 from tasks.context import Campaign
 
@@ -40,9 +41,15 @@ import gc
 gc.disable()
 import json, sys
 from dvc.cli import main
-code = next((code for one in json.loads(sys.argv[1]) if (code := main(one))), 0)
+{prepared}code = next((code for one in json.loads(sys.argv[1]) if (code := main(one))), 0)
 gc.freeze()
 sys.exit(code)
+"""
+
+# What DVC takes into its cache it makes readable by all, 0444; confidential files are in there.
+_FOR_THE_OWNER = """
+from dvc_data.hashfile.db.local import LocalHashFileDB
+LocalHashFileDB.CACHE_MODE = 0o400
 """
 
 
@@ -70,7 +77,12 @@ def version_files(runtime: RuntimeConfig, files: PhaseFolder) -> str:
         commands = [*_to_open(root, runtime.dvc_remote)]
         commands += [("add", str(released), str(confidential))]
         commands += [("push", str(pointer))] if runtime.dvc_remote else []
-        _dvc_all(root, commands)
+        try:
+            _dvc_all(root, commands)
+        finally:
+            # Of earlier versions, or after a `dvc checkout` by hand, too.
+            for place in (root / ".dvc", files.root.parent / CONFIDENTIAL):
+                close_to_others(place)
     return str(pointed_at(files.root))
 
 
@@ -144,6 +156,7 @@ def bring_back(
                 f"that it was pushed to with --remote, nothing was written ({error})"
             ) from error
         _dvc(scratch, "pull", target)
+    close_to_others(artifacts / ".dvc")
     if (found := folder_md5(scratch / name)) != md5:
         raise VersioningError(
             f"{name} in DVC's cache or remote has hash {found} and not {md5}; it was altered or "
@@ -194,7 +207,7 @@ def _borrow(artifacts: Path, scratch: Path, remote: str | None) -> bool:
 def remote_reachable(root: Path) -> str | None:
     """What keeps the sample data's remote from answering, or None."""
     try:
-        _dvc(root, "status", "--cloud", "--quiet", "data.dvc")
+        _dvc_all(root, [("status", "--cloud", "--quiet", "data.dvc")], private=False)
     except VersioningError as error:
         return str(error)
     return None
@@ -213,10 +226,17 @@ def _dvc(root: Path, *arguments: str) -> None:
     _dvc_all(root, [arguments])
 
 
-def _dvc_all(root: Path, commands: Sequence[Sequence[str]]) -> None:
-    """Calls DVC with one command after the other, up to the first that fails."""
+def _dvc_all(root: Path, commands: Sequence[Sequence[str]], *, private: bool = True) -> None:
+    """Calls DVC with one command after the other, up to the first that fails.
+
+    Args:
+      root: a DVC repository.
+      commands: arguments of each.
+      private: whether what comes into its cache is for its owner only.
+    """
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while (refusal := _try_dvc(root, commands)) is not None:
+    program = _SEVERAL.format(prepared=_FOR_THE_OWNER if private else "")
+    while (refusal := _try_dvc(root, program, commands)) is not None:
         # A run that was killed may have left a DVC behind that still finishes its work.
         if not any(sign in refusal for sign in _BUSY) or time.monotonic() > deadline:
             raise VersioningError(
@@ -226,11 +246,11 @@ def _dvc_all(root: Path, commands: Sequence[Sequence[str]]) -> None:
         time.sleep(0.5)
 
 
-def _try_dvc(root: Path, commands: Sequence[Sequence[str]]) -> str | None:
+def _try_dvc(root: Path, program: str, commands: Sequence[Sequence[str]]) -> str | None:
     """Starts DVC once; returns what kept it from doing its work, or None."""
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", _SEVERAL, json.dumps(commands)],
+        [sys.executable, "-c", program, json.dumps(commands)],
         cwd=root,
         env=environment,
         capture_output=True,

@@ -19,6 +19,7 @@ from dpal.errors import LedgerError, LedgerMissing
 from dpal.ledger.datasets import DataSet, data_sets
 from dpal.persist import sweep
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
+from dpal.reports.summary import literal
 from dpal.reports.watch_tables import watch_tables
 from tasks import reruns
 from tasks.arrivals import Look, gone
@@ -164,8 +165,8 @@ def show_watch(config: WatchConfig) -> None:
     state, known = watch_folder(config).read(), standing(config)
     parts = [
         f"# Watch {config.name}",
-        f"{config.folder}: {state.remark}" if state.remark else "",
-        in_words(config, state),
+        literal(f"{config.folder}: {state.remark}") if state.remark else "",
+        literal(in_words(config, state)),
     ]
     for table in (*watch_tables(state), blocks_table(known)):
         parts += [f"## {table.title}", table.markdown()]

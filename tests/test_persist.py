@@ -3,12 +3,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dpal.errors import StorageError
+from dpal.ledger.anchor import Anchors
 from dpal.ledger.claim import claim
-from dpal.persist import staged, sweep, write_text, write_together
+from dpal.ledger.store import LedgerStore
+from dpal.persist import (
+    close_to_others,
+    move_aside,
+    staged,
+    sweep,
+    write_text,
+    write_together,
+)
 
 
 def test_a_file_is_whole_or_absent_and_the_owners(tmp_path):
@@ -32,6 +42,91 @@ def test_all_folders_made_on_the_way_are_the_owners(tmp_path):
     made = [tmp_path / "outer", tmp_path / "outer" / "inner"]
     assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700, 0o700]
     assert (made[1] / "file").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """What reaches the system of folders made, names changed and descriptors synced, in order.
+
+    Seen where Python calls it: what the kernel and the disk make of it is not.
+    """
+    calls = []
+    mkdir, fsync, rename = os.mkdir, os.fsync, os.rename
+
+    def note(kind, path):
+        calls.append((kind, str(path)))
+
+    def made(path, *args, **options):
+        mkdir(path, *args, **options)
+        note("mkdir", path)
+
+    def synced(descriptor):
+        fsync(descriptor)
+        note("fsync", Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def replaced(source, target, **options):
+        rename(source, target, **options)
+        note("rename", target)
+
+    monkeypatch.setattr(os, "mkdir", made)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    return calls
+
+
+def test_new_folders_are_synced_up_to_the_first_that_was_there(tmp_path, traced):
+    """The name of a folder is content of the folder above it, and is lost like any other."""
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    write_text(inner / "file", "one")
+    after = {folder: traced.index(("mkdir", str(folder))) for folder in (outer, inner)}
+    for folder, at in after.items():
+        assert ("fsync", str(folder.parent)) in traced[at:], traced
+    renamed = traced.index(("rename", str(inner / "file")))
+    assert ("fsync", str(inner)) in traced[renamed:]
+    # And before it the folders above.
+    before = {path for kind, path in traced[:renamed] if kind == "fsync"}
+    assert {str(tmp_path), str(outer)} <= before
+    traced.clear()
+    write_text(inner / "file", "two")
+    assert [kind for kind, _ in traced] == ["fsync", "rename", "fsync"]  # nothing new is above it
+
+
+@pytest.mark.parametrize("made", ["ledger", "claim", "anchors", "moved"])
+def test_whoever_makes_a_folder_syncs_it(tmp_path, traced, made):
+    place = tmp_path / "a" / "b"
+    if made == "ledger":
+        LedgerStore(place / "ledger.sqlite").close()
+    elif made == "claim":
+        with claim(place):
+            pass
+    elif made == "anchors":
+        Anchors(place).public_key()
+    else:
+        (tmp_path / "file").touch()
+        move_aside([tmp_path / "file"], place)
+    for folder in (tmp_path / "a", place):
+        at = traced.index(("mkdir", str(folder)))
+        assert ("fsync", str(folder.parent)) in traced[at:]
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_tree_is_closed_to_others_and_links_stay(tmp_path):
+    folder, elsewhere = tmp_path / "cache" / "aa", tmp_path / "shared"
+    folder.mkdir(parents=True)
+    elsewhere.write_text("everybody's")
+    (folder / "object").write_text("x")
+    (folder / "link").symlink_to(elsewhere)
+    os.link(folder / "object", tmp_path / "hard")
+    for path, mode in ((folder, 0o755), (folder / "object", 0o444), (elsewhere, 0o644)):
+        path.chmod(mode)
+    before = (folder / "object").stat().st_mtime_ns
+    close_to_others(tmp_path / "cache")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "object").stat().st_mode & 0o777 == 0o400
+    assert (tmp_path / "hard").stat().st_mode & 0o777 == 0o400  # the same file
+    assert elsewhere.stat().st_mode & 0o777 == 0o644
+    assert (folder / "object").stat().st_mtime_ns == before  # DVC would hash it anew
+    close_to_others(tmp_path / "missing")
 
 
 def test_leftovers_of_a_crash_are_swept(tmp_path):

@@ -8,7 +8,6 @@ class number, for single-label data). `class_names` in the metadata name the lab
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +15,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.data.class_names import class_names_in
 from dpal.data.files import files_of
+from dpal.data.label_columns import MOST_CLASSES
+from dpal.data.parquet import batches_of, reading, schema_of
 from dpal.errors import DataError
 
-_BATCH = 1 << 16  # rows at a time
 _KINDS = ("ballot", "scores", "class")
 _NOTHING = "nothing was released"
+_DAMAGED = f"the file is damaged, restore it ({_NOTHING})"
+_ROOM = 16  # ballots that a table of all queries and teachers may be larger than those given
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,8 +61,8 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
       cut: scores above it are a vote for yes; public.
 
     Raises:
-      DataError: a file is no such file, ballots are missing, said twice or are not of one
-        set of labels. Nothing was released.
+      DataError: a file is no such file, ballots are missing, empty, said twice or are not of
+        one set of labels. Nothing was released.
     """
     check.within(0, 1, cut=cut)
     files = [file for place in places for file in files_of(place)]
@@ -101,7 +103,8 @@ def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = Fals
         raise DataError(
             f"{file} has no column 'group', and groups are protected; {_NOTHING}, add it"
         )
-    table = pq.read_table(file, columns=columns)
+    _require_texts(schema, columns, file)
+    table = _table(file, columns)
     # Counting skips what is missing: a record of an unknown teacher would pass for disjoint.
     if any(column.null_count for column in table.columns):
         raise DataError(f"{file} has a row without {' or '.join(columns)}; {_NOTHING}")
@@ -127,11 +130,28 @@ def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
     Raises:
       DataError: the file has none.
     """
-    kind = ballots_schema(file).field(column).type if column in ballots_schema(file).names else None
-    if kind is None or not (pt.is_list(kind) or pt.is_fixed_size_list(kind)):
+    schema = ballots_schema(file)
+    kind = schema.field(column).type if column in schema.names else None
+    if kind is None or not _is_list(kind):
         raise DataError(f"{file} has no column {column!r} with lists of labels; {_NOTHING}")
-    values = pq.read_table(file, columns=[column]).column(0).combine_chunks()
+    values = _table(file, [column]).column(0).combine_chunks()
+    if not len(values):
+        raise DataError(f"{file} has no rows; {_NOTHING}")
     return np.asarray(_numbers(values, "ballot", file, 0.5), dtype=np.uint8)
+
+
+def owners_and_teachers(file: Path) -> tuple[list[str], list[str]]:
+    """Ids of records, and whose each is, as a file of partitions says.
+
+    Raises:
+      DataError: it is no such file. Nothing was released.
+    """
+    schema = ballots_schema(file)
+    if "id" not in schema.names or "teacher" not in schema.names:
+        raise DataError(f"{file} has no columns 'id' and 'teacher'; {_NOTHING}")
+    _require_texts(schema, ["id", "teacher"], file)
+    ids, teachers = _table(file, ["id", "teacher"]).columns
+    return ids.cast(pa.string()).to_pylist(), teachers.cast(pa.string()).to_pylist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,20 +170,16 @@ class _Opened:
                 f"{path} needs the columns 'id' (of the query) and one of 'ballot', 'scores' and "
                 f"'class', and has {', '.join(schema.names)}; {_NOTHING}"
             )
+        _require_texts(schema, [one for one in ("id", "teacher") if one in schema.names], path)
         column = schema.field(kinds[0]).type
-        listed = pt.is_list(column) or pt.is_large_list(column) or pt.is_fixed_size_list(column)
+        listed = _is_list(column)
         if listed is (kinds[0] == "class"):
             wanted = "a class number" if kinds[0] == "class" else "a list with one number a label"
             raise DataError(f"column {kinds[0]!r} of {path} is {column}, not {wanted}; {_NOTHING}")
-        stored = (schema.metadata or {}).get(b"class_names")
-        try:
-            names = tuple(map(str, json.loads(stored))) if stored else ()
-        except (ValueError, TypeError) as error:
-            raise DataError(f"class_names of {path} is no JSON list; {_NOTHING}") from error
         return cls(
             path=path,
             kind=kinds[0],
-            names=names,
+            names=class_names_in(schema, str(path)),
             teacher=None if "teacher" in schema.names else path.stem,
         )
 
@@ -175,19 +191,20 @@ class _Opened:
     def voted(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Query and teacher of all rows."""
         columns = ["id"] if self.teacher else ["id", "teacher"]
-        for batch in pq.ParquetFile(self.path).iter_batches(_BATCH, columns=columns):
+        for _, batch in batches_of(self.path, columns, advice=_DAMAGED):
             queries = batch.column("id").cast(pa.string())
             if self.teacher:
                 teachers = pa.array([self.teacher] * len(queries), pa.string())
             else:
                 teachers = batch.column("teacher").cast(pa.string())
-            if queries.null_count or teachers.null_count:
+            unnamed = (pc.any(pc.equal(side, "")).as_py() for side in (queries, teachers))
+            if queries.null_count or teachers.null_count or any(unnamed):
                 raise DataError(f"{self.path} has a row without id or teacher; {_NOTHING}")
             yield queries, teachers
 
     def said(self) -> Iterator[pa.Array]:
         """What was said in all rows."""
-        for batch in pq.ParquetFile(self.path).iter_batches(_BATCH, columns=[self.kind]):
+        for _, batch in batches_of(self.path, [self.kind], advice=_DAMAGED):
             yield batch.column(0)
 
 
@@ -199,10 +216,36 @@ def ballots_schema(path: Path) -> pa.Schema:
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist; {_NOTHING}")
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file; {_NOTHING}") from error
+    return schema_of(path, _NOTHING)
+
+
+def _table(file: Path, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a file, whole."""
+    batches = [batch for _, batch in batches_of(file, columns, advice=_DAMAGED)]
+    with reading(file, _DAMAGED):
+        kinds = schema_of(file)
+        schema = pa.schema([kinds.field(name) for name in columns])
+        table = pa.Table.from_batches(batches, schema=None if batches else schema)
+        for at, name in enumerate(columns):
+            if pt.is_dictionary(table.schema.field(name).type):
+                table = table.set_column(at, name, table.column(name).cast(pa.string()))
+        return table
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def _require_texts(schema: pa.Schema, columns: Sequence[str], path: Path) -> None:
+    """Requires names, or numbers that are as good: 5 and 5.0 would be two."""
+    for name in columns:
+        kind = schema.field(name).type
+        kind = kind.value_type if pt.is_dictionary(kind) else kind
+        if not (pt.is_string(kind) or pt.is_large_string(kind) or pt.is_integer(kind)):
+            raise DataError(
+                f"column {name!r} of {path} holds {kind}, where texts or whole numbers are needed; "
+                f"{_NOTHING}"
+            )
 
 
 def _index(
@@ -216,8 +259,14 @@ def _index(
         for side in zip(*keys, strict=True)
     )
     names = sorted(teachers.dictionary.to_pylist())
-    order = np.array([names.index(one) for one in teachers.dictionary.to_pylist()], dtype=np.int64)
+    place = {name: at for at, name in enumerate(names)}
+    order = np.array([place[one] for one in teachers.dictionary.to_pylist()], dtype=np.int64)
     ids = tuple(queries.dictionary.to_pylist())
+    if len(ids) * len(names) > _ROOM * len(queries):
+        raise DataError(
+            f"there are {len(queries):,} ballots of {len(names):,} teachers on {len(ids):,} "
+            f"queries; every teacher votes once on every query, {_NOTHING}"
+        )
     teacher = order[np.asarray(teachers.indices)]
     at = np.asarray(queries.indices).astype(np.int64) * len(names) + teacher
     count = np.bincount(at, minlength=len(ids) * len(names))
@@ -261,6 +310,13 @@ def _numbers(
     if kind == "class":
         if not pt.is_integer(column.type):
             raise DataError(f"classes of {path} are {column.type}, not whole numbers; {_NOTHING}")
+        bounds = pc.min_max(column)
+        if not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MOST_CLASSES:
+            wrong = bounds["min"] if bounds["min"].as_py() < 0 else bounds["max"]
+            raise DataError(
+                f"{path}: teachers named class {wrong.as_py():,}, and classes are numbered from 0 "
+                f"without gaps; {_NOTHING}"
+            )
         return np.asarray(column.cast(pa.int64()))
     lengths = np.asarray(pc.list_value_length(column))
     if lengths.size and (lengths != lengths[0]).any():
@@ -268,6 +324,8 @@ def _numbers(
             f"{path.name} votes on {lengths[0]} labels in one row and on "
             f"{lengths[lengths != lengths[0]][0]} in another; {_NOTHING}"
         )
+    if lengths.size and not lengths[0]:
+        raise DataError(f"{path} has an empty {kind}, which votes on no label; {_NOTHING}")
     flat = pc.list_flatten(column)
     if pt.is_boolean(flat.type):
         flat = flat.cast(pa.uint8())

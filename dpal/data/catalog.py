@@ -8,22 +8,24 @@ rows the validation set.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 from torch import Tensor
 
+from dpal.data.class_names import class_names_in
 from dpal.data.files import files_of
 from dpal.data.label_columns import task_of
+from dpal.data.parquet import schema_of
 from dpal.data.texts import TEXT_COLUMNS, TextEncoding
 from dpal.errors import DataError
 from dpal.labels import Task
+
+_USUAL_LABELS = ("label", "labels", "class", "classes", "target", "targets", "category", "y")
 
 # A fixed, public function of every record by itself: decoded records in, features out.
 Extractor = Callable[[Tensor], Tensor]
@@ -130,14 +132,10 @@ def open_source(
 def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | None) -> Source:
     schema = _schema(path)
     named = f"{role.name.lower()} file {path}"
-    if "id" not in schema.names or not _is_string(schema.field("id").type):
-        raise DataError(f"{named} has no string column 'id'; give every record a unique name")
+    _require_ids(schema, named)
     label = label_column if label_column in schema.names else None
     if label is None and role is Role.VALIDATION:
-        raise DataError(
-            f"{named} has no column {label_column!r} (it has {', '.join(schema.names)}); "
-            "set data.label_column, or use a file with labels"
-        )
+        raise missing_label(schema, named, label_column, "or use a file with labels")
     task = Task.SINGLE_LABEL if label is None else task_of(schema.field(label).type)
     if task is None:
         raise DataError(
@@ -145,7 +143,10 @@ def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | N
             "numbers are needed, or lists with a 0 or 1 for each label"
         )
     if "split" in schema.names and not _is_string(schema.field("split").type):
-        raise DataError(f"column 'split' of {named} is no string; use 'train' and 'test'")
+        raise DataError(
+            f"column 'split' of {named} holds {schema.field('split').type}, where the texts "
+            "'train' and 'test' are needed; write it so, or leave it out"
+        )
     content = _content(schema, named, wanted)
     return Source(
         paths=(path,),
@@ -154,7 +155,7 @@ def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | N
         label_column=label,
         has_split="split" in schema.names,
         texts=_texts(schema) if content is Content.TEXT else (),
-        class_names=_class_names(schema, named, least=1 if task is Task.MULTI_LABEL else 2),
+        class_names=class_names_in(schema, named, least=1 if task is Task.MULTI_LABEL else 2),
         task=task,
     )
 
@@ -164,10 +165,42 @@ def _schema(path: Path) -> pa.Schema:
         raise DataError(
             f"{path} does not exist; check the path (the sample is restored by: make data)"
         )
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file") from error
+    return schema_of(path)
+
+
+def _require_ids(schema: pa.Schema, named: str) -> None:
+    if "id" not in schema.names:
+        raise DataError(
+            f"{named} has no column 'id' (it has {', '.join(schema.names)}); give every record a "
+            "unique name in one, as text"
+        )
+    kind = schema.field("id").type
+    if not _is_string(kind):
+        what = "whole numbers" if pt.is_integer(kind) else f"{kind}"
+        raise DataError(
+            f"column 'id' of {named} holds {what}, and ids are texts; write them as text (in "
+            "pandas: table['id'] = table['id'].astype(str))"
+        )
+
+
+def missing_label(schema: pa.Schema, named: str, wanted: str, otherwise: str) -> DataError:
+    """What to raise where a file has no label column of the wanted name: what it has instead.
+
+    Args:
+      schema: of the file.
+      named: what to call the file.
+      wanted: name of the column.
+      otherwise: what else a person may do.
+    """
+    others = {"id", "split", "image", "features", *TEXT_COLUMNS}
+    fitting = [one for one in schema if one.name not in others and task_of(one.type) is not None]
+    usual = [one.name for one in fitting if one.name.lower() in _USUAL_LABELS]
+    likely = usual or [one.name for one in fitting]
+    meant = f"did you mean {likely[0]!r}? " if len(likely) == 1 else ""
+    return DataError(
+        f"{named} has no column {wanted!r} (it has {', '.join(schema.names)}); {meant}set "
+        f"data.label_column, {otherwise}"
+    )
 
 
 def _content(schema: pa.Schema, named: str, wanted: Content | None) -> Content:
@@ -216,16 +249,3 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_string(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def _class_names(schema: pa.Schema, named: str, *, least: int) -> tuple[str, ...]:
-    stored = (schema.metadata or {}).get(b"class_names")
-    if not stored:
-        return ()
-    try:
-        names = json.loads(stored)
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or len(names) < least:
-        raise DataError(f"class_names in the metadata of {named} is no JSON list of names")
-    return tuple(str(name) for name in names)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.errors import StorageError
+from dpal.persist import make_private
 
 Rows = NDArray[np.intp]
 
@@ -159,8 +160,7 @@ def _on_disk(values: Iterable[pa.Array], kind: pa.DataType, scratch: Path) -> li
     """Writes arrays of one type, and gives them back as views of the file."""
     schema = pa.schema([("record", kind)])
     try:
-        if not scratch.is_dir():
-            scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(scratch)
         with tempfile.TemporaryFile(dir=scratch) as file:
             with pa.ipc.new_file(file, schema) as writer:
                 for one in values:

@@ -12,7 +12,7 @@ from dpal.data.catalog import Source
 from dpal.data.inbox import Inbox
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, StorageError
-from dpal.persist import write_text
+from dpal.persist import make_private, write_text
 
 REASON = ".reason.txt"
 
@@ -75,7 +75,7 @@ def link_pool(files: Sequence[Path], folder: Path) -> Path:
     # A suffix in capitals would not be taken for a Parquet file.
     wanted = {Path(name).with_suffix(".parquet").name: path for name, path in wanted.items()}
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         for link in folder.iterdir():
             if link.name not in wanted or link.readlink() != wanted[link.name]:
                 link.unlink()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpal.data.catalog import Source
+from dpal.data.catalog import Content, Role, Source
 from dpal.data.label_columns import classes_in
-from dpal.data.readers import decoded_of, extracted, raw_batches
+from dpal.data.pictures import is_deep
+from dpal.data.readers import RawBatch, decoded_of, extracted, raw_batches
 from dpal.errors import DataError
 from dpal.labels import Task
 
@@ -20,6 +20,10 @@ _KINDS = {
     Task.SINGLE_LABEL: "class numbers",
     Task.MULTI_LABEL: "lists with a 0 or 1 for each label",
 }
+
+
+_MOST_LOADED = 2**34
+_DARK = 16  # of 256 levels: the sixteenth of the range that 12 of 16 bits fill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,7 @@ class Inventory:
       task: what a label is.
       classes: highest class number + 1, or the number of labels; 0 without labels.
       fully_labeled: whether every row has a label.
+      present: class numbers that some row has, ascending; of single labels only.
     """
 
     rows: int
@@ -39,6 +44,7 @@ class Inventory:
     task: Task
     classes: int
     fully_labeled: bool
+    present: tuple[int, ...] = ()
 
 
 def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: None) -> Inventory:
@@ -56,28 +62,50 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
     hashes: list[NDArray[np.uint64]] = []
     shape: tuple[int, ...] | None = None
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
+    present, deep, brightest = set[int](), False, 0
     columns = [name for name in source.columns if name != "split"]
     for batch in raw_batches(source, columns):
-        hashes.append(_name_hashes(batch.table.column("id"), batch.first_row))
+        hashes.append(_name_hashes(batch))
         column = batch.table.column(source.content.value)
-        records = decoded_of(source, column, first_row=batch.first_row)
+        # Not one pixel of an image that differs from the first is decoded.
+        records = decoded_of(source, column, rows=batch.numbers, shape=shape)
         if shape is None:
             shape, sample = tuple(records.shape[1:]), records[:1]
+            deep = source.content is Content.IMAGE and is_deep(column[0].as_py())
         if tuple(records.shape[1:]) != shape:
             raise DataError(
-                f"row {batch.first_row} of {source.name} has a record of shape "
-                f"{tuple(records.shape[1:])}, earlier ones have {shape}; bring all to one shape"
+                f"{batch.numbers.name(0)} has a record of shape {tuple(records.shape[1:])}, "
+                f"earlier ones have {shape}; bring all to one shape"
             )
+        if deep:
+            brightest = max(brightest, int(records.max()))
         if source.label_column:
             labels = batch.table.column(source.label_column)
             fully_labeled &= labels.null_count == 0
-            classes = classes_in(labels, source.task, known=classes, first_row=batch.first_row)
+            names = len(source.class_names)
+            classes = classes_in(
+                labels, source.task, known=classes, rows=batch.numbers, names=names
+            )
+            if source.task is Task.SINGLE_LABEL:
+                present |= set(pc.unique(pc.drop_null(labels)).to_pylist())
         rows += batch.table.num_rows
         on_rows(batch.table.num_rows)
     if shape is None:
         wanted = f" with split {source.role.value!r}" if source.has_split else ""
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     _require_unique(np.concatenate(hashes), source)
+    if source.role is Role.VALIDATION and rows * records[:1].nbytes > _MOST_LOADED:
+        raise DataError(
+            f"{source.name} has {rows:,} records of {records[:1].nbytes:,} bytes each, and a "
+            f"validation set is kept in memory, at most {_MOST_LOADED:,} bytes of it; take fewer "
+            "or smaller ones"
+        )
+    if deep and brightest < _DARK:
+        raise DataError(
+            f"{source.name} has images of 16 bits in which no value is above {256 * _DARK - 1:,} "
+            "of 65,535, so that little of them would be left in 8 bits; they seem to hold 12 bits "
+            "or fewer, bring their values to the whole range"
+        )
     names = len(source.class_names)
     if source.task is Task.MULTI_LABEL and classes and names not in (0, classes):
         raise DataError(
@@ -90,6 +118,7 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         task=source.task,
         classes=classes,
         fully_labeled=fully_labeled,
+        present=tuple(sorted(present)),
     )
 
 
@@ -130,12 +159,10 @@ def require_apart(public: Source, other: Source, why: str) -> None:
     Raises:
       DataError: a name stands in both.
     """
-    names = [
-        _name_hashes(one.table.column("id"), one.first_row) for one in raw_batches(public, ["id"])
-    ]
+    names = [_name_hashes(batch) for batch in raw_batches(public, ["id"])]
     known = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
     for batch in raw_batches(other, ["id"]):
-        hashes = _name_hashes(batch.table.column("id"), batch.first_row)
+        hashes = _name_hashes(batch)
         at = np.minimum(np.searchsorted(known, hashes), max(0, known.size - 1))
         if known.size and (known[at] == hashes).any():
             raise DataError(
@@ -144,10 +171,11 @@ def require_apart(public: Source, other: Source, why: str) -> None:
             )
 
 
-def _name_hashes(ids: pa.Array, first_row: int) -> NDArray[np.uint64]:
+def _name_hashes(batch: RawBatch) -> NDArray[np.uint64]:
+    ids = batch.table.column("id")
     if ids.null_count:
-        row = first_row + int(pc.index(pc.is_null(ids), True).as_py())
-        raise DataError(f"row {row} has no id; give every record a unique name")
+        row = batch.numbers.name(int(pc.index(pc.is_null(ids), True).as_py()))
+        raise DataError(f"{row} has no id; give every record a unique name")
     return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
 
 
@@ -157,16 +185,14 @@ def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
     repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
     if not repeated:
         return
-    seen: dict[str, int] = {}
+    seen: dict[str, str] = {}
     for batch in raw_batches(source, ["id"]):
-        for row, name in zip(
-            batch.rows.tolist(), batch.table.column("id").to_pylist(), strict=True
-        ):
+        for at, name in enumerate(batch.table.column("id").to_pylist()):
             if np.int64(hash(name)).view(np.uint64) not in repeated:
                 continue
             if name in seen:
                 raise DataError(
-                    f"rows {seen[name]} and {row} of {source.name} have the same id; "
-                    "one record, one id"
+                    f"{batch.numbers.name(at)} and {seen[name]} have the same id; one record, "
+                    "one id"
                 )
-            seen[name] = row
+            seen[name] = f"row {batch.numbers.numbers[at]} of {batch.numbers.path}"

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from dpal.data.catalog import Content, Source
 from dpal.data.known_index import Blocks, Hashes, IndexPart
 from dpal.data.likeness import KINDS, WAYS, Sketches
+from dpal.data.parquet import schema_of
 from dpal.data.readers import RawBatch, decode, raw_batches
 from dpal.data.texts import texts_in
 from dpal.errors import DataError
@@ -259,9 +259,9 @@ def scan(
     columns = [source.content.value, *_owner_columns(source, owner_column)]
     for batch in raw_batches(source, columns):
         column = batch.table.column(0)
-        described = kind.describe(column, first_row=batch.first_row, salt=salt)
+        described = kind.describe(column, rows=batch.numbers, salt=salt)
         if owner_column is not None:
-            owners.append(_hashed(_names(batch, source, at=1), salt))
+            owners.append(_hashed(_names(batch, at=1), salt))
         contents.append(_hashed(described.contents, salt, kind.WAY))
         stored.append(_hashed(_as_stored(source.content, batch), salt))
         sketches.append(described.sketches)
@@ -285,7 +285,7 @@ def owners_in(source: Source, owner_column: str) -> Hashes:
         value.
     """
     batches = raw_batches(source, _owner_columns(source, owner_column))
-    found = [_hashed(_names(batch, source, at=0), bytes(32)) for batch in batches]
+    found = [_hashed(_names(batch, at=0), bytes(32)) for batch in batches]
     return np.concatenate([_NO_HASHES, *found])
 
 
@@ -307,7 +307,7 @@ def _owner_columns(source: Source, owner_column: str | None) -> list[str]:
 
 
 def _require_owners(path: Path, column: str) -> None:
-    schema = pq.read_schema(path)
+    schema = schema_of(path)
     if column not in schema.names:
         raise DataError(
             f"{path} has no column {column!r}, which says who is protected; add it, nothing was "
@@ -322,11 +322,11 @@ def _require_owners(path: Path, column: str) -> None:
         )
 
 
-def _names(batch: RawBatch, source: Source, *, at: int) -> Iterator[bytes]:
-    for row, name in enumerate(batch.table.column(at).to_pylist(), start=batch.first_row):
+def _names(batch: RawBatch, *, at: int) -> Iterator[bytes]:
+    for position, name in enumerate(batch.table.column(at).to_pylist()):
         if name is None or name == "":
             raise DataError(
-                f"row {row} of {source.name} does not say whose it is; fill in the column, "
+                f"{batch.numbers.name(position)} does not say whose it is; fill in the column, "
                 "nothing was released"
             )
         yield str(name).encode()
@@ -337,8 +337,8 @@ def _as_stored(content: Content, batch: RawBatch) -> Iterator[bytes]:
     if content is Content.IMAGE:
         return (bytes(one) for one in column.to_pylist())
     if content is Content.TEXT:
-        return (json.dumps(one).encode() for one in texts_in(column, first_row=batch.first_row))
-    rows = decode(content, column, first_row=batch.first_row).numpy()
+        return (json.dumps(one).encode() for one in texts_in(column, rows=batch.numbers))
+    rows = decode(content, column, rows=batch.numbers).numpy()
     return (row.tobytes() for row in rows)  # whether they are stored in 32 bits or in 64
 
 

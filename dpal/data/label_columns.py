@@ -11,8 +11,11 @@ import pyarrow.types as pt
 import torch
 from torch import Tensor
 
+from dpal.data.parquet import RowNumbers
 from dpal.errors import DataError
 from dpal.labels import Label, Task
+
+MOST_CLASSES = 100_000
 
 _STORED = {Task.SINGLE_LABEL: pa.int64(), Task.MULTI_LABEL: pa.list_(pa.int8())}
 
@@ -35,43 +38,63 @@ def as_label(value: Any) -> Label:
     return tuple(value) if isinstance(value, list) else int(value)
 
 
-def classes_in(column: pa.Array, task: Task, *, known: int, first_row: int) -> int:
+def classes_in(
+    column: pa.Array, task: Task, *, known: int, rows: RowNumbers, names: int = 0
+) -> int:
     """Checks a column of labels and says how many classes or labels there are.
 
     Args:
       column: the labels; nulls are records without one.
       task: what a label is.
       known: how many there are by earlier rows; 0 for none yet.
-      first_row: position of the first value, for messages.
+      rows: which rows they are, for messages.
+      names: how many the file names; 0 for none.
 
     Raises:
-      DataError: a class number is negative; a list has another length than those before, or
-        something in it that is neither 0 nor 1.
+      DataError: a class number is negative or far above any number of classes; a list has
+        another length than those before, or something in it that is neither 0 nor 1. No label
+        is quoted: they are private.
     """
     labeled = pc.drop_null(column)
     if not len(labeled):
         return known
-    rows = first_row + np.flatnonzero(np.asarray(pc.is_valid(column)))
+    at = np.flatnonzero(np.asarray(pc.is_valid(column)))
     if task is Task.SINGLE_LABEL:
         bounds = pc.min_max(labeled)
         if bounds["min"].as_py() < 0:
-            row = rows[np.asarray(pc.less(labeled, 0))][0]
-            raise DataError(f"row {row} has a negative label; classes are numbered from 0")
+            row = rows.name(at[np.asarray(pc.less(labeled, 0))][0])
+            raise DataError(f"{row} has a negative label; classes are numbered from 0")
+        if bounds["max"].as_py() >= MOST_CLASSES:
+            row = rows.name(at[np.asarray(labeled) >= MOST_CLASSES][0])
+            raise DataError(
+                f"{row} has a label of {MOST_CLASSES:,} or more; classes are numbered from 0 "
+                "without gaps, number them anew"
+            )
         return max(known, int(bounds["max"].as_py()) + 1)
     lengths = np.asarray(pc.list_value_length(labeled))
+    numbers = pc.list_flatten(labeled)
+    one = pa.scalar(1, numbers.type)  # of the same type: not every unsigned number is a signed one
+    wanted = f"a 0 or 1 for each of {names:,} labels" if names else "a 0 or 1 for each label"
+    above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, one), False)))
+    if above.size:
+        row = rows.name(at[np.searchsorted(np.cumsum(lengths), above[0], side="right")])
+        raise DataError(
+            f"{row} lists a number above 1, which looks like the number of a class; every record "
+            f"needs {wanted}, such as [0, 1, 0] for class 1 of three"
+        )
     width = known or int(lengths[0])
     odd = np.flatnonzero((lengths != width) | (lengths == 0))
     if odd.size:
         raise DataError(
-            f"row {rows[odd[0]]} has {lengths[odd[0]]} labels and others have {width}; give every "
-            "record a 0 or 1 for each label, at least one"
+            f"{rows.name(at[odd[0]])} has {lengths[odd[0]]} labels and others have {width}; give "
+            f"every record {wanted}, at least one (class numbers are not read)"
         )
-    binary = np.asarray(pc.fill_null(pc.is_in(pc.list_flatten(labeled), pa.array([0, 1])), False))
+    binary = np.asarray(pc.fill_null(pc.is_in(numbers, pa.array([0, 1], numbers.type)), False))
     wrong = ~binary.reshape(len(labeled), width).all(axis=1)
     if wrong.any():
         raise DataError(
-            f"row {rows[wrong][0]} has a label that is neither 0 nor 1; multi-label data has a "
-            "0 or 1 for each label"
+            f"{rows.name(at[wrong][0])} has a label that is neither 0 nor 1; multi-label data has "
+            f"{wanted}"
         )
     return width
 

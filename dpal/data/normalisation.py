@@ -38,7 +38,7 @@ def public_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, .
         raise DataError(f"{source.name} holds texts, which have no mean; leave normalisation out")
     count, mean, squares = 0, np.zeros(1), np.zeros(1)
     for batch in raw_batches(source, [source.content.value]):
-        records = records_of(source, batch.table.column(0), first_row=batch.first_row)
+        records = records_of(source, batch.table.column(0), rows=batch.numbers)
         values = _by_channel(to_input(records).double().numpy())
         here, here_mean = values.shape[1], values.mean(axis=1)
         apart = here_mean - mean

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpal.data.ballot_files import ballots_schema, require_disjoint
+from dpal.data.ballot_files import ballots_schema, owners_and_teachers, require_disjoint
 from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, ParameterError
@@ -70,11 +70,8 @@ def write_given_parts(
     Raises:
       DataError: parts overlap, or a record of the pool is in none.
     """
-    table = pq.read_table(given)
-    if "id" not in table.column_names or "teacher" not in table.column_names:
-        raise DataError(f"{given} has no columns 'id' and 'teacher'; nothing was released")
+    records, told = owners_and_teachers(given)
     require_disjoint(given, ())
-    told = table.column("teacher").cast(pa.string()).to_pylist()
     names = sorted(set(told))
     if len(names) != parts:
         raise DataError(
@@ -83,7 +80,7 @@ def write_given_parts(
         )
     number = {name: at for at, name in enumerate(names)}
     ids, keys = keys_of(source, group_column)
-    known = dict(zip(table.column("id").cast(pa.string()).to_pylist(), told, strict=True))
+    known = dict(zip(records, told, strict=True))
     # How many, not which: errors reach the orchestrator.
     if missing := sum(one not in known for one in ids):
         raise DataError(

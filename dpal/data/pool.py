@@ -244,6 +244,6 @@ def load_all(source: Source) -> tuple[Tensor, Tensor]:
         column = batch.table.column(1)
         if column.null_count:
             raise DataError(f"{source.name} has rows without a label; remove them")
-        inputs.append(records_of(source, batch.table.column(0), first_row=batch.first_row))
+        inputs.append(records_of(source, batch.table.column(0), rows=batch.numbers))
         labels.append(label_tensor(column, source.task))
     return torch.cat(inputs), torch.cat(labels)

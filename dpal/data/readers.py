@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import io
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from dpal.data.catalog import Content, Source
+from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, batches_of, row_name
+from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
+from dpal.data.pictures import Shape, decode_pictures, picture_shape
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
-
-BATCH_ROWS = 1024
 
 _TEXT = Content.TEXT.value
 
@@ -31,10 +30,12 @@ class RawBatch:
     Attributes:
       first_row: position of the first row among the rows of the source's role.
       table: the columns asked for.
+      numbers: which rows of which file they are.
     """
 
     first_row: int
     table: pa.RecordBatch
+    numbers: RowNumbers
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -52,21 +53,30 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     Raises:
       DataError: the file cannot be read to its end.
     """
-    first_row, path, wanted = 0, source.paths[0], wanted_columns(source, columns)
-    try:
-        for path in source.paths:
-            # Read ahead, row groups would stay in memory until the file is closed.
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                    kept = rows_of_role(source, batch, columns)
-                    if kept.num_rows:
-                        yield RawBatch(first_row, kept)
-                        first_row += kept.num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read from row {first_row} on ({type(error).__name__}); the "
-            "file is damaged, restore it"
-        ) from error
+    first_row, wanted = 0, wanted_columns(source, columns)
+    for path in source.paths:
+        for row, batch in batches_of(path, wanted, weigh=record_bytes(source, columns)):
+            kept, at = rows_of_role(source, batch, columns)
+            if kept.num_rows:
+                yield RawBatch(first_row, kept, RowNumbers(path, row + at))
+                first_row += kept.num_rows
+
+
+def record_bytes(source: Source, columns: list[str]) -> Weigh:
+    """What says how large a record of a source is once it is decoded, by the first of a batch."""
+    name = source.content.value
+    if name not in columns or source.content is Content.TEXT:
+        return lambda batch: 0
+
+    def first_record(batch: pa.RecordBatch) -> int:
+        value = batch.column(name)[0].as_py()
+        if source.content is Content.FEATURES:
+            return 4 * len(value or ())
+        shape = picture_shape(value) if value is not None else None
+        # Of one that cannot be read no second one is fetched: the first is refused.
+        return BATCH_BYTES if shape is None else math.prod(shape)
+
+    return first_record
 
 
 def wanted_columns(source: Source, columns: list[str]) -> list[str]:
@@ -76,31 +86,40 @@ def wanted_columns(source: Source, columns: list[str]) -> list[str]:
     return [*wanted, "split"] if source.has_split else wanted
 
 
-def rows_of_role(source: Source, batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
-    """Rows of a source's role, with its texts as one column of structs.
+def rows_of_role(
+    source: Source, batch: pa.RecordBatch, columns: list[str]
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """Rows of a source's role, with its texts as one column of structs; and which ones they are.
 
     Args:
       source: what is read.
       batch: rows of its file, with `wanted_columns`.
       columns: as `raw_batches` is asked for them.
+
+    Returns:
+      m rows, and (m,) their positions in the batch.
     """
+    at = np.arange(batch.num_rows, dtype=np.int64)
     if source.has_split:
-        batch = batch.filter(pc.equal(batch.column("split"), source.role.value))
+        mine = pc.fill_null(pc.equal(batch.column("split"), source.role.value), False)
+        batch, at = batch.filter(mine), at[np.asarray(mine)]
     if not source.texts or _TEXT not in columns:
-        return batch.select(columns)
+        return batch.select(columns), at
     texts = pa.StructArray.from_arrays([batch.column(name) for name in source.texts], source.texts)
     values = [texts if name == _TEXT else batch.column(name) for name in columns]
-    return pa.record_batch(values, list(columns))
+    return pa.record_batch(values, list(columns)), at
 
 
-def records_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
+def records_of(source: Source, column: pa.Array, *, rows: RowNumbers | None) -> Tensor:
     """Turns a source's own column of records into what a model sees: decoded, or features."""
-    return extracted(source, decoded_of(source, column, first_row=first_row))
+    return extracted(source, decoded_of(source, column, rows=rows))
 
 
-def decoded_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
+def decoded_of(
+    source: Source, column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None
+) -> Tensor:
     """Turns a source's own column of records into one tensor, as `decode` does."""
-    return decode(source.content, column, first_row=first_row, encoding=source.encoding)
+    return decode(source.content, column, rows=rows, encoding=source.encoding, shape=shape)
 
 
 def extracted(source: Source, decoded: Tensor) -> Tensor:
@@ -109,15 +128,21 @@ def extracted(source: Source, decoded: Tensor) -> Tensor:
 
 
 def decode(
-    content: Content, column: pa.Array, *, first_row: int, encoding: TextEncoding | None = None
+    content: Content,
+    column: pa.Array,
+    *,
+    rows: RowNumbers | None,
+    encoding: TextEncoding | None = None,
+    shape: Shape | None = None,
 ) -> Tensor:
     """Turns a column of records into one tensor.
 
     Args:
       content: what a record consists of.
       column: the column's values, n of them.
-      first_row: position of the first value, for messages.
+      rows: which rows they are, for messages; None where that is nobody's business.
       encoding: what turns texts into records.
+      shape: what all images must have; None takes the first one's.
 
     Returns:
       Images: (n, channels, height, width) uint8. Features: (n, width) float32.
@@ -127,26 +152,18 @@ def decode(
       DataError: a record is missing, cannot be read, or differs in shape from the first.
     """
     if column.null_count:
-        row = first_row + int(pc.index(pc.is_null(column), True).as_py())
-        raise DataError(f"row {row} has no {content}; remove the row or fill it in")
+        row = row_name(rows, int(pc.index(pc.is_null(column), True).as_py()))
+        raise DataError(f"{row} has no {content}; remove the row or fill it in")
     if content is Content.FEATURES:
-        return _features(column, first_row)
+        return _features(column, rows)
     if content is Content.TEXT:
         if encoding is None:
             raise DataError(
                 "the data holds texts; set model.name: text_classifier and model.weights to the "
                 "folder of a public BERT-type model, whose tokenizer reads them"
             )
-        return encoding.encode(column, first_row=first_row)
-    arrays = [_pixels(value, first_row + i) for i, value in enumerate(column.to_pylist())]
-    shape = arrays[0].shape
-    for i, array in enumerate(arrays):
-        if array.shape != shape:
-            raise DataError(
-                f"row {first_row + i} has an image of shape {array.shape}, others have {shape}; "
-                "bring all images to one size and mode"
-            )
-    return torch.from_numpy(np.stack(arrays))
+        return encoding.encode(column, rows=rows)
+    return torch.from_numpy(decode_pictures(column, rows=rows, shape=shape))
 
 
 def to_input(raw: Tensor) -> Tensor:
@@ -156,40 +173,18 @@ def to_input(raw: Tensor) -> Tensor:
     return raw.float() if raw.dtype == torch.float16 else raw  # features are stored in halves
 
 
-_FORMATS = ("PNG", "JPEG")  # no other of Pillow's readers ever sees a pool's bytes
-
-# Pillow's readers raise all of these for files that are cut short or altered.
-_BROKEN_IMAGE = (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
-    OSError,
-    SyntaxError,
-    ValueError,
-)
-
-
-def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
-    try:
-        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
-            mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
-            array = np.array(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
-    except _BROKEN_IMAGE as error:
-        raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
-    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
-
-
-def _features(column: pa.Array, first_row: int) -> Tensor:
+def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
     # Lists of unequal lengths, cut anew, would mix the content of different records.
     lengths = np.asarray(pc.list_value_length(column))
     odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
     if odd.size:
         raise DataError(
-            f"row {first_row + int(odd[0])} has {lengths[odd[0]]} features and others have "
+            f"{row_name(rows, int(odd[0]))} has {lengths[odd[0]]} features and others have "
             f"{lengths[0]}; give all records the same number, at least one"
         )
     values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
     broken = ~np.isfinite(values).all(axis=1)
     if broken.any():
-        row = first_row + int(np.argmax(broken))
-        raise DataError(f"row {row} has a feature that is missing, NaN or infinite; fill it in")
+        row = row_name(rows, int(np.argmax(broken)))
+        raise DataError(f"{row} has a feature that is missing, NaN or infinite; fill it in")
     return torch.from_numpy(values.copy())

@@ -22,7 +22,7 @@ from torch import Tensor
 from dpal.data.catalog import Source
 from dpal.data.encoded import EncodedRecords, ReadAhead, Rows
 from dpal.data.label_columns import label_tensor
-from dpal.data.readers import raw_batches, records_of
+from dpal.data.readers import decoded_of, extracted, raw_batches, records_of
 from dpal.data.share import WHOLE, Share
 from dpal.errors import DataError
 
@@ -168,7 +168,7 @@ def load_labeled(
     table = table.take(share.of(table.column("row").to_numpy()))
     rows = table.column("row").to_numpy()
     first = next(iter(raw_batches(source, [source.content.value]))).table.column(0)
-    like = records_of(source, first.slice(0, 1), first_row=0)
+    like = records_of(source, first.slice(0, 1), rows=None)
     needed = len(rows) * math.prod(like.shape) * like.element_size()
     inputs: Tensor | EncodedRecords
     if scratch is None or needed <= cache_mib * 2**20:
@@ -268,9 +268,10 @@ def _as_bytes(records: Tensor, kind: pa.DataType) -> pa.Array:
 
 def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
     """Decodes labeled records. A message does not point at one: who is labeled is private."""
-    records = None
+    records, as_decoded = None, source.extractor is None and like.dtype == torch.uint8
+    shape = tuple(like.shape[1:]) if as_decoded else None
     with suppress(DataError):
-        records = records_of(source, column, first_row=0)
+        records = extracted(source, decoded_of(source, column, rows=None, shape=shape))
     if records is None or records.shape[1:] != like.shape[1:]:
         # Raised out here, so that no traceback shows the first error and its row.
         raise DataError(

@@ -7,20 +7,22 @@ holds none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpal import check
 from dpal.data.catalog import Source
-from dpal.data.readers import BATCH_ROWS, RawBatch, rows_of_role, wanted_columns
+from dpal.data.parquet import RowNumbers, Weigh, batches_of, reading
+from dpal.data.readers import BATCH_ROWS, RawBatch, record_bytes, rows_of_role, wanted_columns
 from dpal.errors import DataError
 
 # Results of a shard wait in memory: a longer pool has more shards, not longer ones.
 MOST_ROWS = 256 * BATCH_ROWS
+_ELSEWHERE = "see that all workers can read it and that it is whole, nothing was released"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +58,24 @@ def shards_of(source: Source, count: int) -> list[Shard]:
       DataError: a file cannot be read.
     """
     check.at_least(1, shards=count)
-    path, found, first_row = source.paths[0], list[Shard](), 0
-    try:
-        total = sum(pq.read_metadata(path).num_rows for path in source.paths)
-        length = min(-(-total // (count * BATCH_ROWS)) * BATCH_ROWS, MOST_ROWS)
-        for number, path in enumerate(source.paths):
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                for start, end in _cuts(file.metadata, length):
-                    shard = Shard(
-                        number=len(found),
-                        file=number,
-                        start=start,
-                        rows=end - start,
-                        first_row=first_row,
-                        file_bytes=path.stat().st_size,
-                    )
-                    found.append(shard)
-                    first_row += _rows_of_role(source, file, shard)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read ({type(error).__name__}); the file is damaged, restore it"
-        ) from error
+    found, first_row, metadata = list[Shard](), 0, []
+    for path in source.paths:
+        with reading(path):
+            metadata.append(pq.read_metadata(path))
+    total = sum(one.num_rows for one in metadata)
+    length = min(-(-total // (count * BATCH_ROWS)) * BATCH_ROWS, MOST_ROWS)
+    for number, (path, about) in enumerate(zip(source.paths, metadata, strict=True)):
+        for start, end in _cuts(about, length):
+            shard = Shard(
+                number=len(found),
+                file=number,
+                start=start,
+                rows=end - start,
+                first_row=first_row,
+                file_bytes=path.stat().st_size,
+            )
+            found.append(shard)
+            first_row += _rows_of_role(source, path, about, shard)
     return found
 
 
@@ -92,23 +91,19 @@ def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[
       DataError: the file cannot be read, or is another than the one that was cut.
     """
     path, first_row = source.paths[shard.file], shard.first_row
-    try:
-        if path.stat().st_size != shard.file_bytes:
-            raise DataError(
-                f"{path} has another size here than where the campaign runs; give all workers "
-                "the same files, nothing was released"
-            )
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            for batch in _read(file, shard, wanted_columns(source, columns)):
-                kept = rows_of_role(source, batch, columns)
-                if kept.num_rows:
-                    yield RawBatch(first_row, kept)
-                    first_row += kept.num_rows
-    except (OSError, pa.ArrowException) as error:
+    with reading(path, _ELSEWHERE):
+        size, about = path.stat().st_size, pq.read_metadata(path)
+    if size != shard.file_bytes:
         raise DataError(
-            f"{path} cannot be read from row {first_row} on ({type(error).__name__}); see that "
-            "all workers can read it and that it is whole, nothing was released"
-        ) from error
+            f"{path} has another size here than where the campaign runs; give all workers "
+            "the same files, nothing was released"
+        )
+    wanted, weigh = wanted_columns(source, columns), record_bytes(source, columns)
+    for row, batch in _read(path, about, shard, wanted, weigh):
+        kept, at = rows_of_role(source, batch, columns)
+        if kept.num_rows:
+            yield RawBatch(first_row, kept, RowNumbers(path, row + at))
+            first_row += kept.num_rows
 
 
 def _cuts(metadata: pq.FileMetaData, length: int) -> Iterator[tuple[int, int]]:
@@ -131,36 +126,28 @@ def _starts(metadata: pq.FileMetaData) -> list[int]:
     return starts
 
 
-def _rows_of_role(source: Source, file: pq.ParquetFile, shard: Shard) -> int:
+def _rows_of_role(source: Source, path: Path, about: pq.FileMetaData, shard: Shard) -> int:
     if not source.has_split:
         return shard.rows
-    role = source.role.value
     return sum(
-        int(pc.sum(pc.equal(batch.column("split"), role)).as_py() or 0)
-        for batch in _read(file, shard, ["split"])
+        rows_of_role(source, batch, ["split"])[0].num_rows
+        for _, batch in _read(path, about, shard, ["split"], lambda batch: 0)
     )
 
 
-def _read(file: pq.ParquetFile, shard: Shard, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """A shard's rows in batches of BATCH_ROWS, from the row groups that hold them."""
-    starts, end = _starts(file.metadata), shard.start + shard.rows
-    ends = [*starts[1:], file.metadata.num_rows]
+def _read(
+    path: Path, about: pq.FileMetaData, shard: Shard, columns: list[str], weigh: Weigh
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A shard's rows in the batches of the whole file, from the row groups that hold them."""
+    starts, end = _starts(about), shard.start + shard.rows
+    ends = [*starts[1:], about.num_rows]
     groups = [i for i in range(len(starts)) if starts[i] < end and ends[i] > shard.start]
-    read = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=columns)
-    return _aligned(read, skip=shard.start - starts[groups[0]], rows=shard.rows)
-
-
-def _aligned(
-    batches: Iterable[pa.RecordBatch], *, skip: int, rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Cuts batches anew: after `skip` rows, `rows` of them, BATCH_ROWS at a time."""
-    held = None
-    for batch in batches:
-        dropped = min(skip, batch.num_rows)
-        skip -= dropped
-        more = pa.Table.from_batches([batch.slice(dropped)])
-        held = more if held is None else pa.concat_tables([held, more])
-        while rows and held.num_rows >= (size := min(BATCH_ROWS, rows)):
-            yield held.slice(0, size).combine_chunks().to_batches()[0]
-            held = held.slice(size)
-            rows -= size
+    return batches_of(
+        path,
+        columns,
+        weigh=weigh,
+        groups=groups,
+        skip=shard.start - starts[groups[0]],
+        rows=shard.rows,
+        advice=_ELSEWHERE,
+    )

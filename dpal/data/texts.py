@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dpal import check
+from dpal.data.parquet import RowNumbers, row_name
 from dpal.errors import DataError
 
 if TYPE_CHECKING:  # an optional package: pools without texts do without it
@@ -44,12 +45,12 @@ class TextEncoding:
     def __post_init__(self) -> None:
         check.at_least(4, max_tokens=self.max_tokens)
 
-    def encode(self, column: pa.StructArray, *, first_row: int) -> Tensor:
+    def encode(self, column: pa.StructArray, *, rows: RowNumbers | None) -> Tensor:
         """Turns texts or pairs of texts into token ids and segments.
 
         Args:
           column: n values with the field `text_a` and, for pairs, `text_b`.
-          first_row: position of the first value, for messages.
+          rows: which rows they are, for messages; None where that is nobody's business.
 
         Returns:
           (n, 2, max_tokens) int32: ids, 0 where a record has no more tokens, and segments,
@@ -59,7 +60,7 @@ class TextEncoding:
         Raises:
           DataError: a text is missing, or there is no usable tokenizer.
         """
-        texts = texts_in(column, first_row=first_row)
+        texts = texts_in(column, rows=rows)
         tokenizer = _tokenizer(self.folder.resolve(), self.max_tokens)
         records = np.zeros((len(column), 2, self.max_tokens), dtype=np.int32)
         # One by one: a batch would start threads that do not survive a fork.
@@ -70,7 +71,7 @@ class TextEncoding:
         return torch.from_numpy(records)
 
 
-def texts_in(column: pa.StructArray, *, first_row: int) -> list[tuple[str, ...]]:
+def texts_in(column: pa.StructArray, *, rows: RowNumbers | None) -> list[tuple[str, ...]]:
     """The text or pair of texts of every record.
 
     Raises:
@@ -80,8 +81,8 @@ def texts_in(column: pa.StructArray, *, first_row: int) -> list[tuple[str, ...]]
     texts = []
     for name, values in zip(fields, column.flatten(), strict=True):
         if values.null_count:
-            row = first_row + int(pc.index(pc.is_null(values), True).as_py())
-            raise DataError(f"row {row} has no {name}; remove the row or fill it in")
+            row = row_name(rows, int(pc.index(pc.is_null(values), True).as_py()))
+            raise DataError(f"{row} has no {name}; remove the row or fill it in")
         texts.append(values.to_pylist())
     return list(zip(*texts, strict=True))
 

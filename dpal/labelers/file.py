@@ -2,7 +2,8 @@
 
 The column `label` takes a class number or name. Where a record may have several labels it
 takes all that apply, separated by semicolons ("3;7", "rain;dusk"), and `none` where none
-does: an empty cell is a record that nobody has looked at yet, in either case.
+does: an empty cell is a record that nobody has looked at yet, in either case. Ids and texts
+are written so that no spreadsheet computes them, and ids are read back so.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from dpal.errors import LabelError, LabelsPending
 from dpal.labelers.showing import pictures_of, texts_of
 from dpal.labels import Label, Task
 from dpal.persist import staged
+from dpal.spreadsheets import as_cell, by_cell
 
 QUERY = "query.csv"
 _THUMBNAILS = "thumbnails"
 _SHOWN = 5  # rows named in one message
 _NONE = "none"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ class FileLabeler:
     def _write(self, ids: Sequence[str], query: Path) -> None:
         columns, shown = self._shown(ids)
         with staged(query) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
-            writer = csv.writer(out)
+            # Quoted, so that a separator of another country's spreadsheets opens no new cell.
+            writer = csv.writer(out, quoting=csv.QUOTE_ALL)
             writer.writerow(["id", "label", *columns])
             for name in ids:
-                writer.writerow([name, "", *shown.get(name, ())])
+                writer.writerow([as_cell(name), "", *map(as_cell, shown.get(name, ()))])
 
     def _shown(self, ids: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Sequence[str]]]:
         """What a person sees of each record, and the names of its columns."""
@@ -69,11 +71,7 @@ class FileLabeler:
         return [], {}
 
     def _texts(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Texts as cells; a spreadsheet would compute what begins like a formula."""
-        return {
-            name: [f"'{one}" if one.startswith(_FORMULA) else one for one in parts]
-            for name, parts in texts_of(self.source, ids).items()
-        }
+        return texts_of(self.source, ids)
 
     def _thumbnails(self, ids: Sequence[str]) -> dict[str, str]:
         """Writes one PNG a record and returns their names; numbered, as ids may hold anything."""
@@ -110,7 +108,7 @@ def accept_labels(
         repeated, contradictory, missing or out of range. Nothing was merged.
     """
     by_name = {name: number for number, name in enumerate(class_names)}
-    asked = set(query)
+    asked = by_cell(query)
     unknown: list[int] = []
     repeated: list[int] = []
     conflicting: list[int] = []
@@ -118,12 +116,12 @@ def accept_labels(
     answers: dict[str, Label] = {}
     multi = task is Task.MULTI_LABEL
     for number, written, text in _rows(path):
-        name = written if written in asked else written.strip()
+        name = asked.get(written, asked.get(written.strip()))
         label = (_some_labels if multi else _class_number)(text, by_name, classes)
-        if name in asked and not text:
-            continue  # not answered yet
-        if name not in asked:
+        if name is None:
             unknown.append(number)
+        elif not text:
+            continue  # not answered yet
         elif label is None:
             invalid.append(number)
         elif name in answers:
@@ -146,7 +144,7 @@ def accept_labels(
     if missing and not invalid:
         verb = "has" if len(missing) == 1 else "have"
         problems.append(
-            f"{len(missing)} of {len(asked)} ids {verb} no label, "
+            f"{len(missing)} of {len(query)} ids {verb} no label, "
             f"{_rows_named(missing)} of query.csv"
         )
     found = [problem for problem in problems if problem]
@@ -177,7 +175,11 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
 def _class_number(text: str, by_name: Mapping[str, int], classes: int) -> int | None:
     if text in by_name:
         return by_name[text]
-    return int(text) if text.isascii() and text.isdigit() and int(text) < classes else None
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    # A number of thousands of digits is none that Python would convert.
+    return int(digits) if len(digits) <= len(str(classes)) and int(digits) < classes else None
 
 
 def _some_labels(text: str, by_name: Mapping[str, int], classes: int) -> Label | None:

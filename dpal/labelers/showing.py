@@ -22,7 +22,7 @@ def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
     for batch in raw_batches(source, ["id", Content.TEXT]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
-        texts = texts_in(batch.table.column(1).filter(hits), first_row=batch.first_row)
+        texts = texts_in(batch.table.column(1).filter(hits), rows=None)
         for name, parts in zip(names.filter(hits).to_pylist(), texts, strict=True):
             found[name] = list(parts)
     return found
@@ -37,7 +37,7 @@ def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes
         if not pc.any(hits).as_py():
             continue
         column = batch.table.column(1).filter(hits)
-        pixels = decode(Content.IMAGE, column, first_row=batch.first_row).numpy()
+        pixels = decode(Content.IMAGE, column, rows=None).numpy()
         for name, array in zip(names.filter(hits).to_pylist(), pixels, strict=True):
             yield name, _png(array)
 

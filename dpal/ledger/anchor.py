@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerTampered, StorageError
 from dpal.ledger.entries import GENESIS, Entry, Kind
-from dpal.persist import write_text
+from dpal.persist import make_private, write_text
 
 _KEY, _LOCK = "anchor.key", ".lock"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -230,7 +230,7 @@ class Anchors:
         """One process at a time, so that an anchor never runs backwards."""
         path = self.folder / _LOCK
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self.folder)
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise StorageError(str(path), error.strerror or str(error)) from error

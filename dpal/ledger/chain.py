@@ -23,7 +23,7 @@ def verify_chain(entries: Iterable[Entry]) -> str:
     head = GENESIS
     for expected, entry in enumerate(entries, start=1):
         if entry.sequence != expected:
-            raise LedgerTampered(expected, f"it is missing (entry {entry.sequence} follows)")
+            raise missing_entry(expected, entry.sequence)
         if entry.previous != head:
             raise LedgerTampered(entry.sequence, "it does not follow from the entry before it")
         again = sealed(
@@ -39,3 +39,8 @@ def verify_chain(entries: Iterable[Entry]) -> str:
             raise LedgerTampered(entry.sequence, "its content does not match its digest")
         head = entry.digest
     return head
+
+
+def missing_entry(expected: int, found: object) -> LedgerTampered:
+    """What to raise where another entry stands in the place of one."""
+    return LedgerTampered(expected, f"it is missing (entry {found!r} follows)")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpal.errors import CampaignBusy, LedgerError, StorageError
+from dpal.persist import make_private
 
 _CLAIM, _CONDUCTOR = ".lock", ".conductor"
 _LOOK_AGAIN = 0.2
@@ -97,7 +98,7 @@ def _claim_of(folder: Path) -> Path:
 @contextmanager
 def _locked(folder: Path, name: str, patience: float) -> Iterator[int]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         descriptor = os.open((folder / name).resolve(), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise StorageError(str(folder), error.strerror or str(error)) from error

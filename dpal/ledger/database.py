@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, OperationalError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, SQLAlchemyError
 
 from dpal.errors import CampaignBusy, LedgerError, LedgerTampered, ParameterError
 
@@ -22,6 +22,7 @@ _LOCK = 0x6470616C
 # A machine that is gone is noticed after 30 seconds; the server's default is two hours.
 _KEEPALIVE = {"tcp_keepalives_idle": 15, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 _FENCE_SECONDS = 45.0
+_SQLITE_ERROR = 1  # the statement does not fit the tables; busy, full or unreadable have others
 
 
 class Database(ABC):
@@ -67,7 +68,7 @@ class Database(ABC):
             except BaseException:
                 try:
                     connection.exec_driver_sql("ROLLBACK")
-                except DatabaseError:
+                except SQLAlchemyError:
                     connection.invalidate()  # the connection is gone, and the transaction with it
                 raise
 
@@ -118,10 +119,15 @@ class Database(ABC):
             yield
         except IntegrityError:
             raise
-        except DatabaseError as error:
-            raise self._explain(error, _first_line(error.orig)) from error
+        except SQLAlchemyError as error:
+            # A connection that was lost in mid-transaction is reported by a bare SQLAlchemyError.
+            raise self._explain(
+                error, _first_line(getattr(error, "orig", None) or error)
+            ) from error
+        except UnicodeDecodeError as error:  # names of tables or columns, not contents of cells
+            raise LedgerTampered(None, f"{self.name} is no sound database (no UTF-8)") from error
 
-    def _explain(self, error: DatabaseError, reason: str) -> LedgerError:
+    def _explain(self, error: SQLAlchemyError, reason: str) -> LedgerError:
         return LedgerError(
             f"the ledger {self.name} cannot be used now ({reason}); nothing was released, run "
             "the same command again once it can be written"
@@ -144,9 +150,10 @@ class SqliteDatabase(Database):
     def require_sound_file(self) -> None:
         """See `Database`."""
         with self.reading() as connection:
-            verdict = connection.execute(sa.text("PRAGMA integrity_check")).scalar_one()
-        if verdict != "ok":
-            raise LedgerTampered(None, f"the database file is damaged ({verdict.splitlines()[0]})")
+            found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
+        if found != ["ok"]:
+            verdict = _first_line(found[0]) if found else "no verdict"
+            raise LedgerTampered(None, f"the database file is damaged ({verdict})")
 
     @contextmanager
     def _locked(self, connection: sa.Connection) -> Iterator[None]:
@@ -169,8 +176,10 @@ class SqliteDatabase(Database):
                 time.sleep(0.02)
         connection.execute("PRAGMA synchronous=FULL")
 
-    def _explain(self, error: DatabaseError, reason: str) -> LedgerError:
-        if isinstance(error, OperationalError):
+    def _explain(self, error: SQLAlchemyError, reason: str) -> LedgerError:
+        # A table or column that is missing is an OperationalError to SQLite, too.
+        missing = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) == _SQLITE_ERROR
+        if isinstance(error, OperationalError) and not missing:
             return super()._explain(error, reason)
         return LedgerTampered(None, f"{self.name} is no sound database ({reason})")
 
@@ -210,7 +219,7 @@ class PostgresDatabase(Database):
         finally:
             try:
                 connection.execute(sa.text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
-            except sa.exc.SQLAlchemyError:
+            except SQLAlchemyError:
                 connection.invalidate()  # the server lets go of the lock with the connection
 
     @contextmanager
@@ -226,7 +235,7 @@ class PostgresDatabase(Database):
                 try:
                     # A session that was lost is opened anew behind our back, without the lock.
                     now = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
-                except sa.exc.SQLAlchemyError:
+                except SQLAlchemyError:
                     now = None
                 if now != session:
                     raise CampaignBusy(
@@ -295,5 +304,5 @@ def _without_password(url: sa.URL) -> str:
     return bare.render_as_string(hide_password=True)
 
 
-def _first_line(error: BaseException | None) -> str:
+def _first_line(error: object) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

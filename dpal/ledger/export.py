@@ -14,6 +14,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, Kind
 from dpal.persist import staged
+from dpal.spreadsheets import as_cell
 
 WHOLE, REAL, TEXT = "Int64", "Float64", "string"
 
@@ -57,8 +58,6 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "digest": (TEXT, "SHA-256 of the entry's canonical JSON"),
 }
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets would compute
-
 
 def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
     """Lays entries out with the columns `COLUMNS`, in order, each of its type.
@@ -84,6 +83,8 @@ def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
         }
         rows += [{**common, **details} for details in _details(entry)]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
+    # Early ledgers took any reason, also one that no file can hold.
+    table["reason"] = table["reason"].map(_writable, na_action="ignore")
     return table.astype({name: kind for name, (kind, _) in COLUMNS.items()})
 
 
@@ -106,8 +107,10 @@ def export_ledger(entries: Iterable[Entry], path: Path) -> None:
         write_ledger(entries, path)
     elif path.suffix == ".csv":
         table = ledger_table(entries)
-        # A reason is free text, and spreadsheets run what looks like a formula.
-        table["reason"] = table["reason"].map(_defused, na_action="ignore")
+        # Some of it is free text, and spreadsheets run what looks like a formula.
+        for name, (kind, _) in COLUMNS.items():
+            if kind == TEXT:
+                table[name] = table[name].map(as_cell, na_action="ignore")
         with staged(path) as temporary:
             table.to_csv(temporary, index=False)
     else:
@@ -115,6 +118,10 @@ def export_ledger(entries: Iterable[Entry], path: Path) -> None:
             f"{path} ends in neither .parquet nor .csv, and the ledger is exported to these; "
             "nothing was written"
         )
+
+
+def _writable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _details(entry: Entry) -> Iterator[dict[str, Any]]:
@@ -147,7 +154,3 @@ def _details(entry: Entry) -> Iterator[dict[str, Any]]:
         yield {key: body.get(key) for key in ("dataset", "block", "size", "reason")}
     else:
         yield {"reason": body.get("reason")}
-
-
-def _defused(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text

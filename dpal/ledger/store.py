@@ -17,11 +17,12 @@ from sqlalchemy.exc import IntegrityError
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.chain import verify_chain
+from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
-from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
 from dpal.ledger.places import Places, places_of
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
+from dpal.persist import make_private
 
 Body = dict[str, Any]
 
@@ -67,7 +68,7 @@ class LedgerStore:
         if not create and file is not None and not file.is_file():
             raise self._missing()
         if create and file is not None:
-            _make_private(file)
+            _make_private_file(file)
         with self._database.reading() as connection:
             self._version = version_of(connection, self.name)
         if create:
@@ -306,9 +307,22 @@ def _insert(
         recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         previous=previous,
     )
+    _require_characters(entry)
     row = {**vars(entry), "kind": kind.value, "body": canonical_json(entry.body)}
     connection.execute(ENTRIES.insert().values(row))
     return entry
+
+
+def _require_characters(entry: Entry) -> None:
+    """Requires texts that can be shown and exported; a reason is typed by a person."""
+    try:
+        json.dumps([entry.campaign, entry.release, entry.body], ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise LedgerError(
+            f"what was to be recorded ({entry.kind} of {entry.release or 'a plan'}) holds a "
+            "character that is none (half of a surrogate pair); nothing was recorded or released, "
+            "write it anew"
+        ) from error
 
 
 def _read(
@@ -318,25 +332,35 @@ def _read(
     if campaign is not None:
         query = query.where(ENTRIES.c.campaign == campaign)
     # All rows first: a refusal in the middle would leave SQLite reading this old state.
-    return [_entry(row) for row in connection.execute(query).all()]
+    rows = connection.execute(query).all()
+    for expected, row in enumerate(rows, start=1):
+        if campaign is None and row.sequence != expected:
+            raise missing_entry(expected, row.sequence)
+    return [_entry(row) for row in rows]
 
 
 def _entry(row: Any) -> Entry:
+    """Reads a row, whatever types its cells were given by a damage or a repair."""
+    sequence, *texts = row
     try:
+        if not isinstance(sequence, int) or not all(isinstance(one, str) for one in texts):
+            raise TypeError("a cell is of another type")
         body = json.loads(row.body)
         # One content, one text: a digest over the meaning alone would let a space pass.
-        if canonical_json(body) != row.body:
+        if not isinstance(body, dict) or canonical_json(body) != row.body:
             raise ValueError("not canonical")
-        fields = {**row._mapping, "kind": Kind(row.kind), "body": body}
-    except (ValueError, RecursionError) as error:
-        raise LedgerTampered(row.sequence, "its content cannot be read") from error
-    return Entry(**fields)
+        entry = Entry(**{**row._mapping, "kind": Kind(row.kind), "body": body})
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LedgerTampered(sequence, "its content cannot be read") from error
+    if row_digest({**row._mapping}) != entry.digest:
+        raise LedgerTampered(sequence, "its content does not match its digest")
+    return entry
 
 
-def _make_private(file: Path) -> None:
+def _make_private_file(file: Path) -> None:
     """Makes an empty database file that only its owner can read; SQLite's own follow it."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:

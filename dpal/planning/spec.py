@@ -87,6 +87,22 @@ class Schedule:
         """Records added in each phase, phase 0 first."""
         return (self.initial, *self.queries)
 
+    def require_labels_for_batch(self) -> None:
+        """Requires that a batch can be full at last.
+
+        A phase with fewer labels than a batch trains on all of them in every step, which is
+        well where more are to come.
+
+        Raises:
+          ParameterError: all labels together are fewer than a batch.
+        """
+        labels = sum(self.cohort_sizes)
+        if self.batch_size > labels:
+            raise ParameterError(
+                f"schedule.batch_size {self.batch_size:,} is larger than all {labels:,} labels "
+                f"that the schedule buys; set it to {labels:,} at most"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSpec:

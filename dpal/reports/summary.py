@@ -21,17 +21,24 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self) -> str:
-        """The table in Markdown, numbers aligned to the right."""
+        """The table in Markdown, numbers aligned to the right; cells do nothing but show."""
+        columns, *rows = (tuple(map(literal, row)) for row in (self.columns, *self.rows))
         widths = [
-            max(len(column), *(len(row[i]) for row in self.rows), 3)
-            for i, column in enumerate(self.columns)
+            max(len(column), *(len(row[i]) for row in rows), 3) for i, column in enumerate(columns)
         ]
         lines = [
-            _line(self.columns, widths),
+            _line(columns, widths),
             "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|",
-            *(_line(row, widths) for row in self.rows),
+            *(_line(row, widths) for row in rows),
         ]
         return "\n".join(lines)
+
+
+def literal(text: str) -> str:
+    """A text of whatever origin as Markdown: no cell, link, picture or HTML begins in it."""
+    for sign, shown in (("\\", "\\\\"), ("|", "\\|"), ("[", "\\["), ("<", "&lt;")):
+        text = text.replace(sign, shown)
+    return " ".join(text.splitlines())
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:

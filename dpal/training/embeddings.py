@@ -92,7 +92,7 @@ def embedded(
       ParameterError: the model has no last linear layer.
     """
     for batch in raw_batches(source, [source.content.value]):
-        inputs = records_of(source, batch.table.column(0), first_row=batch.first_row)
+        inputs = records_of(source, batch.table.column(0), rows=batch.numbers)
         yield EmbeddedBatch(
             batch.rows, *embed(model, inputs, classes=classes, physical_batch=physical_batch)
         )

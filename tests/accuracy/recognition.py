@@ -118,7 +118,7 @@ def measure(name: str, *, copied: int = COPIED) -> Found:
 
     def described(values: pa.Array) -> Described:
         parts = [
-            kind.describe(values.slice(start, 1024), first_row=start, salt=SALT)
+            kind.describe(values.slice(start, 1024), rows=None, salt=SALT)
             for start in range(0, len(values), 1024)
         ]
         return Described(
@@ -167,7 +167,7 @@ def later_ones(train: str, test: str) -> Share:
         file = pq.ParquetFile(shared_file(f"{name}.parquet"))
         described += [
             [
-                KINDS[Content.IMAGE].describe(batch.column(0), first_row=0, salt=SALT)
+                KINDS[Content.IMAGE].describe(batch.column(0), rows=None, salt=SALT)
                 for batch in file.iter_batches(1024, columns=["image"])
             ]
         ]

@@ -150,3 +150,38 @@ def test_disjoint_partitions_pass_and_a_record_may_be_listed_twice(tmp_path):
     require_disjoint(written(tmp_path / "parts.parquet", table), ["a", "b"])
     bare = table.drop_columns(["group"])
     require_disjoint(written(tmp_path / "bare.parquet", bare), ["a"])
+
+
+def test_classes_are_numbered_from_0(tmp_path):
+    for wrong, says in ((-1, "teachers named class -1, and"), (10**9, "class 1,000,000,000, and")):
+        chosen = np.array([[0, wrong, 1]])
+        with pytest.raises(DataError, match=says):
+            read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
+
+
+def test_an_empty_ballot_is_none(tmp_path):
+    for column in ("ballot", "scores"):
+        table = long_table().drop_columns(["ballot"])
+        lists = pa.array([[]] * 6, pa.list_(pa.float32()))
+        with pytest.raises(DataError, match=f"an empty {column}, which votes on no label"):
+            read_ballots([written(tmp_path / "e.parquet", table.append_column(column, lists))])
+
+
+def test_ballots_that_fit_no_table_are_counted_and_not_laid_out(tmp_path):
+    """A teacher and a query for each of 20,000 ballots would be a table of 400 million."""
+    count = 20_000
+    rows = {"id": [f"q{at}" for at in range(count)], "teacher": [f"t{at}" for at in range(count)]}
+    table = pa.table({**rows, "ballot": [[0, 1]] * count})
+    with pytest.raises(DataError, match="20,000 ballots of 20,000 teachers on 20,000 queries"):
+        read_ballots([written(tmp_path / "b.parquet", table)])
+
+
+def test_teachers_may_be_numbers_or_categories(tmp_path):
+    found = read_ballots([written(tmp_path / "n.parquet", replaced("teacher", [0, 1, 2] * 2))])
+    assert found.teachers == ("0", "1", "2")
+    names = pa.array(["a", "b", "c"] * 2).dictionary_encode()
+    table = long_table().set_column(1, "teacher", names)
+    found = read_ballots([written(tmp_path / "d.parquet", table)])
+    assert found.teachers == ("a", "b", "c")
+    with pytest.raises(DataError, match=r"column 'teacher' of .* holds double, where texts or"):
+        read_ballots([written(tmp_path / "f.parquet", replaced("teacher", [0.0, 1.0, 2.0] * 2))])

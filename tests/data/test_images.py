@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from dpal.data.catalog import Content
+from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 from dpal.errors import DataError
 
@@ -24,13 +26,14 @@ def encoded(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_no_altered_byte_ends_in_anything_but_a_sentence(kind):
     whole, refused = encoded(kind), 0
+    numbers = RowNumbers(Path("p.parquet"), np.array([41]))
     broken = [whole[:length] for length in range(len(whole))]
     for at in range(len(whole)):
         for value in (0, 255, whole[at] ^ 1):
             broken.append(whole[:at] + bytes([value]) + whole[at + 1 :])
     for one in broken:
         try:
-            decode(Content.IMAGE, pa.array([one], pa.binary()), first_row=41)
+            decode(Content.IMAGE, pa.array([one], pa.binary()), rows=numbers)
         except DataError as error:
             refused += 1
             assert "row 41 holds no readable PNG or JPEG image" in str(error)

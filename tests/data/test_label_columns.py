@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +11,7 @@ import torch
 from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.label_columns import classes_in, label_tensor, task_of
+from dpal.data.parquet import RowNumbers
 from dpal.data.pool import (
     labels_of,
     load_all,
@@ -68,7 +70,10 @@ def test_other_columns_hold_no_labels(kind):
     [
         ([[0, 1], None, [0, 1, 1]], "row 2 has 3 labels and others have 2"),
         ([[], []], "row 0 has 0 labels"),
-        ([None, [0, 1], [0, 2]], "row 2 has a label that is neither 0 nor 1"),
+        (
+            [None, [0, 1], [0, 2]],
+            "row 2 lists a number above 1, which looks like .* class",
+        ),
         ([[0, 1], [-1, 1]], "row 1 has a label that is neither 0 nor 1"),
         ([[0, 1], None, [None, 1]], "row 2 has a label that is neither 0 nor 1"),
     ],
@@ -87,8 +92,8 @@ def test_later_rows_are_held_to_the_first(tmp_path):
 def test_unlabeled_rows_are_counted_apart(tmp_path):
     found = inspect(source_of(pool(tmp_path / "p", [None, [1, 0], None])))
     assert (found.classes, found.fully_labeled) == (2, False)
-    nobody = pa.array([None, None], BITS)
-    assert classes_in(nobody, Task.MULTI_LABEL, known=4, first_row=0) == 4
+    nobody, numbers = pa.array([None, None], BITS), RowNumbers(tmp_path, np.arange(2))
+    assert classes_in(nobody, Task.MULTI_LABEL, known=4, rows=numbers) == 4
 
 
 def test_names_must_be_as_many_as_labels(tmp_path):

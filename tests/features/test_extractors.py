@@ -147,8 +147,8 @@ def test_a_source_gives_features_wherever_records_are_read(tmp_path):
     wanted = scattered(images)
     assert inspect(source).input_shape == wanted.shape[1:] == (81, 5, 4)
     column = next(iter(raw_batches(source, ["image"]))).table.column(0)
-    assert torch.equal(decoded_of(source, column, first_row=0), images)
-    assert torch.equal(records_of(source, column, first_row=0), wanted)
+    assert torch.equal(decoded_of(source, column, rows=None), images)
+    assert torch.equal(records_of(source, column, rows=None), wanted)
     assert torch.equal(load_all(source)[0], wanted)
 
     start, state = tmp_path / "start.parquet", tmp_path / "state.parquet"

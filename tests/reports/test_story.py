@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dpal.reports.story import Place, outcome, steps_done, story
+from dpal.reports.summary import Table
 
 SUMMARY = {
     "name": "clinic",
@@ -60,3 +61,14 @@ def test_progress_counts_private_steps():
 
 def test_the_last_line_says_what_was_reached_and_spent():
     assert outcome(SUMMARY, DONE) == "finished: validation accuracy 43.60 % at epsilon 4.000 of 8"
+
+
+def test_a_cell_of_a_table_only_shows():
+    """Names of files, data sets and classes come from elsewhere, also onto Prefect's page."""
+    name = '<img src=x onerror="fetch(1)"> | [a](javascript:b) \\ `c`\nsecond line'
+    table = Table("t", ("name", "count"), ((name, "1"), ("plain_name", "2")))
+    lines = table.markdown().splitlines()
+    assert len(lines) == 4
+    assert "<img" not in lines[2] and " [a]" not in lines[2]
+    assert "\\[a](javascript:b) \\\\ `c` second line" in lines[2]
+    assert lines[2].replace("\\|", "").count("|") == lines[3].count("|") == 3

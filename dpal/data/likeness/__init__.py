@@ -14,6 +14,7 @@ import pyarrow as pa
 from dpal.data.catalog import Content
 from dpal.data.likeness import pictures, texts, vectors
 from dpal.data.likeness.described import Described, Rows, Sketches
+from dpal.data.parquet import RowNumbers
 
 
 class Likeness(Protocol):
@@ -29,7 +30,7 @@ class Likeness(Protocol):
         """Bytes of a sketch."""
         ...
 
-    def describe(self, column: pa.Array, *, first_row: int, salt: bytes) -> Described:
+    def describe(self, column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Described:
         """Reads some records of a source's own column."""
         ...
 

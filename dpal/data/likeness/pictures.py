@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpal.data.catalog import Content
 from dpal.data.likeness.described import NOBODY, Described, Rows, Sketches
+from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 
 WAY = "picture-1"
@@ -67,12 +68,12 @@ _VALUES_AT_ONCE = 1 << 22  # of decoded pixels
 _KNOWN_AT_ONCE, _NEW_AT_ONCE, _PAIRS_AT_ONCE = 1 << 15, 1 << 9, 1 << 15
 
 
-def describe(column: pa.Array, *, first_row: int, salt: bytes) -> Described:
+def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Described:
     """Decodes pictures, a few at a time where they are large.
 
     Args:
       column: n encoded pictures of one size.
-      first_row: position of the first, for messages.
+      rows: which rows they are, for messages; None where that is nobody's business.
       salt: has no part in this; index files are encrypted under it.
 
     Raises:
@@ -80,7 +81,7 @@ def describe(column: pa.Array, *, first_row: int, salt: bytes) -> Described:
     """
     contents: list[bytes] = []
     sketches, telling = [np.zeros((0, WIDTH), np.uint8)], [np.zeros(0, bool)]
-    for pixels in _decoded(column, first_row):
+    for pixels in _decoded(column, rows):
         pictures = _one_channel(pixels)
         contents += [repr(one.shape).encode() + one.tobytes() for one in pictures]
         sketches.append(_sketches(pixels))
@@ -165,11 +166,11 @@ class _Known:
         return at[close], among[close], shares
 
 
-def _decoded(column: pa.Array, first_row: int) -> Iterator[NDArray[np.uint8]]:
+def _decoded(column: pa.Array, rows: RowNumbers | None) -> Iterator[NDArray[np.uint8]]:
     start, count = 0, 1  # the first one tells how large they are
     while start < len(column):
         part = column.slice(start, count)
-        pixels = decode(Content.IMAGE, part, first_row=first_row + start).numpy()
+        pixels = decode(Content.IMAGE, part, rows=rows and rows.slice(start, count)).numpy()
         yield pixels
         start += count
         count = max(1, _VALUES_AT_ONCE // pixels[0].size)

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from dpal.data.likeness.described import NOBODY, Described, Rows, Sketches
 from dpal.data.likeness.pairs import pairs_in
+from dpal.data.parquet import RowNumbers
 from dpal.data.texts import texts_in
 
 WAY = "text-1"
@@ -61,12 +62,12 @@ _MOST_ALIKE = 4096
 _PAIRS_AT_ONCE = 1 << 18
 
 
-def describe(column: pa.StructArray, *, first_row: int, salt: bytes) -> Described:
+def describe(column: pa.StructArray, *, rows: RowNumbers | None, salt: bytes) -> Described:
     """Reads texts, or pairs of texts.
 
     Args:
       column: n values with the field `text_a` and, for pairs, `text_b`.
-      first_row: position of the first, for messages.
+      rows: which rows they are, for messages; None where that is nobody's business.
       salt: the secret under which they are hashed.
 
     Raises:
@@ -74,7 +75,7 @@ def describe(column: pa.StructArray, *, first_row: int, salt: bytes) -> Describe
     """
     contents: list[bytes] = []
     fields = np.zeros((len(column), _FIELDS), "<u4")
-    for row, record in enumerate(texts_in(column, first_row=first_row)):
+    for row, record in enumerate(texts_in(column, rows=rows)):
         spelled = [normalised(text) for text in record]
         plain = [
             text.replace(" ", "") or "".join(unicodedata.normalize("NFKC", given).split())

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpal.data.catalog import Content
 from dpal.data.likeness.described import NOBODY, Described, Rows, Sketches
 from dpal.data.likeness.pairs import pairs_in
+from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
 
 WAY = "vector-1"
@@ -36,19 +37,19 @@ _STEPS = 4  # that projections of two copies may lie apart
 _PAIRS_AT_ONCE = 1 << 20
 
 
-def describe(column: pa.Array, *, first_row: int, salt: bytes) -> Described:
+def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Described:
     """Reads feature vectors.
 
     Args:
       column: n lists of one length.
-      first_row: position of the first, for messages.
+      rows: which rows they are, for messages; None where that is nobody's business.
       salt: the secret under which they are projected.
 
     Raises:
       DataError: a value is missing, NaN or infinite, or lengths differ.
     """
     # Adding zero makes -0.0 the same as 0.0.
-    values = decode(Content.FEATURES, column, first_row=first_row).numpy() + np.float32(0)
+    values = decode(Content.FEATURES, column, rows=rows).numpy() + np.float32(0)
     weights = _weights(salt, values.shape[1])
     projected = np.arcsinh(values / np.float64(_SMALLEST)) @ weights
     allowed = _STANDARD_DEVIATIONS * _LAST_PLACES * np.sqrt(values.shape[1] / 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from PIL import Image
 
 from dpal.data.likeness import pictures
 from dpal.data.likeness.described import Described
+from dpal.data.parquet import RowNumbers
 from dpal.errors import DataError
 from tests.conftest import ROOT
 from tests.data.copies import SAME_PICTURE, SAME_PIXELS, encoded, image_of
@@ -21,7 +23,7 @@ KNOWN, COPIED = 3000, 300
 
 
 def described(stored: list[bytes]) -> Described:
-    return pictures.describe(pa.array(stored, pa.binary()), first_row=0, salt=bytes(32))
+    return pictures.describe(pa.array(stored, pa.binary()), rows=None, salt=bytes(32))
 
 
 def grey(pixels: np.ndarray) -> bytes:
@@ -123,8 +125,9 @@ def test_large_pictures_are_decoded_one_by_one(monkeypatch):
 
 def test_a_picture_that_cannot_be_read_is_named_by_its_row():
     stored = pa.array([grey(np.eye(28) * 255), b"no picture"], pa.binary())
+    rows = RowNumbers(Path("pool.parquet"), np.array([3, 8]))
     with pytest.raises(DataError, match="row 8 holds no readable PNG or JPEG"):
-        pictures.describe(stored, first_row=7, salt=bytes(32))
+        pictures.describe(stored, rows=rows, salt=bytes(32))
 
 
 def test_how_many_are_compared_at_once_makes_no_difference(known, monkeypatch):

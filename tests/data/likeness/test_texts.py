@@ -23,7 +23,7 @@ def described(*records: str | tuple[str, ...], salt: bytes = SALT) -> Described:
     rows = [(one,) if isinstance(one, str) else one for one in records]
     names = ["text_a", "text_b"][: len(rows[0])]
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    return texts.describe(pa.StructArray.from_arrays(columns, names), first_row=0, salt=salt)
+    return texts.describe(pa.StructArray.from_arrays(columns, names), rows=None, salt=salt)
 
 
 def alike(one: str | tuple[str, ...], other: str | tuple[str, ...]) -> bool:

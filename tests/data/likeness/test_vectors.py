@@ -19,7 +19,7 @@ SALT = bytes(range(32))
 
 def described(values: np.ndarray, salt: bytes = SALT) -> Described:
     column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-    return vectors.describe(column, first_row=0, salt=salt)
+    return vectors.describe(column, rows=None, salt=salt)
 
 
 def table(rows: int, width: int, seed: int = 0) -> np.ndarray:

@@ -1,0 +1,316 @@
+"""Parquet files read in batches of bounded memory, whatever stands in them.
+
+A file is somebody else's: it may be damaged, and it may unpack to a thousand times its size.
+Sizes are looked at before anything is unpacked, and every failure is one sentence about the
+file. Row groups and pages are those that a writer makes; of a page that spreads one row over
+others, its own part counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from dpal.data.pages import Page, pages_of
+from dpal.errors import DataError, DpalError
+
+BATCH_ROWS = 1024
+BATCH_BYTES = 2**28  # decoded records of one batch
+
+MOST_VALUES = 2**24  # pixels of a picture, or numbers in a list
+MOST_BYTES = {"text": 2**20, "bytes": 2**26}  # in one cell
+_MOST_PAGE, _MOST_LISTED = 2**30, 2**26  # bytes, and numbers in lists, of one page
+_READ_BYTES = 2**28  # unpacked at a time
+_LISTED = 16  # bytes of a number in a list while it is read, with what says where it belongs
+_BESIDE_PIXELS, _TIMES_PIXELS = 2**19, 4  # what a picture's file may hold besides, and of it
+
+_DAMAGED = "the file is damaged, restore it"
+_SMALLER = "bring it to a size that a model reads, nothing was released"
+
+# Bytes of the first record of a batch once it is decoded; 0 where that cannot be said.
+Weigh = Callable[[pa.RecordBatch], int]
+
+
+@dataclass(frozen=True, eq=False)
+class RowNumbers:
+    """Which rows of a file some values are, for messages.
+
+    Attributes:
+      path: the file.
+      numbers: (n,) rows of it, the first being row 0, whatever a `split` column leaves out.
+    """
+
+    path: Path
+    numbers: NDArray[np.int64]
+
+    def name(self, position: int) -> str:
+        """What to call the row of one value."""
+        return f"{self.path} (its first row is row 0): row {self.numbers[position]}"
+
+    def slice(self, start: int, count: int) -> RowNumbers:
+        """Those of the values from one position on, at most `count`."""
+        return RowNumbers(self.path, self.numbers[start : start + count])
+
+
+def row_name(rows: RowNumbers | None, position: int) -> str:
+    """What to call the row of one value; of records that were selected nothing is said."""
+    return "a record" if rows is None else rows.name(position)
+
+
+@contextmanager
+def reading(path: Path, advice: str = _DAMAGED) -> Iterator[None]:
+    """Turns whatever a damaged file makes its reader raise into one sentence.
+
+    Raises:
+      DataError: in place of it. What the reader says may quote private values, and is left out.
+    """
+    try:
+        yield
+    except DpalError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path} cannot be read ({type(error).__name__}); {advice}") from error
+
+
+def schema_of(path: Path, advice: str = "restore it, or write it again") -> pa.Schema:
+    """The columns of a file, each with a name of its own.
+
+    Raises:
+      DataError: it is no Parquet file, or two columns have one name.
+    """
+    try:
+        schema = pq.read_schema(path)
+        names = [str(name) for name in schema.names]
+    except Exception as error:  # no text for a name, a type that is unknown, a cut file
+        raise DataError(f"{path} is not a readable Parquet file; {advice}") from error
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"{path} has {names.count(twice)} columns named {twice!r}; give each a name of its "
+            f"own, {advice}"
+        )
+    return schema
+
+
+def batches_of(
+    path: Path,
+    columns: Sequence[str],
+    *,
+    weigh: Weigh = lambda batch: 0,
+    groups: Sequence[int] | None = None,
+    skip: int = 0,
+    rows: int | None = None,
+    advice: str = _DAMAGED,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields rows in file order: the number of the first one in the file, and the batch.
+
+    A batch ends when BATCH_ROWS rows, counted from the first one of all, are full, and before
+    that after as many as fit into BATCH_BYTES once they are decoded. That depends on the shape
+    of a record alone, which is public: with whom a record is scored must not depend on others.
+
+    Args:
+      path: the file.
+      columns: names of columns.
+      weigh: says how large the first record of a batch is once it is decoded.
+      groups: row groups to read, one after the other; None is all.
+      skip: rows of them to leave out first.
+      rows: how many are wanted; None is all.
+      advice: what to do about a file that cannot be read.
+
+    Raises:
+      DataError: the file is damaged, or holds a value that is larger than any that is read.
+    """
+    first = row = 0
+    try:
+        # Read ahead, row groups would stay in memory until the file is closed.
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            wanted = list(range(file.num_row_groups)) if groups is None else list(groups)
+            before = range(wanted[0]) if wanted else ()
+            first = row = skip + sum(file.metadata.row_group(one).num_rows for one in before)
+            at_once = _rows_at_once(path, file, columns, wanted)
+            pieces = file.iter_batches(at_once, row_groups=wanted, columns=list(columns))
+            held: list[pa.RecordBatch] = []
+            for piece in _trimmed(pieces, skip, rows):
+                while piece.num_rows:
+                    if not held and (row - first) % BATCH_ROWS == 0:
+                        weight = weigh(piece)
+                        size = _rows_that_fit(weight)
+                    there = sum(part.num_rows for part in held)
+                    part = piece.slice(0, size - there)
+                    _require_readable(path, row + there, part, weight)
+                    held.append(part)
+                    piece = piece.slice(part.num_rows)
+                    if there + part.num_rows == size:
+                        yield row, _joined(held)
+                        row, held = row + size, []
+            if held:
+                yield row, _joined(held)
+    except DpalError:
+        raise
+    except Exception as error:  # whatever a damaged file makes its reader raise
+        raise DataError(
+            f"{path} cannot be read from row {row} on ({type(error).__name__}); {advice}"
+        ) from error
+
+
+def _trimmed(
+    pieces: Iterator[pa.RecordBatch], skip: int, rows: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Leaves rows out at the beginning, and all that are not wanted at the end."""
+    for piece in pieces:
+        kept = piece.slice(min(skip, piece.num_rows))
+        skip -= piece.num_rows - kept.num_rows
+        if rows is not None:
+            kept = kept.slice(0, rows)
+            rows -= kept.num_rows
+        if kept.num_rows:
+            yield kept
+        if rows == 0:
+            return
+
+
+def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _rows_that_fit(weight: int) -> int:
+    """Rows of a batch: a power of two, so that batches end together with blocks of BATCH_ROWS."""
+    return _power_of_two(BATCH_BYTES // max(1, weight))
+
+
+def _power_of_two(most: int) -> int:
+    """The largest one that is at most `most`, between 1 and BATCH_ROWS."""
+    return min(BATCH_ROWS, 1 << max(0, most.bit_length() - 1))
+
+
+def _rows_at_once(
+    path: Path, file: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int]
+) -> int:
+    """Rows that can be unpacked together, by what the headers of all pages say.
+
+    Raises:
+      DataError: a page, or a value in it, is larger than any that is read.
+    """
+    about, least = file.metadata, BATCH_ROWS
+    with path.open("rb") as stream:
+        for group in groups:
+            for leaf in range(about.num_columns):
+                column, rows = about.row_group(group).column(leaf), about.row_group(group).num_rows
+                name = column.path_in_schema
+                if not any(name == one or name.startswith(f"{one}.") for one in columns):
+                    continue
+                pages = list(pages_of(stream, column))
+                listed = about.schema.column(leaf).max_repetition_level > 0
+                if excess := _excess(column, pages, rows, listed=listed):
+                    raise DataError(f"column {name!r} of {path} {excess}; {_SMALLER}")
+                if listed:
+                    least = min(least, _rows_of_lists(column, pages))
+                elif column.physical_type == "BYTE_ARRAY":
+                    least = min(least, _rows_of_bytes(column, pages))
+    return least
+
+
+def _excess(
+    column: pq.ColumnChunkMetaData, pages: Sequence[Page], rows: int, *, listed: bool
+) -> str:
+    """What is too large in a column of one row group; empty if nothing is."""
+    if listed and column.num_values > MOST_VALUES * rows:
+        return (
+            f"has lists of {column.num_values:,} numbers in {rows:,} rows, and at most "
+            f"{MOST_VALUES:,} are read of one row"
+        )
+    for page in pages:
+        if listed and page.values > _MOST_LISTED:
+            return f"has {page.values:,} numbers at once, and at most {_MOST_LISTED:,} are read"
+        most = MOST_BYTES["bytes"] if column.physical_type == "BYTE_ARRAY" else _MOST_PAGE
+        if page.unpacked > min(_MOST_PAGE, most * max(1, page.values)):
+            return (
+                f"unpacks to {page.unpacked:,} bytes for {page.values:,} values at once, and at "
+                f"most {_MOST_PAGE:,} are read, {most:,} of one value"
+            )
+    return ""
+
+
+def _rows_of_lists(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int:
+    """One row may have all numbers of its page: a run of equal ones takes some bytes."""
+    if column.num_values * _LISTED <= _READ_BYTES:
+        return BATCH_ROWS
+    longest = max((page.values for page in pages), default=1)
+    return _power_of_two(_READ_BYTES // (_LISTED * max(1, longest)))
+
+
+def _rows_of_bytes(column: pq.ColumnChunkMetaData, pages: Sequence[Page]) -> int:
+    """Each row may have the largest value of a dictionary, or all but nothing of a page."""
+    whole = sum(page.unpacked for page in pages)
+    if whole <= _READ_BYTES and not column.has_dictionary_page:
+        return BATCH_ROWS
+    largest = max((page.unpacked for page in pages), default=1)
+    return _power_of_two(_READ_BYTES // max(1, largest))
+
+
+def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int) -> None:
+    """Requires values that are what their types say, none of them too large.
+
+    Args:
+      path: of the file, for messages.
+      first: row of the file that is the batch's first.
+      batch: the rows.
+      weight: bytes of a record once it is decoded, 0 where that is not known.
+    """
+    rows = RowNumbers(path, np.arange(first, first + batch.num_rows))
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            at = _first_without_text(column)
+            if at is None:
+                raise
+            raise DataError(
+                f"{rows.name(at)} has a {name!r} that is no text in UTF-8; write the file again in "
+                "that encoding"
+            ) from None
+        lengths, most, unit = _lengths(column, weight)
+        if lengths is None or not len(lengths) or lengths.null_count == len(lengths):
+            continue
+        longest = np.asarray(pc.fill_null(lengths, 0))
+        if longest.max() > most:
+            at = int(longest.argmax())
+            raise DataError(
+                f"{rows.name(at)} has {longest[at]:,} {unit} in column {name!r}, and at most "
+                f"{most:,} are read there; {_SMALLER}"
+            )
+
+
+def _lengths(column: pa.Array, weight: int) -> tuple[pa.Array | None, int, str]:
+    """How large each value is, how large it may be, and in which unit."""
+    kind = column.type
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return pc.binary_length(column), MOST_BYTES["text"], "bytes of text"
+    if pt.is_binary(kind) or pt.is_large_binary(kind):
+        most = MOST_BYTES["bytes"]
+        beside = _BESIDE_PIXELS + _TIMES_PIXELS * weight
+        return pc.binary_length(column), min(most, beside) if weight else most, "bytes"
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return pc.list_value_length(column), MOST_VALUES, "numbers"
+    return None, 0, ""
+
+
+def _first_without_text(column: pa.Array) -> int | None:
+    """The first value that should be a text and cannot be decoded."""
+    if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
+        return None
+    for at, value in enumerate(column):
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            return at
+    return None

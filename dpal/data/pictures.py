@@ -1,0 +1,133 @@
+"""Pictures as pixels: looked at before they are decoded, one by one, or refused in a sentence.
+
+A PNG of a kilobyte may decode to gigabytes. What a picture's header says costs nothing, and is
+compared with the shape that all records have before any pixel is made.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from PIL import Image
+
+from dpal.data.parquet import MOST_VALUES, RowNumbers, row_name
+from dpal.errors import DataError
+
+MOST_PIXELS = MOST_VALUES
+
+Shape = tuple[int, ...]
+
+_FORMATS = ("PNG", "JPEG")  # no other of Pillow's readers ever sees a pool's bytes
+# Modes by what becomes of them; 16 bits of grey are scaled to 8, as Pillow scales those of colours.
+_GREY, _DEEP = ("1", "L"), ("I", "I;16", "I;16B", "I;16L")
+_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "P", "PA", "CMYK", "YCbCr")
+_DROPPED_BITS = 8
+_SIXTEEN_BITS = 0xFFFF
+
+# What Pillow says of large pictures is said here, as a refusal.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def decode_pictures(
+    column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None
+) -> NDArray[np.uint8]:
+    """Decodes pictures of one shape.
+
+    Args:
+      column: their files, n of them, none null.
+      rows: which rows they are, for messages; None where that is nobody's business.
+      shape: what all must have; None takes the first one's.
+
+    Returns:
+      (n, channels, height, width): one channel for grey pictures of 1, 8 or 16 bits, else three.
+
+    Raises:
+      DataError: one cannot be read, is too large, or differs in shape.
+    """
+    pixels = None
+    for at, value in enumerate(column):
+        with _opened(value.as_py(), rows, at) as picture:
+            here = _shape_of(picture)
+            if shape is not None and here != shape:
+                raise DataError(
+                    f"{row_name(rows, at)} has an image of shape {here}, others have {shape}; "
+                    "bring all images to one size and mode"
+                )
+            shape = here
+            if pixels is None:
+                pixels = np.empty((len(column), *shape), dtype=np.uint8)
+            pixels[at] = _pixels(picture)
+    return np.empty((0, *(shape or ())), np.uint8) if pixels is None else pixels
+
+
+def picture_shape(encoded: bytes) -> Shape | None:
+    """The shape that a picture would have; None where it could not be read."""
+    try:
+        with _opened(encoded, None, 0) as picture:
+            return _shape_of(picture)
+    except DataError:
+        return None
+
+
+def is_deep(encoded: bytes) -> bool:
+    """Whether a picture has 16 bits of grey."""
+    try:
+        with _opened(encoded, None, 0) as picture:
+            return picture.mode in _DEEP
+    except DataError:
+        return False
+
+
+@contextmanager
+def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.Image]:
+    """A picture of which no pixel is decoded yet."""
+    try:
+        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as picture:
+            width, height = picture.size
+            if width * height > MOST_PIXELS:
+                raise DataError(
+                    f"{row_name(rows, at)} has an image of {width:,} x {height:,} pixels, and at "
+                    f"most {MOST_PIXELS:,} are read; bring it to a size that a model reads"
+                )
+            frames = getattr(picture, "n_frames", 1)
+            if picture.format == "PNG" and frames > 1:
+                raise DataError(
+                    f"{row_name(rows, at)} has an animation of {frames} images; give it one image"
+                )
+            if picture.mode not in (*_GREY, *_DEEP, *_COLOUR):
+                raise DataError(
+                    f"{row_name(rows, at)} has an image of mode {picture.mode}, which is not "
+                    "read; save it in grey or RGB with 8 bits"
+                )
+            yield picture
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's readers raise nearly anything for what is altered
+        if isinstance(error, Image.DecompressionBombError):
+            raise DataError(
+                f"{row_name(rows, at)} has an image of more than {MOST_PIXELS:,} pixels, the most "
+                "that are read; bring it to a size that a model reads"
+            ) from error
+        raise DataError(
+            f"{row_name(rows, at)} holds no readable PNG or JPEG image; restore it"
+        ) from error
+
+
+def _shape_of(picture: Image.Image) -> Shape:
+    channels = 3 if picture.mode in _COLOUR else 1
+    return (channels, picture.height, picture.width)
+
+
+def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
+    if picture.mode in _DEEP:
+        deep = np.asarray(picture).astype(np.int64)
+        return (deep.clip(0, _SIXTEEN_BITS) >> _DROPPED_BITS).astype(np.uint8)[None]
+    mode = "L" if picture.mode in _GREY else "RGB"
+    array = np.asarray(picture if picture.mode == mode else picture.convert(mode), dtype=np.uint8)
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)

@@ -1,0 +1,124 @@
+"""Whether a validation set is about what a pool teaches, and not made of its records.
+
+Asked once, before a campaign begins: what was begun goes on with the files it was begun with.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpal.data.catalog import Source
+from dpal.data.inspect import Inventory
+from dpal.data.known import scan
+from dpal.errors import DataError
+from dpal.labels import Task
+
+COINCIDENCE = 0.01  # share of rows that may be alike by chance in any file
+_SHOWN = 5  # classes named in one remark
+
+
+def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> None:
+    """Requires classes to be numbered from 0, in both files alike.
+
+    Args:
+      pool: of single labels, or without labels.
+      validation: what figures are measured on.
+      names: how many classes are named in the files; 0 for none.
+
+    Raises:
+      DataError: labels run from 1, in both files or in one, or beyond the names.
+    """
+    given = sorted({*pool.present, *validation.present})
+    if validation.task is not Task.SINGLE_LABEL or not given:
+        return
+    least, most = given[0], given[-1]
+    if least == 1 and (most == names or (not names and most == len(given))):
+        raise DataError(
+            f"labels run from 1 to {most}, and classes are numbered from 0; subtract 1 from the "
+            "labels of both files, or name all classes in class_names if class 0 only happens to "
+            "be missing"
+        )
+    if _runs(pool, 0) and _runs(validation, 1) and max(validation.present) > max(pool.present):
+        raise _shifted("pool", pool, "validation set", validation)
+    if _runs(validation, 0) and _runs(pool, 1) and max(pool.present) > max(validation.present):
+        raise _shifted("validation set", validation, "pool", pool)
+    if names and most >= names:
+        raise DataError(
+            f"class_names names {names} classes, 0 to {names - 1}, and there are labels up to "
+            f"{most}; name all classes, or correct the labels"
+        )
+
+
+def class_remarks(
+    pool: Inventory, validation: Inventory, class_names: Sequence[str]
+) -> tuple[str, ...]:
+    """What a person should know of classes that only one of the files has.
+
+    They say something about private labels: for whoever may see the pool, and nobody else.
+    """
+    if not (pool.present and pool.fully_labeled and validation.present):
+        return ()
+    unlearned = sorted(set(validation.present) - set(pool.present))
+    unmeasured = sorted(set(pool.present) - set(validation.present))
+    said = []
+    if unlearned:
+        said.append(
+            f"no record of the pool has {_named(unlearned, class_names)}, which the validation "
+            "set measures: nothing can learn it there"
+        )
+    if unmeasured:
+        said.append(
+            f"no record of the validation set has {_named(unmeasured, class_names)}, which the "
+            "pool teaches: how well it is learned will not be measured"
+        )
+    return tuple(said)
+
+
+def require_other_records(pool: Source, validation: Source) -> None:
+    """Requires a validation set that is not made of records of the pool.
+
+    Records of small tables are alike by chance: as often as records of the pool are like each
+    other is no sign. Reads both files once more; memory: 16 bytes a record.
+
+    Raises:
+      DataError: more of it is in the pool.
+    """
+    salt = secrets.token_bytes(32)
+    private, public = scan(pool, salt), scan(validation, salt)
+    shared = np.isin(public.contents, private.contents)
+    both = np.isin(public.contents ^ (public.owners << np.uint64(1)),
+                   private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
+    if both.mean() > COINCIDENCE or shared.mean() > COINCIDENCE + 2 * _alike(private.contents):
+        raise DataError(
+            f"{int(shared.sum()):,} of {shared.size:,} rows of {validation.name} are rows of the "
+            f"pool {pool.name}, so that figures would tell how well they were learned by heart; "
+            "keep records of the pool out of the validation set, nothing was released"
+        )
+
+
+def _alike(contents: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> float:
+    """Share of records that another one is like."""
+    _, counts = np.unique(contents, return_counts=True)
+    return float(counts[counts > 1].sum() / max(1, counts.sum()))
+
+
+def _runs(held: Inventory, first: int) -> bool:
+    """Whether labels run from a number on without gaps, two at least."""
+    numbers = held.present
+    return len(numbers) > 1 and numbers == tuple(range(first, first + len(numbers)))
+
+
+def _shifted(one: str, zero: Inventory, other: str, shifted: Inventory) -> DataError:
+    return DataError(
+        f"labels of the {one} run from 0 to {max(zero.present)} and those of the {other} from 1 "
+        f"to {max(shifted.present)}; number classes from 0 in both, subtract 1 there"
+    )
+
+
+def _named(classes: Sequence[int], names: Sequence[str]) -> str:
+    shown = [f"{one} ({names[one]})" if one < len(names) else f"{one}" for one in classes[:_SHOWN]]
+    more = f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
+    return f"class{'es' if len(classes) > 1 else ''} {', '.join(shown)}{more}"

@@ -1,0 +1,125 @@
+"""A validation set of other classes, or of the pool's own records, is refused or said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.data.catalog import Role, open_source
+from dpal.data.inspect import Inventory
+from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
+from dpal.errors import DataError
+from dpal.labels import Task
+from tests.conftest import write_blobs
+
+
+def holding(*present: int, fully: bool = True, task: Task = Task.SINGLE_LABEL) -> Inventory:
+    return Inventory(
+        rows=9,
+        input_shape=(2,),
+        task=task,
+        classes=max(present, default=-1) + 1,
+        fully_labeled=fully,
+        present=present,
+    )
+
+
+TEN = tuple(range(10))
+FROM_ONE = tuple(range(1, 11))
+
+
+@pytest.mark.parametrize(
+    ("pool", "validation", "names", "sentence"),
+    [
+        (FROM_ONE, FROM_ONE, 0, "labels run from 1 to 10, and .* subtract 1"),
+        ((), FROM_ONE, 0, "labels run from 1 to 10"),
+        ((1, 3), (1, 2), 0, "labels run from 1 to 3"),
+        ((1, 4, 10), (2, 10), 10, "labels run from 1 to 10"),
+        (TEN, FROM_ONE, 0, "of the pool run from 0 to 9 and those of the validation set from 1"),
+        (FROM_ONE, TEN, 0, "of the validation set run from 0 to 9 and those of the pool from 1"),
+        (TEN, (0, 10), 10, "names 10 classes, 0 to 9, and there are labels up to 10"),
+    ],
+)
+def test_labels_that_do_not_run_from_0_are_refused(pool, validation, names, sentence):
+    with pytest.raises(DataError, match=sentence):
+        require_numbering(holding(*pool), holding(*validation), names=names)
+
+
+@pytest.mark.parametrize(
+    ("pool", "validation", "names"),
+    [
+        (TEN, TEN, 0),
+        (TEN, TEN, 10),
+        ((), TEN, 0),
+        ((), (), 0),
+        (TEN, tuple(range(1, 10)), 0),  # class 0 is rare
+        (tuple(range(1, 10)), tuple(range(1, 10)), 10),  # and here it is named
+        ((2, 5), (2, 5), 0),
+        ((0, 1), (1,), 0),
+        ((1,), (0, 1), 2),
+    ],
+)
+def test_classes_may_be_missing(pool, validation, names):
+    require_numbering(holding(*pool), holding(*validation), names=names)
+
+
+def test_several_labels_have_no_numbers():
+    several = holding(task=Task.MULTI_LABEL)
+    require_numbering(several, several, names=3)
+    assert class_remarks(several, several, ()) == ()
+
+
+def test_classes_of_one_file_alone_are_said():
+    unlearned, unmeasured = class_remarks(holding(0, 1, 2), holding(1, 2, 3), ("a", "b"))
+    assert unlearned.startswith("no record of the pool has class 3, which the validation set")
+    assert unmeasured.startswith("no record of the validation set has class 0 (a), which the pool")
+    [many] = class_remarks(holding(0), holding(*TEN), ())
+    assert "classes 1, 2, 3, 4, 5 and 4 more" in many
+    assert class_remarks(holding(*TEN), holding(*TEN), ()) == ()
+    assert class_remarks(holding(0, fully=False), holding(1), ()) == ()  # labels are to come
+
+
+def source(path, role=Role.POOL):
+    return open_source(path, role, label_column="label")
+
+
+def write(path, values, *, prefix: str, seed: int = 0):
+    labels = np.random.default_rng(seed).integers(0, 2, len(values))
+    table = {"id": [f"{prefix}{at}" for at in range(len(values))], "features": list(values)}
+    pq.write_table(pa.table({**table, "label": labels}), path)
+    return path
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("taken", [8, 100, 300])
+def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
+    write_blobs(tmp_path / "pool", 600, seed=1)
+    own = pq.read_table(write_blobs(tmp_path / "own", 300, seed=2, prefix="v"))
+    copied = pq.read_table(tmp_path / "pool").slice(0, taken)
+    if renamed:
+        copied = copied.set_column(0, "id", [[f"n{at}" for at in range(taken)]])
+    mixed = pa.concat_tables([own.slice(taken), copied.cast(own.schema)])
+    pq.write_table(mixed, tmp_path / "mixed")
+    said = f"{taken} of 300 rows of .*mixed are rows of the pool"
+    with pytest.raises(DataError, match=said):
+        require_other_records(source(tmp_path / "pool"), source(tmp_path / "mixed"))
+    require_other_records(source(tmp_path / "pool"), source(tmp_path / "own"))
+
+
+def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
+    """Ten yes-or-no questions, and two files that are numbered alike: nothing is shared."""
+    rng = np.random.default_rng(3)
+    answers = rng.integers(0, 2, (3000, 10)).astype(np.float32)
+    pool = source(write(tmp_path / "pool", answers[:2000], prefix=""))
+    other = source(write(tmp_path / "other", answers[2000:], prefix=""))
+    require_other_records(pool, other)
+    half = np.concatenate([answers[2000:2900], answers[:100]])
+    with pytest.raises(DataError, match="are rows of the pool"):  # the same ids, too
+        write(tmp_path / "copied", half, prefix="")
+        table = pq.read_table(tmp_path / "copied")
+        ids = [*table["id"].to_pylist()[:900], *(f"{at}" for at in range(100))]
+        ids[:100] = [f"new{at}" for at in range(100)]
+        pq.write_table(table.set_column(0, "id", [ids]), tmp_path / "copied")
+        require_other_records(pool, source(tmp_path / "copied"))
