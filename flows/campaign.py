@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed
+from prefect.states import Completed
 
 from dpal.config import CampaignConfig, parse_config
 from dpal.errors import TrainingStopped
@@ -15,6 +14,7 @@ from dpal.planning.plan import Phase
 from flows.train_phase import train_phase
 from tasks.asking import await_server
 from tasks.attendant import leading, without_heart
+from tasks.boundary import flow
 from tasks.certificate import certify
 from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, reach_teachers, wait_for_labels
@@ -55,13 +55,10 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
     """
     if not isinstance(config, CampaignConfig):
         config = parse_config(config)
-    try:
-        with leading(), conducting(folder_of(config).root):
-            wait_for_earlier(config)
-            last = _run(config, tuple(redraw))
-        return Completed(message=last, data=str(folder_of(config).root))
-    except TrainingStopped as stopped:
-        return Cancelled(message=str(stopped))
+    with leading(), conducting(folder_of(config).root):
+        wait_for_earlier(config)
+        last = _run(config, tuple(redraw))
+    return Completed(message=last, data=str(folder_of(config).root))
 
 
 def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import mlflow
 from mlflow.entities import Run
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.canonical import plain
 from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
+from tasks.boundary import task
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
 from tasks.experiment import EXPERIMENT as EXPERIMENT

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import mlflow
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.certificate.document import read_certificate
 from dpal.ledger.export import ledger_table
+from tasks.boundary import task
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.improving import Improving
 from tasks.logged import log_weights

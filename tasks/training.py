@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save
 from torch import nn
@@ -42,6 +41,7 @@ from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
 from tasks.attendant import Attendant, attending
+from tasks.boundary import task
 from tasks.context import Campaign, say
 
 

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder, PhaseFolder, damaged
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.planning.plan import Phase
+from tasks.boundary import task
 from tasks.context import Campaign
 
 _REMOTE = "campaigns"

@@ -65,8 +65,11 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
             shape, sample = tuple(records.shape[1:]), records[:1]
         if tuple(records.shape[1:]) != shape:
             raise DataError(
-                f"row {batch.first_row} of {source.name} has a record of shape "
-                f"{tuple(records.shape[1:])}, earlier ones have {shape}; bring all to one shape"
+                f"row {{row}} of {source.name} has a record of shape {{shape}}, earlier ones have "
+                "{others}; bring all to one shape",
+                row=batch.first_row,
+                shape=tuple(records.shape[1:]),
+                others=shape,
             )
         if source.label_column:
             labels = batch.table.column(source.label_column)
@@ -147,7 +150,7 @@ def require_apart(public: Source, other: Source, why: str) -> None:
 def _name_hashes(ids: pa.Array, first_row: int) -> NDArray[np.uint64]:
     if ids.null_count:
         row = first_row + int(pc.index(pc.is_null(ids), True).as_py())
-        raise DataError(f"row {row} has no id; give every record a unique name")
+        raise DataError("row {row} has no id; give every record a unique name", row=row)
     return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
 
 
@@ -166,7 +169,9 @@ def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
                 continue
             if name in seen:
                 raise DataError(
-                    f"rows {seen[name]} and {row} of {source.name} have the same id; "
-                    "one record, one id"
+                    f"rows {{first}} and {{row}} of {source.name} have the same id; "
+                    "one record, one id",
+                    first=seen[name],
+                    row=row,
                 )
             seen[name] = row

@@ -215,8 +215,9 @@ def _names(batch: RawBatch, source: Source) -> Iterator[bytes]:
     for row, name in enumerate(batch.table.column(1).to_pylist(), start=batch.first_row):
         if name is None or name == "":
             raise DataError(
-                f"row {row} of {source.name} does not say whose it is; fill in the column, "
-                "nothing was released"
+                f"row {{row}} of {source.name} does not say whose it is; fill in the column, "
+                "nothing was released",
+                row=row,
             )
         yield str(name).encode()
 

@@ -56,22 +56,26 @@ def classes_in(column: pa.Array, task: Task, *, known: int, first_row: int) -> i
         bounds = pc.min_max(labeled)
         if bounds["min"].as_py() < 0:
             row = rows[np.asarray(pc.less(labeled, 0))][0]
-            raise DataError(f"row {row} has a negative label; classes are numbered from 0")
+            raise DataError("row {row} has a negative label; classes are numbered from 0", row=row)
         return max(known, int(bounds["max"].as_py()) + 1)
     lengths = np.asarray(pc.list_value_length(labeled))
     width = known or int(lengths[0])
     odd = np.flatnonzero((lengths != width) | (lengths == 0))
     if odd.size:
         raise DataError(
-            f"row {rows[odd[0]]} has {lengths[odd[0]]} labels and others have {width}; give every "
-            "record a 0 or 1 for each label, at least one"
+            "row {row} has {count} labels and others have {others}; give every record a 0 or 1 for "
+            "each label, at least one",
+            row=rows[odd[0]],
+            count=lengths[odd[0]],
+            others=width,
         )
     binary = np.asarray(pc.fill_null(pc.is_in(pc.list_flatten(labeled), pa.array([0, 1])), False))
     wrong = ~binary.reshape(len(labeled), width).all(axis=1)
     if wrong.any():
         raise DataError(
-            f"row {rows[wrong][0]} has a label that is neither 0 nor 1; multi-label data has a "
-            "0 or 1 for each label"
+            "row {row} has a label that is neither 0 nor 1; multi-label data has a 0 or 1 for each "
+            "label",
+            row=rows[wrong][0],
         )
     return width
 

@@ -128,7 +128,7 @@ def decode(
     """
     if column.null_count:
         row = first_row + int(pc.index(pc.is_null(column), True).as_py())
-        raise DataError(f"row {row} has no {content}; remove the row or fill it in")
+        raise DataError(f"row {{row}} has no {content}; remove the row or fill it in", row=row)
     if content is Content.FEATURES:
         return _features(column, first_row)
     if content is Content.TEXT:
@@ -143,8 +143,11 @@ def decode(
     for i, array in enumerate(arrays):
         if array.shape != shape:
             raise DataError(
-                f"row {first_row + i} has an image of shape {array.shape}, others have {shape}; "
-                "bring all images to one size and mode"
+                "row {row} has an image of shape {shape}, others have {others}; bring all images "
+                "to one size and mode",
+                row=first_row + i,
+                shape=array.shape,
+                others=shape,
             )
     return torch.from_numpy(np.stack(arrays))
 
@@ -174,7 +177,7 @@ def _pixels(encoded: bytes, row: int) -> NDArray[np.uint8]:
             mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
             array = np.array(image if image.mode == mode else image.convert(mode), dtype=np.uint8)
     except _BROKEN_IMAGE as error:
-        raise DataError(f"row {row} holds no readable PNG or JPEG image") from error
+        raise DataError("row {row} holds no readable PNG or JPEG image", row=row) from error
     return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
@@ -184,12 +187,17 @@ def _features(column: pa.Array, first_row: int) -> Tensor:
     odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
     if odd.size:
         raise DataError(
-            f"row {first_row + int(odd[0])} has {lengths[odd[0]]} features and others have "
-            f"{lengths[0]}; give all records the same number, at least one"
+            "row {row} has {count} features and others have {others}; give all records the same "
+            "number, at least one",
+            row=first_row + int(odd[0]),
+            count=lengths[odd[0]],
+            others=lengths[0],
         )
     values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
     broken = ~np.isfinite(values).all(axis=1)
     if broken.any():
         row = first_row + int(np.argmax(broken))
-        raise DataError(f"row {row} has a feature that is missing, NaN or infinite; fill it in")
+        raise DataError(
+            "row {row} has a feature that is missing, NaN or infinite; fill it in", row=row
+        )
     return torch.from_numpy(values.copy())

@@ -81,7 +81,7 @@ def texts_in(column: pa.StructArray, *, first_row: int) -> list[tuple[str, ...]]
     for name, values in zip(fields, column.flatten(), strict=True):
         if values.null_count:
             row = first_row + int(pc.index(pc.is_null(values), True).as_py())
-            raise DataError(f"row {row} has no {name}; remove the row or fill it in")
+            raise DataError(f"row {{row}} has no {name}; remove the row or fill it in", row=row)
         texts.append(values.to_pylist())
     return list(zip(*texts, strict=True))
 

@@ -115,7 +115,11 @@ def sanitize(
     Raises:
       ParameterError: cost or smooth_sensitivity is negative or not finite. Nothing was drawn.
     """
-    check.at_least(0, cost=cost, smooth_sensitivity=smooth_sensitivity)
+    if not (0 <= cost < math.inf and 0 <= smooth_sensitivity < math.inf):
+        # Neither is named: both are private.
+        raise ParameterError(
+            "a cost of votes and its sensitivity are finite numbers from 0; nothing was drawn"
+        )
     scale = terms.noise * terms.widening * smooth_sensitivity
     noisy = cost + scale * (terms.margin + float(standard_normal(1, rng=rng)[0]))
     # Rounding is up, and no cost is below 0: neither can make the bound fail.

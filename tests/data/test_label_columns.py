@@ -22,6 +22,7 @@ from dpal.data.pool import (
 )
 from dpal.errors import DataError
 from dpal.labels import Task
+from tests.conftest import owner_reads
 
 BITS = pa.list_(pa.int8())
 KINDS = [BITS, pa.list_(pa.int64()), pa.large_list(pa.uint8()), pa.list_(pa.int16(), 3)]
@@ -74,13 +75,13 @@ def test_other_columns_hold_no_labels(kind):
     ],
 )
 def test_a_bad_row_is_named(tmp_path, rows, sentence):
-    with pytest.raises(DataError, match=sentence):
+    with owner_reads(DataError, match=sentence):
         inspect(source_of(pool(tmp_path / "p", rows)))
 
 
 def test_later_rows_are_held_to_the_first(tmp_path):
     """Rows are checked batch by batch, and numbered over all of them."""
-    with pytest.raises(DataError, match="row 1024 has 3 labels and others have 2"):
+    with owner_reads(DataError, match="row 1024 has 3 labels and others have 2"):
         inspect(source_of(pool(tmp_path / "p", [[0, 1]] * 1024 + [[0, 1, 1]] * 5)))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,7 +28,14 @@ def text_of(path: Path) -> str:
         return " ".join([text, str(table.schema), *values])
     if content.startswith(b"SQLite format 3\0"):
         return f"{text} {_rows_of(path)}"
-    return text
+    return " ".join([text, *_pickles_in(text)])
+
+
+def _pickles_in(text: str) -> Iterator[str]:
+    """What a result that Prefect persisted holds, which it writes in base64."""
+    for packed in re.findall(r"[A-Za-z0-9+/\n]{40,}=*", text):
+        with suppress(ValueError):
+            yield base64.b64decode(packed.replace("\n", ""), validate=True).decode("latin-1")
 
 
 def _rows_of(path: Path) -> str:
