@@ -40,7 +40,7 @@ class Anchor:
       identity: which ledger.
       sequence: number of the last entry that was written from here; 0 before the first.
       digest: its digest.
-      recorded_at: its time.
+      recorded_at: its day.
       key: public half of the key that signed this, hexadecimal.
       signature: Ed25519, over the canonical JSON of all of the above.
     """

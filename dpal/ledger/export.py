@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "block_epsilon": (REAL, "what the campaign alone costs a record of the block"),
     "divergence": (WHOLE, "what it takes of the block at the data set's order, in 1e-9"),
     "reason": (TEXT, "why a limit changed, a copy was adopted, or a release was forfeited"),
-    "recorded_at": (TEXT, "UTC, ISO 8601"),
+    "recorded_at": (TEXT, "day in UTC on which the plan was held; of no plan, the entry's own"),
     "campaign": (TEXT, "whose entry it is; empty for data owners and the ledger itself"),
     "body": (TEXT, "everything that the entry says, as canonical JSON"),
     "previous": (TEXT, "digest of the entry before"),
