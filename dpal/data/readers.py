@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,6 +101,13 @@ def records_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
 def decoded_of(source: Source, column: pa.Array, *, first_row: int) -> Tensor:
     """Turns a source's own column of records into one tensor, as `decode` does."""
     return decode(source.content, column, first_row=first_row, encoding=source.encoding)
+
+
+def blank_record(source: Source, shape: Sequence[int]) -> Tensor:
+    """A record (1, *shape) of zeros, of the type that a source's records have for a model."""
+    kinds = {Content.IMAGE: torch.uint8, Content.TEXT: torch.int32}
+    kind = kinds.get(source.content, torch.float32) if source.extractor is None else torch.float32
+    return torch.zeros((1, *shape), dtype=kind)
 
 
 def extracted(source: Source, decoded: Tensor) -> Tensor:
