@@ -63,6 +63,15 @@ def naming(words: Iterable[str], paths: Iterable[Path]) -> set[Path]:
     return found
 
 
+def times_in(text: str, now: float) -> set[str]:
+    """Times of day, and moments of the last day or so in seconds since 1970 or parts of them."""
+    clocks = re.findall(r"(?<![\d:.])(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)(?![\d:])", text)
+    moments = (one for one in re.findall(r"(?<![\w.])\d{10,19}(?![\w])", text))
+    return set(clocks) | {
+        one for one in moments if abs(float(f"{one[:10]}.{one[10:]}") - now) < 100_000
+    }
+
+
 def counted(number: int, text: str) -> bool:
     """Whether a number stands in a text by itself, as 1437, 1,437 or 1437.0."""
     written = f"(?:{number}|{number:,})"
