@@ -127,7 +127,7 @@ def _end(campaign: Campaign, error: BaseException) -> None:
     known = _campaign_run(campaign)
     if known is None or known.data.tags.get(_FINISHED) == "true":
         return
-    ours = isinstance(error, DpalError)
+    ours = isinstance(error, DpalError) and not isinstance(error, TrackingError)  # it has a time
     stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
     why = str(error) if ours else "its flow run's page says more"
     run = TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign)))

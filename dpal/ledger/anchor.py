@@ -230,7 +230,7 @@ class Anchors:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
-            raise StorageError(str(path), error.strerror or str(error)) from error
+            raise StorageError(str(path), error.strerror or type(error).__name__) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

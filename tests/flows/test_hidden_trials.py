@@ -111,7 +111,8 @@ def test_a_campaign_that_breaks_everywhere_tells_nothing(place, prefect_home):
 
 def test_a_training_that_is_stopped_does_not_say_how_fast_it_was(place, monkeypatch):
     """It goes on from its last regular checkpoint, wherever it was stopped."""
-    hidden(place, "stopped", runtime__checkpoint_steps=EVERY)
+    schedule = {**SCHEDULE, "epochs_per_phase": 4}
+    hidden(place, "stopped", schedule=schedule, runtime__checkpoint_steps=EVERY)
     real, steps = Attendant.must_stop, []
 
     def must_stop(attendant):
