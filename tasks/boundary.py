@@ -113,6 +113,11 @@ def public_error(error: BaseException, step: str) -> BaseException:
         return UnexpectedError(step, secrets.token_hex(4), "")
 
 
+def is_public(error: BaseException) -> bool:
+    """Whether an exception's message is public: an error of ours that says what its class says."""
+    return isinstance(error, DpalError) and _is_plain(error.args)
+
+
 def is_server_lost(error: BaseException) -> bool:
     """Whether Prefect's client says that its server does not answer."""
     return isinstance(error, httpx.TransportError | ServerLost) or (
@@ -128,7 +133,7 @@ def errors_elsewhere() -> Path:
 def _public(error: BaseException, step: str) -> BaseException:
     if isinstance(error, _SIGNALS) or _is_exit(error):
         return _alone(error)
-    if isinstance(error, DpalError) and _is_plain(error.args):
+    if isinstance(error, DpalError) and is_public(error):
         if error.detail and not error.kept:
             error.kept = _keep(error, step, error.detail)[1]
         return _alone(error)

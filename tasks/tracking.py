@@ -17,10 +17,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from dpal.canonical import plain
-from dpal.errors import DpalError, TrainingStopped
+from dpal.errors import TrainingStopped
 from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
-from tasks.boundary import task
+from tasks.boundary import is_public, task
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
 from tasks.experiment import EXPERIMENT as EXPERIMENT
@@ -127,9 +127,9 @@ def _end(campaign: Campaign, error: BaseException) -> None:
     known = _campaign_run(campaign)
     if known is None or known.data.tags.get(_FINISHED) == "true":
         return
-    ours = isinstance(error, DpalError) and not isinstance(error, TrackingError)  # it has a time
+    told = is_public(error) and not isinstance(error, TrackingError)  # that one has a time
     stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
-    why = str(error) if ours else "its flow run's page says more"
+    why = str(error) if told else "its flow run's page says more"
     run = TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign)))
     run.set_tags({"dpal.state": f"{'stopped' if stopped else 'failed'}: {why}"})
     run.end(KILLED if stopped else FAILED)

@@ -14,10 +14,11 @@ from flows.campaign import run_campaign
 from tasks.experiment import tell_mlflow
 from tasks.tracked_run import FAILED, FINISHED, KILLED, RUNNING, finished_run, noon, open_run
 from tasks.tracking import tracked_to_its_end
-from tests.flows.injections import MARKERS, plain
+from tests.flows.injections import KINDS, MARKERS, plain
+from tests.flows.leaks import files_below, naming
 from tests.timing import COUNTS, auc, moments, seconds, step_seconds
 
-RUNS = 6  # of each count, half of them to learn from
+RUNS = 4  # of each count, half of them to learn from
 CLOCKS = ("mlflow.tracking._tracking_service.client", "mlflow.tracking.fluent")
 
 
@@ -134,6 +135,13 @@ def test_a_campaign_that_fails_or_is_stopped_says_so_and_goes_on(small, workplac
             assert campaign_run().info.status == RUNNING
             raise error
         require_ended(status, says)
+    for fail in KINDS:
+        with pytest.raises(BaseException), tracked_to_its_end(campaigns[0]):  # noqa: B017
+            fail()
+        assert campaign_run().info.status in (FAILED, KILLED)
+    told = list(files_below(workplace / "mlflow.sqlite", *workplace.glob("artifacts/mlflow")))
+    assert naming(["its flow run's page says more"], told), "the search reads MLflow's database"
+    assert not naming(MARKERS, told)
     with pytest.raises(Pause), tracked_to_its_end(campaigns[0]):
         raise Pause("labels are wanted")
     assert campaign_run().info.status == RUNNING  # people take their time
