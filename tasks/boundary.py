@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 import httpx
 import prefect
@@ -113,7 +113,7 @@ def public_error(error: BaseException, step: str) -> BaseException:
         return UnexpectedError(step, secrets.token_hex(4), "")
 
 
-def is_public(error: BaseException) -> bool:
+def is_public(error: BaseException) -> TypeGuard[DpalError]:
     """Whether an exception's message is public: an error of ours that says what its class says."""
     return isinstance(error, DpalError) and _is_plain(error.args)
 
@@ -133,7 +133,7 @@ def errors_elsewhere() -> Path:
 def _public(error: BaseException, step: str) -> BaseException:
     if isinstance(error, _SIGNALS) or _is_exit(error):
         return _alone(error)
-    if isinstance(error, DpalError) and is_public(error):
+    if is_public(error):
         if error.detail and not error.kept:
             error.kept = _keep(error, step, error.detail)[1]
         return _alone(error)

@@ -73,7 +73,8 @@ def planned_step_seconds(
     part = max(phase.parts, key=lambda one: one.expected_batch_size)
     records = max(1, math.ceil(part.expected_batch_size / processes))
     few = min(records, max(1, physical_batch // recipe.augmentation.multiplicity))
-    few = few if next(model.parameters()).is_cuda else min(few, _FEW)
+    device = next(model.parameters()).device
+    few = few if device.type == "cuda" else min(few, _FEW)
     inputs = made_up(like, few)
     single = task is Task.SINGLE_LABEL
     labels = torch.zeros(few, dtype=torch.int64) if single else torch.zeros(few, classes).char()
@@ -87,12 +88,18 @@ def planned_step_seconds(
         recipe=recipe,
         backend=backend,
     )
+
+    def now() -> float:
+        if device.type == "cuda":  # it works behind the program's back
+            torch.cuda.synchronize(device)
+        return clock()
+
     taken = []
     for _ in range(_TRIES):
-        begun = clock()
+        begun = now()
         total = gradient.clipped_sum(inputs, labels)
-        summed = clock()
+        summed = now()
         gradient.release(total, 0.0)
-        taken.append((summed - begun) * records / few + clock() - summed)
+        taken.append((summed - begun) * records / few + now() - summed)
     gradient.close()
     return min(taken)
