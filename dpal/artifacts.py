@@ -17,6 +17,7 @@ CERTIFICATE = "certificate.json"
 LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
 DATASETS = "datasets"
+ERRORS = "errors"
 SALT = "pool.salt"
 LABELED_BY = "labeled_by.json"  # of a phase whose labels private votes gave
 NO_HEAD = {"sequence": 0, "digest": ""}  # where there was no ledger to finish on
@@ -165,6 +166,11 @@ class CampaignFolder:
     def scratch(self) -> Path:
         """Where labeled records lie that do not fit into memory; never versioned."""
         return self.root / CONFIDENTIAL / "scratch"
+
+    @property
+    def errors(self) -> Path:
+        """What unexpected errors said, a file each; never versioned, never stored elsewhere."""
+        return self.root / CONFIDENTIAL / ERRORS
 
     @property
     def report(self) -> Path:

@@ -104,14 +104,15 @@ class RuntimeConfig(Section):
         gt=0,
         allow_inf_nan=False,
         title="Minutes between checkpoints",
-        description="Training persists its state this often; a crash loses no more.",
+        description="Training persists its state about this often: after the number of steps that "
+        "take so long on made-up records. A crash loses no more.",
     )
     checkpoint_steps: int | None = Field(
         None,
         ge=1,
         title="Steps between checkpoints",
-        description="The same after so many steps; null goes by the clock alone.",
-        json_schema_extra=choice("A number of steps", "By the clock alone"),
+        description="Exactly so many steps instead; null goes by minutes.",
+        json_schema_extra=choice("A number of steps", "By minutes"),
     )
     backend: Backend = Field(
         Backend.BOOK_KEEPING,

@@ -3,13 +3,94 @@
 Each message says what was asked, what is possible and what to do; `dpal` prints it
 as one sentence and exits with code 2. Arguments stay positional so that an error
 survives pickling on its way out of a worker.
+
+Messages and arguments are public: they end on pages of Prefect and in MLflow. Which record, row
+or label an error is about is given by keyword, and is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class DpalError(Exception):
-    """Base of all errors that a person can do something about."""
+    """Base of all errors that a person can do something about.
+
+    What only the owner of the data may read, such as which row is damaged, is named in braces and
+    given by keyword. It is in no message, argument or pickle.
+
+    Attributes:
+      detail: the message with what is left out of it; empty where it is all public.
+      kept: the confidential file that holds the detail, once the error left a task.
+
+    >>> error = DpalError("row {row} of pool.parquet has no label; fill it in", row=17)
+    >>> print(error)
+    row [...] of pool.parquet has no label; fill it in
+    >>> print(error.for_owner())
+    row 17 of pool.parquet has no label; fill it in
+    """
+
+    def __init__(self, *arguments: object, **private: object) -> None:
+        self.detail = self.kept = ""
+        if private:
+            message, *others = arguments
+            self.detail = _filled(str(message), private)
+            arguments = (_filled(str(message), dict.fromkeys(private, "[...]")), *others)
+        super().__init__(*arguments)
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return f"{said} (in full in {self.kept})" if self.kept else said
+
+    def __reduce__(self) -> tuple[object, ...]:
+        private = {"detail", "__notes__"}
+        return type(self), self.args, {k: v for k, v in vars(self).items() if k not in private}
+
+    def for_owner(self) -> str:
+        """All of the message, for the terminal of the person who owns the data."""
+        return self.detail or str(self)
+
+
+def _filled(message: str, values: Mapping[str, object]) -> str:
+    """A message with its named fields; other braces, as paths may have them, stay."""
+    for name, value in values.items():
+        message = message.replace(f"{{{name}}}", str(value))
+    return message
+
+
+class UnexpectedError(DpalError):
+    """Something broke that nobody foresaw. Nothing beyond the ledger's entries was released.
+
+    Attributes:
+      step: the task or flow that broke.
+      number: by which its page and the file are found to belong together.
+      place: the confidential file that holds what happened; empty if it could not be written.
+    """
+
+    def __init__(self, step: str, number: str, place: str) -> None:
+        super().__init__(step, number, place)
+        self.step, self.number, self.place = step, number, place
+
+    def __str__(self) -> str:
+        kept = f"is in {self.place}" if self.place else "could not be written down"
+        return (
+            f"{self.step} ended by an unexpected error (number {self.number}); nothing beyond the "
+            f"ledger's entries was released, and what happened {kept}"
+        )
+
+
+class ServerLost(DpalError):
+    """Prefect's server does not answer. Nothing was lost."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"Prefect's server does not answer ({self.reason}); nothing was lost, run the same "
+            "command again once it answers"
+        )
 
 
 class ParameterError(DpalError, ValueError):

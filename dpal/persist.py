@@ -43,7 +43,7 @@ def staged(path: Path) -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(str(path), error.strerror or str(error)) from error
+        raise StorageError(str(path), error.strerror or type(error).__name__) from error
 
 
 def make_private(folder: Path) -> None:
@@ -71,7 +71,7 @@ def close_to_others(folder: Path) -> None:
                 if mode & _OTHERS and not path.is_symlink():
                     path.chmod(mode & ~_OTHERS)
     except OSError as error:
-        raise StorageError(str(folder), error.strerror or str(error)) from error
+        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
 
 def _sync(path: Path) -> None:
@@ -120,7 +120,7 @@ def sweep(root: Path) -> None:
         for found in list(root.rglob(f"{_STAGED}*")) + list(root.rglob(_JOURNAL)):
             roll_forward(found.parent)
     except OSError as error:
-        raise StorageError(str(root), error.strerror or str(error)) from error
+        raise StorageError(str(root), error.strerror or type(error).__name__) from error
 
 
 def move_aside(files: Sequence[Path], folder: Path) -> None:
@@ -136,7 +136,7 @@ def move_aside(files: Sequence[Path], folder: Path) -> None:
             _sync(folder)
             _sync(path.parent)
     except OSError as error:
-        raise StorageError(str(folder), error.strerror or str(error)) from error
+        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from dpal.audit.findings import AuditReport
 from dpal.audit.run import Effort
 from dpal.config import CampaignConfig
 from tasks.audit import run_audit, write_audit
+from tasks.boundary import flow
 from tasks.planning import prepare_campaign
 from tasks.tracking import reach_tracking
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed
+from prefect.states import Completed
 
 from dpal.config import CampaignConfig, parse_config
 from dpal.errors import TrainingStopped
@@ -15,6 +14,7 @@ from dpal.planning.plan import Phase
 from flows.train_phase import train_phase
 from tasks.asking import await_server
 from tasks.attendant import leading, without_heart
+from tasks.boundary import flow
 from tasks.certificate import certify
 from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, reach_teachers, wait_for_labels
@@ -34,7 +34,13 @@ from tasks.pools import train_on_pool, wait_for_earlier
 from tasks.reporting import write_report
 from tasks.selection import select_records
 from tasks.store import bring_files, keep_files
-from tasks.tracking import reach_tracking, track_campaign, track_phase, watched
+from tasks.tracking import (
+    reach_tracking,
+    track_campaign,
+    track_phase,
+    tracked_to_its_end,
+    watched,
+)
 from tasks.training import measure, start_over
 from tasks.versioning import version_phase
 
@@ -55,13 +61,10 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
     """
     if not isinstance(config, CampaignConfig):
         config = parse_config(config)
-    try:
-        with leading(), conducting(folder_of(config).root):
-            wait_for_earlier(config)
-            last = _run(config, tuple(redraw))
-        return Completed(message=last, data=str(folder_of(config).root))
-    except TrainingStopped as stopped:
-        return Cancelled(message=str(stopped))
+    with leading(), conducting(folder_of(config).root):
+        wait_for_earlier(config)
+        last = _run(config, tuple(redraw))
+    return Completed(message=last, data=str(folder_of(config).root))
 
 
 def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
@@ -74,30 +77,36 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
         reach_tracking(campaign)
         reach_teachers(campaign)
         hold_budget(campaign)
-        open_page(campaign)
-        keep_files(campaign)
-        if redraw:
-            start_over(campaign, redraw)
-        for phase in campaign.plan.phases:
-            if not is_finished(campaign, phase):
-                tell_selection(campaign, phase)
-                select_records(campaign, phase)
-                if pending := ask_labeler(campaign, phase):
-                    keep_files(campaign)
-                    tell_waiting(campaign, phase)
-                    wait_for_labels(campaign, phase, pending)
-                merge_labels(campaign, phase)
-                _train(campaign, phase)
-                close_phase(campaign, phase, measure(campaign, phase))
+        with tracked_to_its_end(campaign):
+            return _run_phases(campaign, redraw)
+
+
+def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
+    """Goes on from where the campaign stands, to its end."""
+    open_page(campaign)
+    keep_files(campaign)
+    if redraw:
+        start_over(campaign, redraw)
+    for phase in campaign.plan.phases:
+        if not is_finished(campaign, phase):
+            tell_selection(campaign, phase)
+            select_records(campaign, phase)
+            if pending := ask_labeler(campaign, phase):
                 keep_files(campaign)
-            track_phase(campaign, phase, version_phase(campaign, phase))
-            tell_phase(campaign, phase)
-        end_campaign(campaign)
-        certify(campaign)
-        write_report(campaign)
-        track_campaign(campaign)
-        keep_files(campaign)
-        return tell_end(campaign)
+                tell_waiting(campaign, phase)
+                wait_for_labels(campaign, phase, pending)
+            merge_labels(campaign, phase)
+            _train(campaign, phase)
+            close_phase(campaign, phase, measure(campaign, phase))
+            keep_files(campaign)
+        track_phase(campaign, phase, version_phase(campaign, phase))
+        tell_phase(campaign, phase)
+    end_campaign(campaign)
+    certify(campaign)
+    write_report(campaign)
+    track_campaign(campaign)
+    keep_files(campaign)
+    return tell_end(campaign)
 
 
 def _train(campaign: Campaign, phase: Phase) -> None:

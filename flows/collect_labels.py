@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prefect import flow
-
+from tasks.boundary import flow
 from tasks.waiting import waiting_campaigns
 
 

@@ -9,11 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
 
-import httpx
-
+from dpal.errors import DpalError, ServerLost
 from flows.terminal import leave_at_once
-
-_AT_START = "Failed to reach API"  # how Prefect says so before a flow run; a plain RuntimeError
 
 
 @contextmanager
@@ -68,14 +65,21 @@ def needing_prefect() -> Iterator[None]:
     At once: lines and events that wait to be sent to that server would hold the process
     for minutes. The campaign's files and ledger are kept.
     """
+    from prefect.exceptions import FailedRun
+
+    from tasks.boundary import is_server_lost
+
     try:
         yield
-    except (httpx.TransportError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith(_AT_START):
+    except FailedRun as failed:  # its server was away for a moment, and gave the message alone
+        raise DpalError(str(failed)) from None
+    except Exception as error:
+        if not is_server_lost(error):
             raise
         place = os.environ.get("PREFECT_API_URL", "its temporary address")
+        how = error.reason if isinstance(error, ServerLost) else type(error).__name__
         leave_at_once(
-            f"dpal: Prefect at {place} does not answer ({type(error).__name__}); nothing was "
-            "lost, run the same command again once it answers",
+            f"dpal: Prefect at {place} does not answer ({how}); nothing was lost, run the same "
+            "command again once it answers",
             2,
         )

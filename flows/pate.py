@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed
+from prefect.states import Completed
 
 from dpal.config_pate import PateConfig, parse_pate
-from dpal.errors import TrainingStopped
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
 from tasks.attendant import leading
@@ -21,6 +19,7 @@ from tasks.baselines import (
     judge_non_private,
     judge_private_knn,
 )
+from tasks.boundary import flow
 from tasks.ensemble import Ensemble
 from tasks.page import run_name
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
@@ -51,12 +50,9 @@ def vote_and_learn(config: PateConfig) -> State:
     if not isinstance(config, PateConfig):
         config = parse_pate(config)
     root = ensemble_folder(config).root
-    try:
-        with leading(), conducting(root):
-            last = _vote(config)
-        return Completed(message=last, data=str(root))
-    except TrainingStopped as stopped:
-        return Cancelled(message=str(stopped))
+    with leading(), conducting(root):
+        last = _vote(config)
+    return Completed(message=last, data=str(root))
 
 
 def _vote(config: PateConfig) -> str:

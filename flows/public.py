@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed
+from prefect.states import Completed
 
 from dpal.config_public import PublicConfig, parse_public
-from dpal.errors import TrainingStopped
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
 from tasks.attendant import leading
+from tasks.boundary import flow
 from tasks.fine_tuning import (
     ask_public_labeler,
     choose_public,
@@ -44,12 +43,9 @@ def improve_model(config: PublicConfig) -> State:
     if not isinstance(config, PublicConfig):
         config = parse_public(config)
     root = improvement_folder(config).root
-    try:
-        with leading(), conducting(root):
-            last = _improve(config)
-        return Completed(message=last, data=str(root))
-    except TrainingStopped as stopped:
-        return Cancelled(message=str(stopped))
+    with leading(), conducting(root):
+        last = _improve(config)
+    return Completed(message=last, data=str(root))
 
 
 def _improve(config: PublicConfig) -> str:

@@ -23,7 +23,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dpal.errors import ConfigError, DpalError, LedgerTampered
+from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
 from dpal.reports.summary import Table
 from flows.yaml_values import read_yaml
 
@@ -183,14 +183,17 @@ def run_command(command: Callable[[], Any]) -> int:
 
     Returns:
       0; 1 for a ledger that was altered; 2 for anything a person can correct; 130 when
-      interrupted. Unexpected errors are 70, with the way to see where they come from.
+      interrupted. Unexpected errors are 70, with the way to see where they come from: a file,
+      where it was a task or a flow that broke.
     """
     try:
         code = command()
     except LedgerTampered as error:
         return _fail(str(error), 1)
+    except UnexpectedError as error:
+        return _fail(str(error), 70)
     except DpalError as error:
-        return _fail(str(error), 2)
+        return _fail(error.for_owner(), 2)
     except typer.Exit as finished:
         return int(finished.exit_code)
     except (KeyboardInterrupt, typer.Abort):

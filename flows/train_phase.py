@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from prefect import flow
-from prefect.client.schemas.objects import State
-from prefect.states import Cancelled
-
 from dpal.errors import TrainingStopped
 from dpal.store import ArtifactRef
 from tasks.asking import await_server
 from tasks.attendant import attending
+from tasks.boundary import flow
 from tasks.orders import TrainingOrder, following, hand_over, take_inputs
 from tasks.training import train_model
 
@@ -20,7 +17,7 @@ from tasks.training import train_model
     flow_run_name="{order.config.name}-phase-{order.phase}",
     validate_parameters=True,
 )
-def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...] | State:
+def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...]:
     """Trains the phase that an order names, goes on where that was interrupted, and hands it over.
 
     Which campaign it is, its plan and its inputs are checked by digest first.
@@ -31,6 +28,6 @@ def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...] | State:
             train_model(campaign, phase)
             await_server()  # it may have gone and come back in the meantime
             return hand_over(campaign, phase)
-    except TrainingStopped as stopped:
+    except TrainingStopped:
         await_server()
-        return Cancelled(message=str(stopped))
+        raise

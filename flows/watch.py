@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.exceptions import Pause
 
 from dpal.config_watch import WatchConfig
 from dpal.errors import CampaignBusy
 from dpal.ledger.claim import claim
 from flows.campaign import run_campaign
+from tasks.boundary import flow
 from tasks.context import say
 from tasks.watching import (
     follow_campaign,

@@ -46,7 +46,7 @@ def watch(
         except LedgerTampered:
             raise
         except DpalError as error:  # a person corrects it, and the watch goes on
-            err.print(f"dpal: {error}", style="red", markup=False)
+            err.print(f"dpal: {error.for_owner()}", style="red", markup=False)
         after = config.next_look(datetime.now(UTC))
         err.print(f"next look at {after:%H:%M:%S} ({after.tzname()}); Ctrl-C ends", style="dim")
         time.sleep(max(0.0, (after - datetime.now(UTC)).total_seconds()))

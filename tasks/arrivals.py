@@ -132,7 +132,10 @@ class Look:
         try:
             records, names = self._examine(name, path, validation, earlier)
         except DataError as error:
-            return self._quarantine(name, digest, str(error).replace(str(path), name))
+            reason, detail = (
+                said.replace(str(path), name) for said in (str(error), error.for_owner())
+            )
+            return self._quarantine(name, digest, reason, detail)
         self._names = np.concatenate([earlier, names])
         one = Accepted(name=name, path=str(path), digest=digest, records=records)
         self.state = replace(self.state, accepted=(*self.state.accepted, one))
@@ -202,9 +205,9 @@ class Look:
             self._names = np.concatenate([np.zeros(0, np.uint64), *parts])
         return self._names
 
-    def _quarantine(self, name: str, digest: str, reason: str) -> bool:
+    def _quarantine(self, name: str, digest: str, reason: str, detail: str = "") -> bool:
         free = free_place(Inbox.at(self.config.quarantine_place), name)
-        one = Quarantined(name=name, digest=digest, reason=reason, place=free)
+        one = Quarantined(name=name, digest=digest, reason=reason, place=free, detail=detail)
         self.state = replace(self.state, quarantined=(*self.state.quarantined, one))
         self.folder.write(self.state)  # before it is moved: a crash is then gone on from
         self._put_away(len(self.state.quarantined) - 1)
@@ -218,7 +221,7 @@ class Look:
             one.name,
             Inbox.at(self.config.quarantine_place),
             one.place,
-            one.reason,
+            one.detail or one.reason,
             here=self.folder.quarantine,
         )
         done = replace(one, place=place, done=True)

@@ -76,7 +76,7 @@ class Attendant:
         if self._cancelled or self._given_up:
             how = "cancelled" if self._cancelled else "given up for lost"
             raise TrainingStopped(
-                f"{where} was {how}; what it had made is persisted and stays paid, run the same "
+                f"{where} was {how}; what is persisted stays paid and is not lost, run the same "
                 "command again to go on"
             )
         if self._terminated:

@@ -8,7 +8,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from prefect import task
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import save
@@ -33,6 +32,7 @@ from dpal.randomness import secure
 from dpal.reports.audit_plots import audit_figure
 from dpal.reports.audit_summary import audit_text, audit_verdict
 from dpal.training.evaluation import probabilities
+from tasks.boundary import task
 from tasks.context import Campaign, say
 from tasks.reporting import as_png
 from tasks.selection import draw_records

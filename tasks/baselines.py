@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file
 from torch import Tensor
@@ -34,6 +33,7 @@ from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
+from tasks.boundary import task
 from tasks.ensemble import Ensemble, reading_settings
 from tasks.opening import commit_to, open_ledger
 from tasks.saying import say

@@ -6,7 +6,6 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.canonical import plain
@@ -14,6 +13,7 @@ from dpal.certificate.document import read_certificate
 from dpal.certificate.write import certificate_of, unless_known
 from dpal.errors import CertificateError
 from dpal.persist import write_text
+from tasks.boundary import task
 from tasks.context import Campaign, say
 
 _PROGRAMS = ("dpal", "dp-accounting", "numpy", "scipy", "torch", "opacus", "cryptography")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder, PhaseFolder
 from dpal.config_labeler import LabelerKind
 from dpal.errors import DpalError
+from tasks.boundary import task
 from tasks.labelers import Asked
 from tasks.labeling import look_into_project
 from tasks.saying import say

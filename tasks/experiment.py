@@ -55,6 +55,14 @@ def _open_experiment(uri: str, artifacts: Path) -> None:
         mlflow.set_experiment_tags({NOTE: EXPERIMENT_NOTE, VIEW: CAMPAIGNS_VIEW})
 
 
+def experiment_id() -> str:
+    """MLflow's number of the experiment, which has been opened."""
+    known = mlflow.get_experiment_by_name(EXPERIMENT)
+    if known is None:
+        raise LookupError(f"the experiment {EXPERIMENT} was never opened")
+    return str(known.experiment_id)
+
+
 def find_run(tags: dict[str, str]) -> Run | None:
     """The run with all of these tags; None if there is none."""
     query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())

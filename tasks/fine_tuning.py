@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import save_file
 from torch import Tensor
@@ -34,6 +33,7 @@ from dpal.reports.validation import as_metrics, headline, percent
 from dpal.training.evaluation import evaluate
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import TURNS, pretrain
+from tasks.boundary import task
 from tasks.guidance import components_file, seen_public, support_file, support_of
 from tasks.improving import Improving, rotation_weights
 from tasks.labelers import Asked

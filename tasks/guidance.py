@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.numpy import load_file, save
 from tqdm import tqdm
@@ -28,6 +27,7 @@ from dpal.planning.choice import Guidance
 from dpal.planning.improvement import COMPONENTS, SUPPORT
 from dpal.randomness import BitSource, secure
 from dpal.training.embeddings import embedded
+from tasks.boundary import task
 from tasks.improving import Improving
 from tasks.saying import say
 from tasks.start_points import finished_folder

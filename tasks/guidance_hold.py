@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.accounting.cohorts import campaign_epsilon
@@ -15,6 +14,7 @@ from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.datasets import Basis, BlockShare, data_set
 from dpal.ledger.limits import DataHold
 from dpal.persist import sweep
+from tasks.boundary import task
 from tasks.improving import Improving
 from tasks.opening import commit_to
 from tasks.standing import require_unregistered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
@@ -28,6 +27,7 @@ from dpal.planning.improvement import (
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.training.embeddings import embedding_width
+from tasks.boundary import task
 from tasks.improving import Improving, rotation_weights
 from tasks.planning import open_data
 from tasks.saying import say

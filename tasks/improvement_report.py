@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder
@@ -25,6 +24,7 @@ from dpal.labels import Task
 from dpal.persist import staged, write_text
 from dpal.reports.improvement import Central, central_figure, improvement_report
 from dpal.training.embeddings import embed
+from tasks.boundary import task
 from tasks.certificate import program_versions
 from tasks.fine_tuning import choice_file
 from tasks.improving import Improving

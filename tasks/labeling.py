@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder, PhaseFolder
@@ -28,6 +27,7 @@ from dpal.labelers.oracle import OracleLabeler
 from dpal.labels import Task
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
+from tasks.boundary import task
 from tasks.context import Campaign, say
 from tasks.labelers import Asked, opened_label_studio, recorded
 from tasks.labelers import recorded_config as recorded_config

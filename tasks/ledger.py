@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.accounting.cohorts import campaign_epsilon, spending
@@ -16,6 +15,7 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import write_text
 from dpal.planning.plan import Phase
 from dpal.reports.validation import as_metrics
+from tasks.boundary import task
 from tasks.context import Campaign
 
 

@@ -6,13 +6,14 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pyarrow.parquet as pq
 from mlflow.data.pandas_dataset import from_pandas
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 
 import dpal
@@ -23,6 +24,7 @@ from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from tasks.context import Campaign
+from tasks.tracked_run import TrackedRun
 
 _ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
     Task.SINGLE_LABEL: [
@@ -60,9 +62,22 @@ def validation_dataset(campaign: Campaign) -> Any:
     )
 
 
-def log_model(campaign: Campaign) -> str:
+class _Dated:
+    """MLflow's way to save a model of Python code, which notes a given time of its making."""
+
+    def __init__(self, at: int) -> None:
+        self._made = datetime.fromtimestamp(at / 1000, UTC).replace(tzinfo=None)
+
+    def save_model(self, path: str, mlflow_model: Model, **how: Any) -> None:
+        """As `mlflow.pyfunc.save_model`."""
+        mlflow_model.utc_time_created = str(self._made)
+        mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, **how)
+
+
+def log_model(campaign: Campaign, run: TrackedRun) -> str:
     """Logs weights, description and certificate as one model; returns its address."""
     return log_weights(
+        run,
         campaign.files(campaign.plan.phases[-1]).model,
         certificate=campaign.folder.certificate,
         spec=campaign.plan.spec.model,
@@ -73,6 +88,7 @@ def log_model(campaign: Campaign) -> str:
 
 
 def log_weights(
+    run: TrackedRun,
     weights: Path,
     *,
     certificate: Path,
@@ -84,6 +100,7 @@ def log_weights(
     """Logs a certified model; returns its address.
 
     Args:
+      run: that made it.
       weights: its .safetensors file, named model.safetensors.
       certificate: its certificate.json.
       spec: its architecture.
@@ -101,8 +118,12 @@ def log_weights(
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "model_spec.json"
         described.write_text(json.dumps(facts), encoding="utf-8")
-        logged = mlflow.pyfunc.log_model(
+        logged = Model.log(
+            artifact_path=None,
             name="model",
+            flavor=_Dated(run.at),
+            flavor_name="pyfunc.ModelFromCode",
+            run_id=run.run_id,
             python_model=str(Path(__file__).with_name("served_model.py")),
             artifacts={
                 "weights": str(weights),

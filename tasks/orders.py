@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -21,6 +20,7 @@ from dpal.errors import LedgerError
 from dpal.ledger.claim import claim
 from dpal.planning.plan import Phase
 from dpal.store import ArtifactRef
+from tasks.boundary import task
 from tasks.carrying import store_of
 from tasks.context import Campaign, folder_of
 from tasks.planning import anywhere, prepare_campaign

@@ -171,5 +171,5 @@ def _reached() -> Iterator[SyncPrefectClient]:
         with get_client(sync_client=True) as client:
             yield client
     except (httpx.HTTPError, RuntimeError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        reason = type(error).__name__
         say(f"the page of this run was not brought up to date ({reason}); nothing else is affected")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder
@@ -15,6 +14,7 @@ from dpal.persist import staged, write_text
 from dpal.reports.pate import labels_figure, methods_table, pate_report, told
 from dpal.reports.validation import headline, percent
 from dpal.reports.voting import cost_table
+from tasks.boundary import task
 from tasks.ensemble import Ensemble
 from tasks.page import Shown, show
 from tasks.reporting import as_png

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
@@ -35,6 +34,7 @@ from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, plan_table, promise
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
+from tasks.boundary import task
 from tasks.context import Campaign, folder_of, say
 from tasks.opening import commit_to
 from tasks.saying import say_here

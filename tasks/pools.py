@@ -6,7 +6,6 @@ import json
 from typing import Any, cast
 
 import httpx
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun
@@ -21,6 +20,7 @@ from dpal.ledger.claim import lent
 from dpal.planning.plan import Phase
 from dpal.store import ArtifactRef
 from tasks.asking import has_server, patiently
+from tasks.boundary import task
 from tasks.context import Campaign, folder_of, say
 from tasks.opening import open_ledger
 from tasks.orders import RECEIPT, TrainingOrder

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder
 from dpal.config_pate import PateConfig
+from tasks.boundary import task
 from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.saying import say
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from mlflow import MlflowClient
@@ -17,9 +16,12 @@ from mlflow.entities import Run
 
 from dpal.certificate.checks import Check, Outcome
 from dpal.errors import CertificateError
+from dpal.ledger.days import today_in_utc
 from tasks.registry import asked, named
 
 EXPERIMENT = "dpal"
+AUDIT_NUMBER = "dpal.audit_number"
+_MOST = 1000  # runs that MLflow gives at once
 _ALIAS = re.compile(r"(?!latest$|v\d+$)[a-z][a-z0-9_-]{0,62}")
 
 
@@ -66,10 +68,7 @@ def audit_doubt(document: Mapping[str, Any], tracking_uri: str | None) -> str | 
     if not runs:
         return None
     newest = runs[0]
-    when = datetime.fromtimestamp(newest.info.start_time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-    audit = (
-        f"the newest audit of campaign {document['campaign']} (run {newest.info.run_id}, {when})"
-    )
+    audit = f"the newest audit of campaign {document['campaign']} (run {newest.info.run_id})"
     if newest.data.tags.get("dpal.audit") == "failed":
         return f"{audit} failed; look into its report, mend the defect and audit again"
     if newest.info.status != "FINISHED" or newest.data.tags.get("dpal.audit") != "passed":
@@ -77,18 +76,30 @@ def audit_doubt(document: Mapping[str, Any], tracking_uri: str | None) -> str | 
     return None
 
 
+def newest_audit(about: Mapping[str, str]) -> int:
+    """The number of the newest audit with these tags; 0 where there is none."""
+    return max(map(_number, _tagged(MlflowClient(), about)), default=0)
+
+
 def _audits(client: MlflowClient, campaign: str, plan: str) -> list[Run]:
+    """All audits of a plan, the newest first: by their numbers, as their times say nothing."""
+    about = {"dpal.campaign": campaign, "dpal.plan": plan, "dpal.phase": "audit"}
+    found = _tagged(client, about)
+    return sorted(found, key=lambda run: (_number(run), run.info.start_time), reverse=True)
+
+
+def _tagged(client: MlflowClient, tags: Mapping[str, str]) -> list[Run]:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         return []
-    wanted = {"dpal.campaign": campaign, "dpal.plan": plan, "dpal.phase": "audit"}
-    found = client.search_runs(
-        [experiment.experiment_id],
-        filter_string=" and ".join(f"tags.`{key}` = '{value}'" for key, value in wanted.items()),
-        order_by=["attributes.start_time DESC"],
-        max_results=10,
-    )
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    found = client.search_runs([experiment.experiment_id], filter_string=query, max_results=_MOST)
     return list(found)
+
+
+def _number(audit: Run) -> int:
+    """Audits of earlier versions have none, and are older."""
+    return int(audit.data.tags.get(AUDIT_NUMBER, "0"))
 
 
 def promote(
@@ -120,8 +131,8 @@ def promote(
         raise CertificateError(f"{uri} failed a check of its certificate; nothing was changed")
     require_alias(alias)
     name, number = named(uri)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    told = {"by": by, "at": now, "reason": reason, "checked": _in_words(checks)}
+    today = today_in_utc().isoformat()
+    told = {"by": by, "at": today, "reason": reason, "checked": _in_words(checks)}
     with asked(uri, tracking_uri) as client:
         before = client.get_registered_model(name).aliases.get(alias)
         # First why, then the alias: a version is never called so without a reason.
@@ -129,7 +140,7 @@ def promote(
             client.set_model_version_tag(name, number, f"{alias}.{key}", value)
         client.set_registered_model_alias(name, alias, number)
         if before is not None and str(before) != number:
-            client.set_model_version_tag(name, str(before), f"{alias}.until", now)
+            client.set_model_version_tag(name, str(before), f"{alias}.until", today)
         if f"{alias}.until" in client.get_model_version(name, number).tags:  # it came back
             client.delete_model_version_tag(name, number, f"{alias}.until")
     return None if before is None else str(before)

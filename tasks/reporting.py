@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder, damaged
@@ -21,6 +20,7 @@ from dpal.reports.ledger_page import ledger_page
 from dpal.reports.plots import budget_figure, validation_figure
 from dpal.reports.report_page import report_page
 from dpal.reports.summary import report
+from tasks.boundary import task
 from tasks.context import Campaign, say
 from tasks.opening import recorded_ledger
 from tasks.versioning import restore_commands

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load
 from torch import nn
@@ -34,6 +33,7 @@ from dpal.training.evaluation import probabilities
 from dpal.training.exact import exact_arithmetic
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import Masks, draw_masks, mc_probabilities
+from tasks.boundary import task
 from tasks.sources import open_sources
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
@@ -23,6 +22,7 @@ from dpal.data.shards import Shard, shards_of
 from dpal.planning.plan import Phase
 from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource, secure
+from tasks.boundary import task
 from tasks.context import Campaign, say
 from tasks.planning import anywhere
 from tasks.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard

@@ -162,11 +162,11 @@ def _told(runtime: RuntimeConfig) -> Iterator[None]:
     except BaseException as error:
         if not _is_of_runner(error):
             raise
-        said = (str(error).splitlines() or [""])[0][:200]
         raise RunnerError(
             f"the {kind} workers on {where} did not bring a result ({type(error).__name__}: "
-            f"{said}); nothing was released, run the same command again once they answer, or "
-            "with runtime.task_runner local"
+            "{said}); nothing was released, run the same command again once they answer, or with "
+            "runtime.task_runner local",
+            said=(str(error).splitlines() or [""])[0][:200],
         ) from error
 
 

@@ -191,7 +191,7 @@ def _data_sets_store(config: CampaignConfig) -> Store:
 
 def _files_of(folder: CampaignFolder) -> Iterator[Path]:
     for path in _shown(folder.root):
-        if not path.is_relative_to(folder.scratch):
+        if not any(path.is_relative_to(one) for one in (folder.scratch, folder.errors)):
             yield path
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -30,6 +29,7 @@ from dpal.training.metrics import figures_of
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.release import UNANSWERED
 from tasks.ballot_tables import told_of
+from tasks.boundary import task
 from tasks.ensemble import Ensemble, anywhere
 from tasks.saying import say
 from tasks.teachers import cast_votes, load_inputs, load_rows

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -35,6 +34,7 @@ from dpal.training.exact import exact_arithmetic
 from dpal.training.label_figures import best_thresholds
 from dpal.training.plain import fine_tune
 from dpal.voting.ballots import Ballots, Choices
+from tasks.boundary import task
 from tasks.ensemble import Ensemble, reading_settings
 from tasks.planning import anywhere
 from tasks.saying import say

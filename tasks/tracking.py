@@ -7,18 +7,20 @@ Everything here may be done again: finished runs are found by their tags and lef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import mlflow
 from mlflow.entities import Run
-from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import Pause
 
 from dpal.canonical import plain
+from dpal.errors import TrainingStopped
 from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
+from tasks.boundary import is_public, task
 from tasks.certificate import certificate_in
 from tasks.context import Campaign
 from tasks.experiment import EXPERIMENT as EXPERIMENT
@@ -29,7 +31,18 @@ from tasks.mlflow_server import TrackingError as TrackingError
 from tasks.mlflow_server import tracking_uri as tracking_uri
 from tasks.mlflow_server import watched as watched
 from tasks.mlflow_server import without_password as without_password
+from tasks.promotion import AUDIT_NUMBER, newest_audit
 from tasks.registry import register
+from tasks.tracked_run import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    TrackedRun,
+    day_of_plan,
+    finished_run,
+    noon,
+    open_run,
+)
 from tasks.tracking_words import (
     NOTE,
     campaign_note,
@@ -43,6 +56,7 @@ from tasks.versioning import restore_command
 T = TypeVar("T")
 
 _LEDGER = "ledger.json"
+_FINISHED = "dpal.finished"
 
 
 @task(cache_policy=NO_CACHE)
@@ -83,33 +97,68 @@ def campaign_address(campaign: Campaign) -> str:
     return without_password(uri).rstrip("/") + page
 
 
+@contextmanager
+def tracked_to_its_end(campaign: Campaign) -> Iterator[None]:
+    """Within this block the campaign's run is running; it fails with the block, or is killed.
+
+    A campaign that waits for people goes on running: it lives for weeks. MLflow is not waited
+    for here; whatever is missed is told by the next phase.
+    """
+    with suppress(TrackingError):
+        _tell(campaign, lambda: _go_on(campaign), patient=False)
+    try:
+        yield
+    except Pause:
+        raise
+    except BaseException as error:
+        with suppress(Exception):  # it may be MLflow that failed, or the ledger
+            _tell(campaign, partial(_end, campaign, error), patient=False)
+        raise
+
+
+def _go_on(campaign: Campaign) -> None:
+    known = _campaign_run(campaign)
+    if known is not None and known.data.tags.get(_FINISHED) != "true":
+        TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign))).go_on()
+
+
+def _end(campaign: Campaign, error: BaseException) -> None:
+    """Ends the campaign's run, if there is one, with words that are public."""
+    known = _campaign_run(campaign)
+    if known is None or known.data.tags.get(_FINISHED) == "true":
+        return
+    told = is_public(error) and not isinstance(error, TrackingError)  # that one has a time
+    stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
+    why = str(error) if told else "its flow run's page says more"
+    run = TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign)))
+    run.set_tags({"dpal.state": f"{'stopped' if stopped else 'failed'}: {why}"})
+    run.end(KILLED if stopped else FAILED)
+
+
 def _campaign_run(campaign: Campaign) -> Run | None:
     return find_run({**_campaign_tags(campaign), "dpal.phase": "all"})
 
 
 def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
-    parent = _find_or_start_campaign(campaign)
     tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
     known = find_run(tags)
-    if known is not None and known.info.status == "FINISHED":
+    if known is not None and known.info.status == FINISHED:
         return
+    parent = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()[: phase.index + 1]
-    finished_at = int(campaign.files(phase).manifest.stat().st_mtime * 1000)
     # The parent first: the finished child says that all of this is done.
-    with _left_open(run_id=parent):
-        # The same point in time, so that telling it again adds no second point.
-        mlflow.log_metrics(_metrics(phases[-1]), step=phase.index, timestamp=finished_at)
-        state = state_in_words(len(phases), len(campaign.plan.phases), finished=False)
-        mlflow.set_tags(
-            {
-                f"dvc.md5.{phase.name}": dvc_hash,
-                "dpal.state": state,
-                NOTE: campaign_note(campaign, finished=False),
-                **prefect_tag(),
-            }
-        )
+    parent.log_metrics(_metrics(phases[-1]), step=phase.index)
+    state = state_in_words(len(phases), len(campaign.plan.phases), finished=False)
+    parent.set_tags(
+        {
+            f"dvc.md5.{phase.name}": dvc_hash,
+            "dpal.state": state,
+            NOTE: campaign_note(campaign, finished=False),
+            **prefect_tag(),
+        }
+    )
     tags |= {
-        "mlflow.parentRunId": parent,
+        "mlflow.parentRunId": parent.run_id,
         "dvc.md5": dvc_hash,
         "dvc.path": f"{campaign.config.name}/{phase.name}",
         "dvc.restore": restore_command(campaign.folder.root, phase.index, dvc_hash),
@@ -118,102 +167,90 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         **prefect_tag(),
         **SOURCE,
     }
-    known_id = known.info.run_id if known else None
     name = f"{campaign.config.name}/{phase.name}"
-    with mlflow.start_run(run_id=known_id, run_name=name, tags=tags) as run:
-        mlflow.log_params(phase_parameters(phase))
-        mlflow.log_metrics(_metrics(phases[-1]), timestamp=finished_at)
-        mlflow.log_dict(plain(phase), "phase.json")
-        _log_ledger(campaign, run.info.run_id)
-        figure = budget_figure(campaign.certified.summary(), phases)
-        mlflow.log_figure(figure, "figures/budget.png")
+    with finished_run(known, name, tags, day=_day(campaign)) as run:
+        run.log_params(phase_parameters(phase))
+        run.log_metrics(_metrics(phases[-1]))
+        run.log_dict(plain(phase), "phase.json")
+        run.log_table_once(ledger_story(campaign), _LEDGER)
+        run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
 
 
 def _track_campaign(campaign: Campaign) -> str:
-    run_id = _find_or_start_campaign(campaign)
-    run = mlflow.get_run(run_id)
-    if run.data.tags.get("dpal.finished") == "true":
-        return run_id
+    known = _campaign_run(campaign)
+    if known is not None and known.data.tags.get(_FINISHED) == "true":
+        return str(known.info.run_id)
+    run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
-    finished_at = int(campaign.folder.certificate.stat().st_mtime * 1000)
-    with mlflow.start_run(run_id=run_id):
-        _log_ledger(campaign, run_id)
-        summary = campaign.certified.summary()
-        mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
-        mlflow.log_figure(validation_figure(phases), "figures/accuracy.png")
-        for path in (
-            campaign.folder.report,
-            campaign.folder.report_page,
-            campaign.folder.certificate,
-            campaign.folder.ledger_page,
-        ):
-            mlflow.log_artifact(str(path))
-        last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
-        mlflow.log_metrics(last, step=len(phases), timestamp=finished_at)
-        if figure := data_figure(campaign):
-            mlflow.log_figure(figure, "figures/dataset.png")
-        certificate = certificate_in(campaign)
-        version = register(certificate, log_model(campaign))
-        mlflow.set_tags(
-            {
-                "dpal.certificate": certificate["digest"],
-                "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
-                "dpal.state": state_in_words(len(phases), len(phases), finished=True),
-                NOTE: campaign_note(campaign, finished=True),
-                **_ledger_tags(certificate["ledger"]["head"]),
-                **prefect_tag(),
-                "dpal.finished": "true",
-            }
-        )
-    return run_id
+    run.log_table_once(ledger_story(campaign), _LEDGER)
+    run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
+    run.log_figure(validation_figure(phases), "figures/accuracy.png")
+    for path in (
+        campaign.folder.report,
+        campaign.folder.report_page,
+        campaign.folder.certificate,
+        campaign.folder.ledger_page,
+    ):
+        run.log_file(path)
+    last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
+    run.log_metrics(last, step=len(phases))
+    if figure := data_figure(campaign):
+        run.log_figure(figure, "figures/dataset.png")
+    certificate = certificate_in(campaign)
+    version = register(certificate, log_model(campaign, run))
+    run.set_tags(
+        {
+            "dpal.certificate": certificate["digest"],
+            "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
+            "dpal.state": state_in_words(len(phases), len(phases), finished=True),
+            NOTE: campaign_note(campaign, finished=True),
+            **_ledger_tags(certificate["ledger"]["head"]),
+            **prefect_tag(),
+        }
+    )
+    run.end(FINISHED)
+    run.set_tags({_FINISHED: "true"})
+    return run.run_id
 
 
 def _track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
     about = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+    about |= {"dpal.phase": "audit"}
     outcome = "passed" if passed else "failed"
-    about |= {"dpal.phase": "audit", "dpal.audit": outcome, "dpal.state": f"audit {outcome}"}
-    name = f"{campaign.config.name}/audit"
-    with mlflow.start_run(run_name=name, tags={**about, **prefect_tag(), **SOURCE}):
-        mlflow.log_metrics(metrics)
-        mlflow.log_artifacts(str(folder), "audit")
+    tags = {**about, AUDIT_NUMBER: str(newest_audit(about) + 1)}
+    tags |= {"dpal.audit": outcome, "dpal.state": f"audit {outcome}", **prefect_tag(), **SOURCE}
+    with finished_run(None, f"{campaign.config.name}/audit", tags, day=_day(campaign)) as run:
+        run.log_metrics(metrics)
+        run.log_folder(folder, "audit")
 
 
-def _find_or_start_campaign(campaign: Campaign) -> str:
-    """The id of the campaign's run, described once."""
+def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
+    """The campaign's run, described once, and running."""
     tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
-    known = find_run(tags)
+    known, day = find_run(tags), _day(campaign)
     if known is not None and known.data.tags.get("dpal.described") == "true":
-        return str(known.info.run_id)
+        run = TrackedRun(run_id=known.info.run_id, at=noon(day))
+        run.go_on()
+        return run
     spec, total = campaign.plan.spec, len(campaign.plan.phases)
     target = spec.target
     about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
     about |= {"dpal.state": state_in_words(0, total, finished=False)}
-    known_id = known.info.run_id if known else None
     tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
-    with _left_open(run_id=known_id, run_name=campaign.config.name, tags=tags) as run:
-        mlflow.set_tags(data_tags(campaign))
-        mlflow.log_metrics(data_metrics(campaign), step=0)
-        mlflow.log_params(campaign_parameters(spec))
-        mlflow.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
-        mlflow.log_input(validation_dataset(campaign), context="validation")
-        mlflow.set_tag("dpal.described", "true")
-    return str(run.info.run_id)
+    run = open_run(known, campaign.config.name, tags, day=day)
+    run.set_tags(data_tags(campaign))
+    run.log_metrics(data_metrics(campaign))
+    run.log_params(campaign_parameters(spec))
+    run.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
+    run.log_dataset(validation_dataset(campaign), context="validation")
+    run.set_tags({"dpal.described": "true"})
+    return run
 
 
-@contextmanager
-def _left_open(**about: Any) -> Iterator[Run]:
-    """A run that goes on after the block: a campaign lives for weeks."""
-    with mlflow.start_run(**about) as run:
-        yield run
-    mlflow.MlflowClient().update_run(run.info.run_id, status="RUNNING")
-
-
-def _log_ledger(campaign: Campaign, run_id: str) -> None:
-    """Logs the ledger so far as a table, once: `log_table` appends to what is there."""
-    if any(one.path == _LEDGER for one in mlflow.artifacts.list_artifacts(run_id=run_id)):
-        return
-    mlflow.log_table(ledger_story(campaign), _LEDGER)
+def _day(campaign: Campaign) -> str:
+    with campaign.ledger() as ledger:
+        return day_of_plan([campaign.config.name], ledger.entries())
 
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:

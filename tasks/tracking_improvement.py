@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import mlflow
-from prefect import task
+from collections.abc import Iterable
+
+import pandas as pd
 from prefect.cache_policies import NO_CACHE
 
 from dpal.certificate.document import read_certificate
+from dpal.ledger.entries import Entry
 from dpal.ledger.export import ledger_table
+from tasks.boundary import task
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.improving import Improving
 from tasks.logged import log_weights
 from tasks.registry import register
+from tasks.tracked_run import day_of_plan, finished_run
 from tasks.tracking_words import NOTE
 
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
@@ -53,23 +57,24 @@ def _track(improving: Improving, dvc_hash: str) -> None:
         **prefect_tag(),
         **SOURCE,
     }
-    known_id = known.info.run_id if known else None
-    with mlflow.start_run(run_id=known_id, run_name=name, tags=tags):
-        if known_id is None:
-            mlflow.log_params(_parameters(improving))
+    entries = improving.known_entries()
+    day = day_of_plan([name, spec.before.campaign], entries)
+    with finished_run(known, name, tags, day=day) as run:
+        run.log_params(_parameters(improving))
         figures = {key: value for key, value in metrics.items() if isinstance(value, float | int)}
-        finished_at = int(improving.files.manifest.stat().st_mtime * 1000)
-        mlflow.log_metrics(figures, step=0, timestamp=finished_at)
-        mlflow.log_dict(improving.certified.summary(), "plan.json")
-        mlflow.log_artifact(str(improving.folder.report))
-        mlflow.log_artifact(str(improving.folder.certificate))
+        run.log_metrics(figures)
+        run.log_dict(improving.certified.summary(), "plan.json")
+        run.log_file(improving.folder.report)
+        run.log_file(improving.folder.certificate)
         if improving.folder.figures.is_dir():
-            mlflow.log_artifacts(str(improving.folder.figures), "figures")
-        _log_ledger(improving)
+            run.log_folder(improving.folder.figures, "figures")
+        if len(story := _ledger_table(improving, entries)):
+            run.log_table_once(story, "ledger.json")
         source = improving.start.reading.data.to_extractor()
         version = register(
             certificate,
             log_weights(
+                run,
                 improving.files.model,
                 certificate=improving.folder.certificate,
                 spec=spec.model,
@@ -78,7 +83,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
                 class_names=improving.start.classes,
             ),
         )
-        mlflow.set_tags({"dpal.model": f"models:/dpal-{name}/{version}", "dpal.finished": "true"})
+        run.set_tags({"dpal.model": f"models:/dpal-{name}/{version}", "dpal.finished": "true"})
 
 
 def _parameters(improving: Improving) -> dict[str, object]:
@@ -93,10 +98,10 @@ def _parameters(improving: Improving) -> dict[str, object]:
     }
 
 
-def _log_ledger(improving: Improving) -> None:
-    """The entries of the start and of what was released since, as one table."""
+def _ledger_table(improving: Improving, entries: Iterable[Entry]) -> pd.DataFrame:
+    """The entries of the start and of what was released since."""
     names = {improving.spec.before.campaign, improving.config.name}
-    entries = [one for one in improving.known_entries() if one.campaign in names]
-    if entries:
-        table = ledger_table(entries).drop(columns=_UNREADABLE)
-        mlflow.log_table(table.astype(object).where(table.notna(), ""), "ledger.json")
+    table = ledger_table(one for one in entries if one.campaign in names)
+    table = table.drop(columns=_UNREADABLE)
+    readable: pd.DataFrame = table.astype(object).where(table.notna(), "")
+    return readable

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import mlflow
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.certificate.document import read_certificate
 from dpal.ledger.export import ledger_table
+from tasks.boundary import task
 from tasks.ensemble import Ensemble
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.logged import log_weights
 from tasks.registry import register
 from tasks.student import judgements
+from tasks.tracked_run import day_of_plan, finished_run
 from tasks.tracking_words import NOTE
 
 _UNREADABLE = ["body", "previous"]
@@ -54,31 +54,31 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
     }
     if "non_private" in judgements(ensemble):
         tags["dpal.not_private"] = "metrics non_private.* protect nobody; they are for comparing"
-    known_id = known.info.run_id if known else None
-    with mlflow.start_run(run_id=known_id, run_name=name, tags=tags):
-        if known_id is None:
-            mlflow.log_params(
-                {
-                    **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
-                    "voting.queries": spec.blocks[0],
-                    "student.method": ensemble.config.student.method,
-                    "model": ensemble.model.name,
-                    "accountant": spec.kept_by.value,
-                }
-            )
-        mlflow.log_metrics(_figures(ensemble), step=0)
-        mlflow.log_dict(ensemble.certified.summary(), "plan.json")
-        mlflow.log_dict(judgements(ensemble), "methods.json")
-        mlflow.log_artifact(str(ensemble.folder.report))
-        mlflow.log_artifact(str(ensemble.folder.certificate))
+    with ensemble.account.ledger() as ledger:
+        entries = ledger.entries()
+    with finished_run(known, name, tags, day=day_of_plan([name], entries)) as run:
+        run.log_params(
+            {
+                **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
+                "voting.queries": spec.blocks[0],
+                "student.method": ensemble.config.student.method,
+                "model": ensemble.model.name,
+                "accountant": spec.kept_by.value,
+            }
+        )
+        run.log_metrics(_figures(ensemble))
+        run.log_dict(ensemble.certified.summary(), "plan.json")
+        run.log_dict(judgements(ensemble), "methods.json")
+        run.log_file(ensemble.folder.report)
+        run.log_file(ensemble.folder.certificate)
         if ensemble.folder.figures.is_dir():
-            mlflow.log_artifacts(str(ensemble.folder.figures), "figures")
-        with ensemble.account.ledger() as ledger:
-            table = ledger_table(ledger.entries()).drop(columns=_UNREADABLE)
-        mlflow.log_table(table.astype(object).where(table.notna(), ""), "ledger.json")
+            run.log_folder(ensemble.folder.figures, "figures")
+        table = ledger_table(entries).drop(columns=_UNREADABLE)
+        run.log_table_once(table.astype(object).where(table.notna(), ""), "ledger.json")
         version = register(
             certificate,
             log_weights(
+                run,
                 ensemble.files.model,
                 certificate=ensemble.folder.certificate,
                 spec=ensemble.model,
@@ -87,7 +87,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
                 class_names=ensemble.class_names,
             ),
         )
-        mlflow.set_tags({"dpal.model": f"models:/dpal-{name}/{version}", "dpal.finished": "true"})
+        run.set_tags({"dpal.model": f"models:/dpal-{name}/{version}", "dpal.finished": "true"})
 
 
 def _figures(ensemble: Ensemble) -> dict[str, float]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save
 from torch import nn
@@ -15,6 +14,7 @@ from tqdm import tqdm
 
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.data.pool import load_all
+from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
 from dpal.data.share import WHOLE
 from dpal.errors import LedgerError, ParameterError
@@ -24,11 +24,12 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
 from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
+from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
 from dpal.reports.validation import as_metrics, headline, percent
 from dpal.training.averaging import WeightAverage
+from dpal.training.cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
-    Cadence,
     pack_carried,
     pack_state,
     restore_carried,
@@ -42,6 +43,7 @@ from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
 from tasks.attendant import Attendant, attending
+from tasks.boundary import task
 from tasks.context import Campaign, say
 
 
@@ -160,7 +162,9 @@ def _train(
     elif phase.index > 0:
         before = campaign.folder.phase(phase.index - 1)
         restore_carried(before.optimizer, model, optimizer, average, clipper)
-    cadence = Cadence(minutes=runtime.checkpoint_minutes, steps=runtime.checkpoint_steps)
+    every = _steps_between_checkpoints(campaign, phase, model)
+    # Where a training was stopped would say how fast its steps are.
+    hidden = campaign.plan.spec.selection is SelectionMode.HIDDEN
     load = _loader(campaign, phase)
     with (
         _crew(campaign, load) as crew,
@@ -172,10 +176,13 @@ def _train(
             show(done)
             if done == phase.steps:
                 return  # the model itself comes next
-            if attendant.must_stop() or cadence.due(done):
+            stops = attendant.must_stop()
+            if done % every == 0 or (stops and not hidden):
                 state = pack_state(model, optimizer, average, clipper)
                 steps.persist(state, position(phase, done=done))
-                attendant.leave(f"{phase.name}, after {done:,} of {phase.steps:,} steps,")
+            if stops:
+                so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
+                attendant.leave(f"{phase.name}, after {so_far},")
 
         train_phase(
             model,
@@ -200,6 +207,26 @@ def _train(
         files.optimizer.name: pack_carried(model, optimizer, average, clipper),
         files.model.name: save(weights),
     }
+
+
+def _steps_between_checkpoints(campaign: Campaign, phase: Phase, model: nn.Module) -> int:
+    """A number that tells nothing of the records: as asked for, or of steps on made-up ones."""
+    runtime, spec = campaign.config.runtime, campaign.plan.spec
+    if runtime.checkpoint_steps is not None:
+        return runtime.checkpoint_steps
+    seconds = planned_step_seconds(
+        model,
+        phase,
+        spec.optimizer,
+        blank_record(campaign.pool, spec.model.input_shape),
+        classes=spec.model.classes,
+        task=spec.model.task,
+        physical_batch=runtime.physical_batch,
+        recipe=spec.recipe,
+        backend=runtime.backend,
+        processes=runtime.processes,
+    )
+    return steps_within(runtime.checkpoint_minutes, step_seconds=seconds)
 
 
 def _loader(campaign: Campaign, phase: Phase) -> Loader:

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder, damaged
@@ -28,6 +27,7 @@ from dpal.config_runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.persist import close_to_others
 from dpal.planning.plan import Phase
+from tasks.boundary import task
 from tasks.context import Campaign
 
 _REMOTE = "campaigns"

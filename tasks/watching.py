@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
@@ -23,6 +22,7 @@ from dpal.reports.summary import literal
 from dpal.reports.watch_tables import watch_tables
 from tasks import reruns
 from tasks.arrivals import Look, gone
+from tasks.boundary import task
 from tasks.context import say
 from tasks.opening import open_ledger
 from tasks.sources import open_sources

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 import yaml
 
 from dpal.config import CampaignConfig, parse_config
+from dpal.errors import DpalError
 from dpal.planning.spec import CampaignSpec
 from dpal.randomness import Words
 
@@ -223,6 +226,14 @@ def write_config(path: Path, **overrides: Any) -> Path:
     """Writes a small campaign's YAML."""
     path.write_text(yaml.safe_dump(small_values(**overrides)), encoding="utf-8")
     return path
+
+
+@contextmanager
+def owner_reads(kind: type[DpalError], match: str) -> Iterator[pytest.ExceptionInfo[DpalError]]:
+    """Expects an error of ours, and looks at all of its message, as the data's owner sees it."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert re.search(match, caught.value.for_owner()), caught.value.for_owner()
 
 
 def shared_file(name: str) -> Path:

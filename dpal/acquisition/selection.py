@@ -168,7 +168,9 @@ class _Best:
 
     def rows(self) -> Rows:
         if self._rows.size < self._count:
+            # How many are left may be confidential.
             raise ParameterError(
-                f"{self._count} records are to be selected and {self._rows.size} are unlabeled"
+                f"{self._count} records are to be selected and fewer are unlabeled; lower "
+                "schedule.queries, nothing was released"
             )
         return self._rows

@@ -274,8 +274,10 @@ def _index(
         if wrong.any():
             query, who = divmod(int(np.argmax(wrong)), len(names))
             raise DataError(
-                f"teacher {names[who]} {said} query {ids[query]}; every teacher votes once on "
-                f"every query, {_NOTHING}"
+                f"teacher {{teacher}} {said} query {{query}}; every teacher votes once on every "
+                f"query, {_NOTHING}",
+                teacher=names[who],
+                query=ids[query],
             )
     return ids, tuple(names), at
 
@@ -321,8 +323,10 @@ def _numbers(
     lengths = np.asarray(pc.list_value_length(column))
     if lengths.size and (lengths != lengths[0]).any():
         raise DataError(
-            f"{path.name} votes on {lengths[0]} labels in one row and on "
-            f"{lengths[lengths != lengths[0]][0]} in another; {_NOTHING}"
+            f"{path.name} votes on {{count}} labels in one row and on {{other}} in another; "
+            f"{_NOTHING}",
+            count=lengths[0],
+            other=lengths[lengths != lengths[0]][0],
         )
     if lengths.size and not lengths[0]:
         raise DataError(f"{path} has an empty {kind}, which votes on no label; {_NOTHING}")
@@ -342,8 +346,9 @@ def _numbers(
         if not np.isin(values, (0.0, 1.0)).all():
             wrong = values[~np.isin(values, (0.0, 1.0))][0]
             raise DataError(
-                f"{path} has a ballot with {wrong:g}; votes are 0 or 1, name the column 'scores' "
-                f"if these are probabilities ({_NOTHING})"
+                f"{path} has a ballot with {{number}}; votes are 0 or 1, name the column 'scores' "
+                f"if these are probabilities ({_NOTHING})",
+                number=f"{wrong:g}",
             )
         votes = values == 1
     return np.asarray(votes.astype(np.uint8).reshape(len(column), -1))

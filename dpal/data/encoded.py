@@ -169,7 +169,7 @@ def _on_disk(values: Iterable[pa.Array], kind: pa.DataType, scratch: Path) -> li
             # The mapping outlives the file's descriptor, and takes it down when it goes.
             return list(_mapped(file))
     except OSError as error:
-        raise StorageError(str(scratch), error.strerror or str(error)) from error
+        raise StorageError(str(scratch), error.strerror or type(error).__name__) from error
 
 
 def _mapped(file: IO[bytes]) -> Iterator[pa.Array]:

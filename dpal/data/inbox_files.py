@@ -83,7 +83,7 @@ def link_pool(files: Sequence[Path], folder: Path) -> Path:
             if not (folder / name).is_symlink():
                 (folder / name).symlink_to(path)
     except OSError as error:
-        raise StorageError(str(folder), error.strerror or str(error)) from error
+        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
     return folder
 
 

@@ -67,9 +67,10 @@ class Quarantined:
     Attributes:
       name: as it was called in the folder.
       digest: of its bytes.
-      reason: one sentence.
+      reason: one sentence, as pages show it.
       place: where it is put, with its reason beside it.
       done: whether it was put there.
+      detail: the reason as it stands beside the file, where that says more, such as which row.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Quarantined:
     reason: str
     place: str
     done: bool = False
+    detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

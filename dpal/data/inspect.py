@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpal.data.catalog import Content, Role, Source
 from dpal.data.label_columns import classes_in
+from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
 from dpal.data.readers import RawBatch, decoded_of, extracted, raw_batches
 from dpal.errors import DataError
@@ -73,9 +74,12 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
             shape, sample = tuple(records.shape[1:]), records[:1]
             deep = source.content is Content.IMAGE and is_deep(column[0].as_py())
         if tuple(records.shape[1:]) != shape:
-            raise DataError(
-                f"{batch.numbers.name(0)} has a record of shape {tuple(records.shape[1:])}, "
-                f"earlier ones have {shape}; bring all to one shape"
+            raise row_error(
+                batch.numbers,
+                0,
+                "has a record of shape {shape}, earlier ones have {others}; bring all to one shape",
+                shape=tuple(records.shape[1:]),
+                others=shape,
             )
         if deep:
             brightest = max(brightest, int(records.max()))
@@ -174,8 +178,8 @@ def require_apart(public: Source, other: Source, why: str) -> None:
 def _name_hashes(batch: RawBatch) -> NDArray[np.uint64]:
     ids = batch.table.column("id")
     if ids.null_count:
-        row = batch.numbers.name(int(pc.index(pc.is_null(ids), True).as_py()))
-        raise DataError(f"{row} has no id; give every record a unique name")
+        at = int(pc.index(pc.is_null(ids), True).as_py())
+        raise row_error(batch.numbers, at, "has no id; give every record a unique name")
     return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
 
 
@@ -191,8 +195,10 @@ def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
             if np.int64(hash(name)).view(np.uint64) not in repeated:
                 continue
             if name in seen:
-                raise DataError(
-                    f"{batch.numbers.name(at)} and {seen[name]} have the same id; one record, "
-                    "one id"
+                raise row_error(
+                    batch.numbers,
+                    at,
+                    "and {first} have the same id; one record, one id",
+                    first=seen[name],
                 )
             seen[name] = f"row {batch.numbers.numbers[at]} of {batch.numbers.path}"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dpal.data.catalog import Content, Source
 from dpal.data.known_index import Blocks, Hashes, IndexPart
 from dpal.data.likeness import KINDS, WAYS, Sketches
-from dpal.data.parquet import schema_of
+from dpal.data.parquet import row_error, schema_of
 from dpal.data.readers import RawBatch, decode, raw_batches
 from dpal.data.texts import texts_in
 from dpal.errors import DataError
@@ -325,9 +325,10 @@ def _require_owners(path: Path, column: str) -> None:
 def _names(batch: RawBatch, *, at: int) -> Iterator[bytes]:
     for position, name in enumerate(batch.table.column(at).to_pylist()):
         if name is None or name == "":
-            raise DataError(
-                f"{batch.numbers.name(position)} does not say whose it is; fill in the column, "
-                "nothing was released"
+            raise row_error(
+                batch.numbers,
+                position,
+                "does not say whose it is; fill in the column, nothing was released",
             )
         yield str(name).encode()
 

@@ -11,8 +11,7 @@ import pyarrow.types as pt
 import torch
 from torch import Tensor
 
-from dpal.data.parquet import RowNumbers
-from dpal.errors import DataError
+from dpal.data.parquet import RowNumbers, row_error
 from dpal.labels import Label, Task
 
 MOST_CLASSES = 100_000
@@ -62,13 +61,14 @@ def classes_in(
     if task is Task.SINGLE_LABEL:
         bounds = pc.min_max(labeled)
         if bounds["min"].as_py() < 0:
-            row = rows.name(at[np.asarray(pc.less(labeled, 0))][0])
-            raise DataError(f"{row} has a negative label; classes are numbered from 0")
+            first = at[np.asarray(pc.less(labeled, 0))][0]
+            raise row_error(rows, first, "has a negative label; classes are numbered from 0")
         if bounds["max"].as_py() >= MOST_CLASSES:
-            row = rows.name(at[np.asarray(labeled) >= MOST_CLASSES][0])
-            raise DataError(
-                f"{row} has a label of {MOST_CLASSES:,} or more; classes are numbered from 0 "
-                "without gaps, number them anew"
+            raise row_error(
+                rows,
+                at[np.asarray(labeled) >= MOST_CLASSES][0],
+                f"has a label of {MOST_CLASSES:,} or more; classes are numbered from 0 without "
+                "gaps, number them anew",
             )
         return max(known, int(bounds["max"].as_py()) + 1)
     lengths = np.asarray(pc.list_value_length(labeled))
@@ -77,24 +77,30 @@ def classes_in(
     wanted = f"a 0 or 1 for each of {names:,} labels" if names else "a 0 or 1 for each label"
     above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, one), False)))
     if above.size:
-        row = rows.name(at[np.searchsorted(np.cumsum(lengths), above[0], side="right")])
-        raise DataError(
-            f"{row} lists a number above 1, which looks like the number of a class; every record "
-            f"needs {wanted}, such as [0, 1, 0] for class 1 of three"
+        raise row_error(
+            rows,
+            at[np.searchsorted(np.cumsum(lengths), above[0], side="right")],
+            "lists a number above 1, which looks like the number of a class; every record needs "
+            f"{wanted}, such as [0, 1, 0] for class 1 of three",
         )
     width = known or int(lengths[0])
     odd = np.flatnonzero((lengths != width) | (lengths == 0))
     if odd.size:
-        raise DataError(
-            f"{rows.name(at[odd[0]])} has {lengths[odd[0]]} labels and others have {width}; give "
-            f"every record {wanted}, at least one (class numbers are not read)"
+        raise row_error(
+            rows,
+            at[odd[0]],
+            f"has {{count}} labels and others have {{others}}; give every record {wanted}, at "
+            "least one (class numbers are not read)",
+            count=lengths[odd[0]],
+            others=width,
         )
     binary = np.asarray(pc.fill_null(pc.is_in(numbers, pa.array([0, 1], numbers.type)), False))
     wrong = ~binary.reshape(len(labeled), width).all(axis=1)
     if wrong.any():
-        raise DataError(
-            f"{rows.name(at[wrong][0])} has a label that is neither 0 nor 1; multi-label data has "
-            f"{wanted}"
+        raise row_error(
+            rows,
+            at[wrong][0],
+            f"has a label that is neither 0 nor 1; multi-label data has {wanted}",
         )
     return width
 

@@ -52,18 +52,24 @@ class RowNumbers:
     path: Path
     numbers: NDArray[np.int64]
 
-    def name(self, position: int) -> str:
-        """What to call the row of one value."""
-        return f"{self.path} (its first row is row 0): row {self.numbers[position]}"
-
     def slice(self, start: int, count: int) -> RowNumbers:
         """Those of the values from one position on, at most `count`."""
         return RowNumbers(self.path, self.numbers[start : start + count])
 
 
-def row_name(rows: RowNumbers | None, position: int) -> str:
-    """What to call the row of one value; of records that were selected nothing is said."""
-    return "a record" if rows is None else rows.name(position)
+def row_error(rows: RowNumbers | None, position: int, says: str, **private: object) -> DataError:
+    """An error about the row of one value; only the data's owner reads which one it is.
+
+    Args:
+      rows: which rows the values are; None for records that were selected.
+      position: of the value.
+      says: what is wrong with it, with the names of `private` in braces.
+      private: what else only the owner reads.
+    """
+    if rows is None:
+        return DataError(f"a record {says}", **private)
+    named = f"{rows.path} (its first row is row 0): row {{row}}"
+    return DataError(f"{named} {says}", row=rows.numbers[position], **private)
 
 
 @contextmanager
@@ -274,9 +280,10 @@ def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int
             at = _first_without_text(column)
             if at is None:
                 raise
-            raise DataError(
-                f"{rows.name(at)} has a {name!r} that is no text in UTF-8; write the file again in "
-                "that encoding"
+            raise row_error(
+                rows,
+                at,
+                f"has a {name!r} that is no text in UTF-8; write the file again in that encoding",
             ) from None
         lengths, most, unit = _lengths(column, weight)
         if lengths is None or not len(lengths) or lengths.null_count == len(lengths):
@@ -284,9 +291,12 @@ def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int
         longest = np.asarray(pc.fill_null(lengths, 0))
         if longest.max() > most:
             at = int(longest.argmax())
-            raise DataError(
-                f"{rows.name(at)} has {longest[at]:,} {unit} in column {name!r}, and at most "
-                f"{most:,} are read there; {_SMALLER}"
+            raise row_error(
+                rows,
+                at,
+                f"has {{count}} {unit} in column {name!r}, and at most {most:,} are read there; "
+                f"{_SMALLER}",
+                count=f"{longest[at]:,}",
             )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
-from dpal.data.parquet import MOST_VALUES, RowNumbers, row_name
+from dpal.data.parquet import MOST_VALUES, RowNumbers, row_error
 from dpal.errors import DataError
 
 MOST_PIXELS = MOST_VALUES
@@ -55,9 +55,13 @@ def decode_pictures(
         with _opened(value.as_py(), rows, at) as picture:
             here = _shape_of(picture)
             if shape is not None and here != shape:
-                raise DataError(
-                    f"{row_name(rows, at)} has an image of shape {here}, others have {shape}; "
-                    "bring all images to one size and mode"
+                raise row_error(
+                    rows,
+                    at,
+                    "has an image of shape {here}, others have {others}; bring all images to one "
+                    "size and mode",
+                    here=here,
+                    others=shape,
                 )
             shape = here
             if pixels is None:
@@ -91,32 +95,37 @@ def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as picture:
             width, height = picture.size
             if width * height > MOST_PIXELS:
-                raise DataError(
-                    f"{row_name(rows, at)} has an image of {width:,} x {height:,} pixels, and at "
-                    f"most {MOST_PIXELS:,} are read; bring it to a size that a model reads"
+                raise row_error(
+                    rows,
+                    at,
+                    "has an image of {width} x {height} pixels, and at most "
+                    f"{MOST_PIXELS:,} are read; bring it to a size that a model reads",
+                    width=f"{width:,}",
+                    height=f"{height:,}",
                 )
             frames = getattr(picture, "n_frames", 1)
             if picture.format == "PNG" and frames > 1:
-                raise DataError(
-                    f"{row_name(rows, at)} has an animation of {frames} images; give it one image"
-                )
+                raise row_error(rows, at, "has an animation; give it one image")
             if picture.mode not in (*_GREY, *_DEEP, *_COLOUR):
-                raise DataError(
-                    f"{row_name(rows, at)} has an image of mode {picture.mode}, which is not "
-                    "read; save it in grey or RGB with 8 bits"
+                raise row_error(
+                    rows,
+                    at,
+                    "has an image of mode {mode}, which is not read; save it in grey or RGB with 8 "
+                    "bits",
+                    mode=picture.mode,
                 )
             yield picture
     except DataError:
         raise
     except Exception as error:  # Pillow's readers raise nearly anything for what is altered
         if isinstance(error, Image.DecompressionBombError):
-            raise DataError(
-                f"{row_name(rows, at)} has an image of more than {MOST_PIXELS:,} pixels, the most "
-                "that are read; bring it to a size that a model reads"
+            raise row_error(
+                rows,
+                at,
+                f"has an image of more than {MOST_PIXELS:,} pixels, the most that are read; bring "
+                "it to a size that a model reads",
             ) from error
-        raise DataError(
-            f"{row_name(rows, at)} holds no readable PNG or JPEG image; restore it"
-        ) from error
+        raise row_error(rows, at, "holds no readable PNG or JPEG image; restore it") from error
 
 
 def _shape_of(picture: Image.Image) -> Shape:

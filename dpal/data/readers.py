@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.catalog import Content, Source
-from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, batches_of, row_name
+from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, batches_of, row_error
 from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
 from dpal.data.pictures import Shape, decode_pictures, picture_shape
 from dpal.data.texts import TextEncoding
@@ -122,6 +122,13 @@ def decoded_of(
     return decode(source.content, column, rows=rows, encoding=source.encoding, shape=shape)
 
 
+def blank_record(source: Source, shape: Sequence[int]) -> Tensor:
+    """A record (1, *shape) of zeros, of the type that a source's records have for a model."""
+    kinds = {Content.IMAGE: torch.uint8, Content.TEXT: torch.int32}
+    kind = kinds.get(source.content, torch.float32) if source.extractor is None else torch.float32
+    return torch.zeros((1, *shape), dtype=kind)
+
+
 def extracted(source: Source, decoded: Tensor) -> Tensor:
     """Puts decoded records through a source's extractor, if it has one."""
     return decoded if source.extractor is None else source.extractor(decoded)
@@ -152,8 +159,8 @@ def decode(
       DataError: a record is missing, cannot be read, or differs in shape from the first.
     """
     if column.null_count:
-        row = row_name(rows, int(pc.index(pc.is_null(column), True).as_py()))
-        raise DataError(f"{row} has no {content}; remove the row or fill it in")
+        at = int(pc.index(pc.is_null(column), True).as_py())
+        raise row_error(rows, at, f"has no {content}; remove the row or fill it in")
     if content is Content.FEATURES:
         return _features(column, rows)
     if content is Content.TEXT:
@@ -178,13 +185,20 @@ def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:
     lengths = np.asarray(pc.list_value_length(column))
     odd = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
     if odd.size:
-        raise DataError(
-            f"{row_name(rows, int(odd[0]))} has {lengths[odd[0]]} features and others have "
-            f"{lengths[0]}; give all records the same number, at least one"
+        raise row_error(
+            rows,
+            int(odd[0]),
+            "has {count} features and others have {others}; give all records the same number, at "
+            "least one",
+            count=lengths[odd[0]],
+            others=lengths[0],
         )
     values = np.asarray(column.flatten(), dtype=np.float32).reshape(len(column), -1)
     broken = ~np.isfinite(values).all(axis=1)
     if broken.any():
-        row = row_name(rows, int(np.argmax(broken)))
-        raise DataError(f"{row} has a feature that is missing, NaN or infinite; fill it in")
+        raise row_error(
+            rows,
+            int(np.argmax(broken)),
+            "has a feature that is missing, NaN or infinite; fill it in",
+        )
     return torch.from_numpy(values.copy())

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dpal import check
-from dpal.data.parquet import RowNumbers, row_name
+from dpal.data.parquet import RowNumbers, row_error
 from dpal.errors import DataError
 
 if TYPE_CHECKING:  # an optional package: pools without texts do without it
@@ -81,8 +81,8 @@ def texts_in(column: pa.StructArray, *, rows: RowNumbers | None) -> list[tuple[s
     texts = []
     for name, values in zip(fields, column.flatten(), strict=True):
         if values.null_count:
-            row = row_name(rows, int(pc.index(pc.is_null(values), True).as_py()))
-            raise DataError(f"{row} has no {name}; remove the row or fill it in")
+            at = int(pc.index(pc.is_null(values), True).as_py())
+            raise row_error(rows, at, f"has no {name}; remove the row or fill it in")
         texts.append(values.to_pylist())
     return list(zip(*texts, strict=True))
 

@@ -37,7 +37,7 @@ def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> 
     least, most = given[0], given[-1]
     if least == 1 and (most == names or (not names and most == len(given))):
         raise DataError(
-            f"labels run from 1 to {most}, and classes are numbered from 0; subtract 1 from the "
+            "labels run from 1, and classes are numbered from 0; subtract 1 from the "
             "labels of both files, or name all classes in class_names if class 0 only happens to "
             "be missing"
         )
@@ -47,8 +47,8 @@ def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> 
         raise _shifted("validation set", validation, "pool", pool)
     if names and most >= names:
         raise DataError(
-            f"class_names names {names} classes, 0 to {names - 1}, and there are labels up to "
-            f"{most}; name all classes, or correct the labels"
+            f"class_names names {names} classes, 0 to {names - 1}, and there are labels above "
+            "that; name all classes, or correct the labels"
         )
 
 
@@ -93,9 +93,10 @@ def require_other_records(pool: Source, validation: Source) -> None:
                    private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
     if both.mean() > COINCIDENCE or shared.mean() > COINCIDENCE + 2 * _alike(private.contents):
         raise DataError(
-            f"{int(shared.sum()):,} of {shared.size:,} rows of {validation.name} are rows of the "
-            f"pool {pool.name}, so that figures would tell how well they were learned by heart; "
-            "keep records of the pool out of the validation set, nothing was released"
+            f"{{shared}} of {shared.size:,} rows of {validation.name} are rows of the pool "
+            f"{pool.name}, so that figures would tell how well they were learned by heart; "
+            "keep records of the pool out of the validation set, nothing was released",
+            shared=f"{int(shared.sum()):,}",
         )
 
 
@@ -113,8 +114,8 @@ def _runs(held: Inventory, first: int) -> bool:
 
 def _shifted(one: str, zero: Inventory, other: str, shifted: Inventory) -> DataError:
     return DataError(
-        f"labels of the {one} run from 0 to {max(zero.present)} and those of the {other} from 1 "
-        f"to {max(shifted.present)}; number classes from 0 in both, subtract 1 there"
+        f"labels of the {one} run from 0 and those of the {other} from 1; number classes from 0 in "
+        "both, subtract 1 there"
     )
 
 

@@ -149,7 +149,10 @@ def accept_labels(
         )
     found = [problem for problem in problems if problem]
     if found:
-        raise LabelError(f"{path}: {'; '.join(found)}; correct the file, nothing was merged")
+        raise LabelError(
+            f"{path}: {{problems}}; correct the file, nothing was merged",
+            problems="; ".join(found),
+        )
     return {name: answers[name] for name in query}
 
 
@@ -163,7 +166,8 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
                 found = ", ".join(reader.fieldnames or []) or "nothing"
                 raise LabelError(
                     f"{path} needs the columns id and label in its first row, separated by "
-                    f"commas, and has {found}; nothing was merged"
+                    "commas, and has {found}; nothing was merged",
+                    found=found,
                 )
             return [
                 (reader.line_num, row["id"] or "", (row["label"] or "").strip()) for row in reader

@@ -72,9 +72,10 @@ def read_form(
         choices = [value] if isinstance(value, str) else value
         label = question.read([{"from_name": ANSWER, "value": {"choices": choices}}])
         if label is None:
+            # Which one is not said: records of the form are the selected ones, in their order.
             raise LabelError(
-                f"record {number} of the form has no valid answer; fill the form in again, nothing "
-                "was merged"
+                "a record of the form has no valid answer; fill the form in again, nothing was "
+                "merged"
             )
         labels[name] = label
     return labels

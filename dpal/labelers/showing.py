@@ -22,9 +22,10 @@ def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
     for batch in raw_batches(source, ["id", Content.TEXT]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
-        texts = texts_in(batch.table.column(1).filter(hits), rows=None)
-        for name, parts in zip(names.filter(hits).to_pylist(), texts, strict=True):
-            found[name] = list(parts)
+        for at in np.flatnonzero(hits).tolist():
+            # One at a time: a message counts the rows of the file, never the selected ones.
+            column, row = batch.table.column(1).slice(at, 1), batch.numbers.slice(at, 1)
+            found[names[at].as_py()] = list(texts_in(column, rows=row)[0])
     return found
 
 
@@ -34,12 +35,10 @@ def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes
     for batch in raw_batches(source, ["id", Content.IMAGE]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
-        if not pc.any(hits).as_py():
-            continue
-        column = batch.table.column(1).filter(hits)
-        pixels = decode(Content.IMAGE, column, rows=None).numpy()
-        for name, array in zip(names.filter(hits).to_pylist(), pixels, strict=True):
-            yield name, _png(array)
+        for at in np.flatnonzero(hits).tolist():
+            column, row = batch.table.column(1).slice(at, 1), batch.numbers.slice(at, 1)
+            pixels = decode(Content.IMAGE, column, rows=row).numpy()
+            yield names[at].as_py(), _png(pixels[0])
 
 
 def _png(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:

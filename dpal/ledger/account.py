@@ -46,7 +46,7 @@ class ReleaseAccount:
 
     Attributes:
       sequence: number of the entry that reserved it.
-      recorded_at: when.
+      recorded_at: day on which its plan was held.
       release: what it charges to whom.
       state: what became of it.
       steps_on_disk: of a training that is under way, as its newest checkpoint says.

@@ -40,7 +40,7 @@ class Anchor:
       identity: which ledger.
       sequence: number of the last entry that was written from here; 0 before the first.
       digest: its digest.
-      recorded_at: its time.
+      recorded_at: its day.
       key: public half of the key that signed this, hexadecimal.
       signature: Ed25519, over the canonical JSON of all of the above.
     """
@@ -233,7 +233,7 @@ class Anchors:
             make_private(self.folder)
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
-            raise StorageError(str(path), error.strerror or str(error)) from error
+            raise StorageError(str(path), error.strerror or type(error).__name__) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

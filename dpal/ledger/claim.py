@@ -38,7 +38,7 @@ def claim(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         try:
             folder.chmod(0o700)
         except OSError as error:
-            raise StorageError(str(folder), error.strerror or str(error)) from error
+            raise StorageError(str(folder), error.strerror or type(error).__name__) from error
         path = _claim_of(folder)
         _HELD[path] = descriptor
         try:
@@ -101,7 +101,7 @@ def _locked(folder: Path, name: str, patience: float) -> Iterator[int]:
         make_private(folder)
         descriptor = os.open((folder / name).resolve(), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
-        raise StorageError(str(folder), error.strerror or str(error)) from error
+        raise StorageError(str(folder), error.strerror or type(error).__name__) from error
     try:
         _take(descriptor, folder, patience)
         yield descriptor

@@ -51,7 +51,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "why a limit changed, similar records were added, a copy was adopted, or a release was "
         "forfeited",
     ),
-    "recorded_at": (TEXT, "UTC, ISO 8601"),
+    "recorded_at": (TEXT, "day in UTC on which the plan was held; of no plan, the entry's own"),
     "campaign": (TEXT, "whose entry it is; empty for data owners and the ledger itself"),
     "body": (TEXT, "everything that the entry says, as canonical JSON"),
     "previous": (TEXT, "digest of the entry before"),

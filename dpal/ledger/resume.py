@@ -26,6 +26,7 @@ class ReservedSteps:
 
     Attributes:
       done: steps made so far, those along the persisted path included.
+      persisted: steps of these that the newest checkpoint holds.
       state: file of the newest checkpoint; None at the start of the phase.
     """
 
@@ -41,7 +42,7 @@ class ReservedSteps:
         """Goes on from the newest entry of an attempt: its reservation or last checkpoint."""
         self._ledger, self._attempt, self._folder = ledger, attempt, folder
         self._reserved, self._newest = reserved, newest
-        self.done = self._persisted = steps_of(newest)
+        self.done = self.persisted = steps_of(newest)
         self.state = folder / f"{self.done}{_STATE}" if self.done else None
 
     def require(self, step: int) -> None:
@@ -92,7 +93,7 @@ class ReservedSteps:
         Raises:
           CampaignBusy: another process has taken over. Nothing was persisted.
         """
-        if self.done == self._persisted:
+        if self.done == self.persisted:
             return
         self.require_ours()
         about = {
@@ -113,7 +114,7 @@ class ReservedSteps:
         self._newest = _record(
             self._ledger, self._attempt, self._folder, self.done, after=self._newest
         )
-        self._persisted, self.state = self.done, self._folder / f"{self.done}{_STATE}"
+        self.persisted, self.state = self.done, self._folder / f"{self.done}{_STATE}"
         _sweep(self._folder, self.done)
 
 

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
+from dpal.ledger.days import day_of, today_in_utc
 from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
 from dpal.ledger.places import Places, places_of
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
@@ -42,6 +43,7 @@ class LedgerStore:
         anchors: Path | None = None,
         campaigns: Path | None = None,
         busy_seconds: float = 30.0,
+        today: Callable[[], date] = today_in_utc,
     ) -> None:
         """Opens a ledger.
 
@@ -53,11 +55,13 @@ class LedgerStore:
           campaigns: folder of the campaigns that it is about; with anchors, it is remembered for
             which ledger they were written.
           busy_seconds: how long to wait for another process that writes.
+          today: the day that an entry carries, if its campaign does not say another.
 
         Raises:
           LedgerError: the ledger is missing, cannot be opened, or is of a newer dpal.
         """
         self._database = find_database(place, busy_seconds=busy_seconds)
+        self._today = today
         file = self._database.file
         self._anchors = None if anchors is None else Anchors(anchors)
         self._places = (
@@ -257,8 +261,9 @@ class LedgerStore:
                     entries = [self._open(connection)]
                 body = compose(list(entries))
                 last = entries[-1]
+                day = day_of(campaign, entries, self._today())
                 entry = _insert(
-                    connection, last.sequence + 1, campaign, kind, release, body, last.digest
+                    connection, last.sequence + 1, campaign, kind, release, body, day, last.digest
                 )
         except IntegrityError as error:
             raise LedgerError(
@@ -271,7 +276,8 @@ class LedgerStore:
         key = None if self._anchors is None else self._anchors.public_key()
         identity = secrets.token_hex(16)
         body = {"identity": identity, "anchor_key": key}
-        entry = _insert(connection, 1, "", Kind.OPEN, "", body, GENESIS)
+        day = self._today().isoformat()
+        entry = _insert(connection, 1, "", Kind.OPEN, "", body, day, GENESIS)
         if self._anchors is not None:
             # Before the commit: a ledger without an anchor is one that came from elsewhere.
             self._anchors.begin(identity)
@@ -296,6 +302,7 @@ def _insert(
     kind: Kind,
     release: str,
     body: Body,
+    day: str,
     previous: str,
 ) -> Entry:
     entry = sealed(
@@ -304,7 +311,7 @@ def _insert(
         kind=kind,
         release=release,
         body=json.loads(canonical_json(body)),
-        recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        recorded_at=day,
         previous=previous,
     )
     _require_characters(entry)

@@ -116,7 +116,11 @@ def sanitize(
     Raises:
       ParameterError: cost or smooth_sensitivity is negative or not finite. Nothing was drawn.
     """
-    check.at_least(0, cost=cost, smooth_sensitivity=smooth_sensitivity)
+    if not (0 <= cost < math.inf and 0 <= smooth_sensitivity < math.inf):
+        # Neither is named: both are private.
+        raise ParameterError(
+            "a cost of votes and its sensitivity are finite numbers from 0; nothing was drawn"
+        )
     # As fractions, so that the last bits of a float cannot tell of the private scale.
     scale = Fraction(terms.noise * terms.widening * smooth_sensitivity)
     noisy = Fraction(cost) + scale * (Fraction(terms.margin) + precise_normal(rng=rng))

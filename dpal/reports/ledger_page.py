@@ -36,7 +36,11 @@ from dpal.reports.summary import Table
 
 _PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
 _NUMBERS = {"entry", "epsilon", "size", "takes part", "epsilon alone", "of it"}
-_WHOLE = {"time (UTC)", "release", "who", "block", "campaign", "state"}  # not broken into lines
+_WHOLE = {"day (UTC)", "release", "who", "block", "campaign", "state"}  # not broken into lines
+_DAYS = (
+    "Entries of a campaign carry the day on which its plan was held: when each was written is not "
+    "recorded, as durations follow how many labels were bought."
+)
 
 
 def ledger_page(
@@ -180,7 +184,7 @@ def _release(
 ) -> dict[str, Any]:
     on_disk = f" {one.steps_on_disk:,} steps on disk" if one.steps_on_disk else ""
     return {
-        "time": when(one.recorded_at),
+        "sequence": one.sequence,
         "name": one.release.name,
         "state": one.state.value,
         "state_words": STATES[one.state],
@@ -196,9 +200,9 @@ def _laid_out(table: Table) -> dict[str, Any]:
 
 def _story_in_words(name: str | None, others: Sequence[CampaignAccount]) -> str:
     if name is None:
-        return "All entries of this campaign, and those about the ledger itself."
+        return f"All entries of this campaign, and those about the ledger itself. {_DAYS}"
     return (
         f"All entries of the campaigns on data set {name} ("
         f"{', '.join(one.name for one in others)}), those of its owner, and those about the "
-        "ledger itself."
+        f"ledger itself. {_DAYS}"
     )

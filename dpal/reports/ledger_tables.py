@@ -101,7 +101,7 @@ def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:
         )
         for entry in entries
     )
-    columns = ("entry", "time (UTC)", "who", "what", "about", "epsilon")
+    columns = ("entry", "day (UTC)", "who", "what", "about", "epsilon")
     return Table("Entries, the last column is the campaign's epsilon so far", columns, rows)
 
 

@@ -70,8 +70,10 @@ def mechanism_in_words(event: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def when(entry_time: str) -> str:
-    """A recorded time to the second, in UTC.
+    """A recorded day in UTC; of earlier versions, a time to the second.
 
+    >>> when("2026-11-21")
+    '2026-11-21'
     >>> when("2026-11-21T19:25:27.035+00:00")
     '2026-11-21 19:25:27'
     """

@@ -1,4 +1,4 @@
-"""A training's state as tensors in one file, and when it is persisted.
+"""A training's state as tensors in one file.
 
 Everything here was computed from noisy gradients, so it is as private as the released
 model. What noise or batches are drawn from is no part of it: whoever resumes draws anew.
@@ -6,15 +6,13 @@ model. What noise or batches are drawn from is no part of it: whoever resumes dr
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from dpal import check
 from dpal.errors import ParameterError
 from dpal.training.averaging import WeightAverage
 from dpal.training.clipping import Clipper
@@ -22,41 +20,6 @@ from dpal.training.optimizers import restore_state, state_tensors
 
 _MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER = "model", "optimizer", "average", "clipper"
 _BETWEEN = "/"  # of a section and a tensor's name, which has dots
-
-
-class Cadence:
-    """Says when training should persist its state: by the clock, or after so many steps.
-
-    The clock sees how long batches take, and their sizes are secret; but so does everybody
-    who watches the progress bar, and the steps at which a state is persisted cost nothing.
-    """
-
-    def __init__(
-        self,
-        *,
-        minutes: float,
-        steps: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Starts counting now.
-
-        Args:
-          minutes: between two checkpoints, at most by one step more.
-          steps: between two checkpoints, or None.
-          clock: seconds since some moment.
-        """
-        check.positive(checkpoint_minutes=minutes)
-        check.at_least(1, checkpoint_steps=1 if steps is None else steps)
-        self._seconds, self._steps, self._clock = 60 * minutes, steps, clock
-        self._last = clock()
-
-    def due(self, done: int) -> bool:
-        """Whether to persist after the given number of steps; then it starts counting again."""
-        by_steps = self._steps is not None and done % self._steps == 0
-        if not by_steps and self._clock() - self._last < self._seconds:
-            return False
-        self._last = self._clock()
-        return True
 
 
 def pack_state(

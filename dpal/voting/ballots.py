@@ -103,8 +103,9 @@ class Choices:
         if self.chosen.size and not 0 <= self.chosen.min() <= self.chosen.max() < self.classes:
             named = self.chosen.min() if self.chosen.min() < 0 else self.chosen.max()
             raise DataError(
-                f"teachers named class {named}, and there are {self.classes} classes, "
-                "numbered from 0; nothing was released"
+                f"teachers named class {{named}}, and there are {self.classes} classes, numbered "
+                "from 0; nothing was released",
+                named=named,
             )
 
     @property
@@ -225,15 +226,22 @@ def _require_ballots(votes: NDArray[np.generic]) -> None:
     if votes.dtype.kind == "f" and np.isnan(votes).any():
         query, teacher, label = np.argwhere(np.isnan(votes))[0]
         raise DataError(
-            f"the ballot of teacher {teacher} on query {query} has no number for label {label}; "
-            "every teacher votes 0 or 1 on every label, nothing was released"
+            "the ballot of teacher {teacher} on query {query} has no number for label {label}; "
+            "every teacher votes 0 or 1 on every label, nothing was released",
+            teacher=teacher,
+            query=query,
+            label=label,
         )
     zero_or_one = (votes == 0) | (votes == 1)
     if votes.dtype.kind not in "biuf" or not zero_or_one.all():
         at = tuple(np.argwhere(~zero_or_one)[0]) if not zero_or_one.all() else (0, 0, 0)
         raise DataError(
-            f"the ballot of teacher {at[1]} on query {at[0]} has {votes[at]!s} for label {at[2]}; "
-            "votes are 0 or 1, turn scores into votes by a threshold first (nothing was released)"
+            "the ballot of teacher {teacher} on query {query} has {number} for label {label}; "
+            "votes are 0 or 1, turn scores into votes by a threshold first (nothing was released)",
+            teacher=at[1],
+            query=at[0],
+            number=votes[at],
+            label=at[2],
         )
 
 

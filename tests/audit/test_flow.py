@@ -118,6 +118,8 @@ def test_selected_ids_in_a_released_file_are_found(tmp_path):
     found = failed_of(released_findings(folder, ["r-00007"]))
     assert [one.measured for one in found] == ["report.md"]
     assert released_findings(folder, ["7"]) == []  # cannot be told from other numbers
+    some, others = ([f"absent-{number}" for number in range(count)] for count in (211, 150))
+    assert released_findings(folder, some) == released_findings(folder, others)  # not how many
 
 
 def failed_of(findings):

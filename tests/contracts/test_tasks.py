@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 import flows
 import tasks
+from tasks import boundary
 
 
 def members(package, kind):
@@ -23,7 +24,7 @@ def members(package, kind):
     return found
 
 
-TASKS = members(tasks, Task)
+TASKS, FLOWS = members(tasks, Task), members(flows, Flow)
 RELEASING = {name for name, task in TASKS.items() if "secure()" in inspect.getsource(task.fn)} | {
     name
     for name, task in TASKS.items()
@@ -45,7 +46,15 @@ def test_there_are_tasks_to_look_at():
 def test_no_task_caches_its_results(name):
     """A cached release would replay its noise; a stored result could hold records."""
     assert TASKS[name].cache_policy is NO_CACHE
-    assert not TASKS[name].persist_result
+    assert TASKS[name].persist_result is False  # None would leave it to Prefect's settings
+
+
+@pytest.mark.parametrize("name", sorted({**TASKS, **FLOWS}))
+def test_every_task_and_flow_is_made_at_the_boundary(name):
+    """What they raise is public there, and nothing that they print is a log."""
+    one = {**TASKS, **FLOWS}[name]
+    assert one.fn.__code__.co_filename == inspect.getsourcefile(boundary)
+    assert one.log_prints is False
 
 
 @pytest.mark.parametrize("name", sorted(RELEASING))
@@ -67,6 +76,6 @@ def test_every_module_that_settles_a_release_has_a_task_without_retries(module):
 
 
 def test_no_flow_is_retried():
-    for flow in members(flows, Flow).values():
+    for flow in FLOWS.values():
         assert flow.retries == 0
-        assert not flow.persist_result
+        assert flow.persist_result is False

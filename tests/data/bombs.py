@@ -137,7 +137,7 @@ try:
     else:
         said = str(inspect(source).input_shape)
 except DataError as error:
-    said = str(error)
+    said = error.for_owner()
 print(json.dumps({"said": said, "mib": peak() - before}))
 """
 

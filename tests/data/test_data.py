@@ -29,7 +29,7 @@ from dpal.data.pool import (
 )
 from dpal.data.readers import BATCH_ROWS, raw_batches, to_input
 from dpal.errors import DataError
-from tests.conftest import write_blobs
+from tests.conftest import owner_reads, write_blobs
 
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -84,15 +84,15 @@ def test_a_sound_file_is_described(tmp_path):
     ],
 )
 def test_what_a_campaign_cannot_rely_on_is_one_sentence(tmp_path, columns, sentence):
-    with pytest.raises(DataError, match=sentence):
+    with owner_reads(DataError, match=sentence):
         look(pool(tmp_path / "p.parquet", **columns))
 
 
 def test_files_that_are_none_are_said(tmp_path):
-    with pytest.raises(DataError, match=r"does not exist; check the path .*: make data"):
+    with owner_reads(DataError, match=r"does not exist; check the path .*: make data"):
         look(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 but not really")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
+    with owner_reads(DataError, match="not a readable Parquet file"):
         look(tmp_path / "bad.parquet")
     empty = pool(
         tmp_path / "e.parquet",
@@ -100,14 +100,14 @@ def test_files_that_are_none_are_said(tmp_path):
         features=[],
         label=pa.array([], pa.int64()),
     )
-    with pytest.raises(DataError, match="has no rows"):
+    with owner_reads(DataError, match="has no rows"):
         look(empty)
 
 
 def test_a_pool_may_lack_labels_and_a_validation_set_may_not(tmp_path):
     path = pool(tmp_path / "p.parquet", label=None)
     assert not look(path).fully_labeled
-    with pytest.raises(DataError, match=r"has no column 'label' .* set data.label_column"):
+    with owner_reads(DataError, match=r"has no column 'label' .* set data.label_column"):
         look(path, Role.VALIDATION)
     partly = pool(tmp_path / "q.parquet", label=[0, None, 1])
     assert not look(partly).fully_labeled
@@ -118,13 +118,13 @@ def test_a_split_column_is_obeyed(tmp_path):
     assert look(path).rows == 2
     assert look(path, Role.VALIDATION).rows == 1
     only = pool(tmp_path / "q.parquet", split=["train"] * 3)
-    with pytest.raises(DataError, match="no rows with split 'test'"):
+    with owner_reads(DataError, match="no rows with split 'test'"):
         look(only, Role.VALIDATION)
 
 
 def test_pool_and_validation_must_fit(tmp_path):
     wide = look(pool(tmp_path / "p.parquet", features=[[1.0, 2.0, 3.0]] * 3))
-    with pytest.raises(DataError, match=r"shape \(3,\), validation records \(2,\)"):
+    with owner_reads(DataError, match=r"shape \(3,\), validation records \(2,\)"):
         require_match(wide, look(pool(tmp_path / "q.parquet")))
 
 
@@ -179,9 +179,9 @@ def test_a_record_enters_once_and_only_from_the_pool(tmp_path):
     source = source_of(write_blobs(tmp_path / "p.parquet", 20, seed=0))
     write_start(source, tmp_path / "s0")
     write_merged(tmp_path / "s0", {"r-00003": 2}, 0, tmp_path / "s1")
-    with pytest.raises(DataError, match="labeled already"):
+    with owner_reads(DataError, match="labeled already"):
         write_merged(tmp_path / "s1", {"r-00003": 1}, 1, tmp_path / "s2")
-    with pytest.raises(DataError, match="a labeled record is not in the pool"):
+    with owner_reads(DataError, match="a labeled record is not in the pool"):
         write_merged(tmp_path / "s1", {"unknown": 1}, 1, tmp_path / "s2")
     assert not (tmp_path / "s2").exists()
     assert not list(tmp_path.glob(".staged-*"))
@@ -215,7 +215,7 @@ def test_the_retired_leave_the_pool_without_a_label(tmp_path):
     assert (cohorts[5], cohorts[3], cohorts[4]) == (RETIRED, 0, 1)
     labeled = load_labeled(source, tmp_path / "s2")
     assert labeled.labels.tolist() == [2, 1]
-    with pytest.raises(DataError, match="labeled already"):
+    with owner_reads(DataError, match="labeled already"):
         write_merged(tmp_path / "s1", {"r-00005": 1}, 1, tmp_path / "s3")
 
 
@@ -233,7 +233,7 @@ def test_a_damaged_file_is_said(tmp_path):
     content = bytearray(path.read_bytes())
     content[2000:60000] = bytes(58000)
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot be read from row \d+ on .* is damaged"):
+    with owner_reads(DataError, match=r"cannot be read from row \d+ on .* is damaged"):
         look(path)
 
 
@@ -251,7 +251,7 @@ def test_arrows_large_types_are_read_too(tmp_path):
 def test_class_names_that_are_none_are_said(tmp_path, names):
     path = pool(tmp_path / "p.parquet")
     pq.write_table(pq.read_table(path).replace_schema_metadata({"class_names": names}), path)
-    with pytest.raises(DataError, match="is no JSON list of names"):
+    with owner_reads(DataError, match="is no JSON list of names"):
         look(path)
 
 

@@ -36,7 +36,7 @@ def decoded(*encoded: bytes, **options) -> np.ndarray:
 def refused(*encoded: bytes, **options) -> str:
     with pytest.raises(DataError) as found:
         decoded(*encoded, **options)
-    said = str(found.value)
+    said = found.value.for_owner()
     assert "\n" not in said and said.startswith("p.parquet (its first row is row 0): row 4")
     return said
 
@@ -127,7 +127,7 @@ def test_the_bound_on_pixels_holds_for_every_shape():
 def test_of_several_pictures_in_one_file_none_is_chosen():
     frames = [Image.new("L", (8, 8), value) for value in (0, 100, 200)]
     animated = saved(frames[0], save_all=True, append_images=frames[1:])
-    assert "has an animation of 3 images; give it one image" in refused(animated)
+    assert "has an animation; give it one image" in refused(animated)
 
 
 def test_a_photograph_with_a_preview_is_the_photograph():
@@ -155,5 +155,5 @@ def test_no_altered_byte_of_any_kind_ends_in_anything_but_a_sentence(mode):
             decoded(bytes(broken[: choose.choice((len(broken), choose.randrange(len(broken))))]))
         except DataError as error:
             said += 1
-            assert "row 40" in str(error) and "\n" not in str(error)
+            assert "row 40" in error.for_owner() and "\n" not in str(error)
     assert said > 100

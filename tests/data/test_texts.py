@@ -19,6 +19,7 @@ from dpal.data.readers import decode, raw_batches, records_of
 from dpal.data.records import load_labeled
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError, ParameterError
+from tests.conftest import owner_reads
 from tests.models.tiny_bert import VOCABULARY, write_folder
 
 PAD, CLS, SEP, UNK = (VOCABULARY.index(f"[{name}]") for name in ("PAD", "CLS", "SEP", "UNK"))
@@ -140,32 +141,32 @@ def test_a_missing_text_is_named_by_row_and_column_and_nothing_is_quoted(folder,
     columns = {"text_a": [SECRET] * 1200, "text_b": [SECRET] * 1200}
     columns[name][1100] = None
     source = source_of(write_pool(tmp_path / "pool.parquet", **columns), folder)
-    with pytest.raises(DataError, match=f"row 1100 has no {name}; remove") as caught:
+    with owner_reads(DataError, match=f"row 1100 has no {name}; remove") as caught:
         inspect(source)
     assert SECRET not in str(caught.value)
-    with pytest.raises(DataError, match=f"row 1100 has no {name}"):
+    with owner_reads(DataError, match=f"row 1100 has no {name}"):
         scan(source, bytes(32))
 
 
 def test_texts_without_a_tokenizer_say_what_to_set(tmp_path):
     source = source_of(write_pool(tmp_path / "pool.parquet", ["good", SECRET]))
-    with pytest.raises(DataError, match=r"holds texts; set model\.name: text_classifier") as caught:
+    with owner_reads(DataError, match=r"holds texts; set model\.name: text_classifier") as caught:
         inspect(source)
     assert SECRET not in str(caught.value)
-    with pytest.raises(DataError, match="holds texts"):
+    with owner_reads(DataError, match="holds texts"):
         decode(Content.TEXT, column("good"), rows=None)
 
 
 def test_a_folder_without_a_usable_tokenizer_is_refused(folder, tmp_path):
-    with pytest.raises(DataError, match=r"neither tokenizer.json nor vocab.txt; set model.weights"):
+    with owner_reads(DataError, match=r"neither tokenizer.json nor vocab.txt; set model.weights"):
         encode(tmp_path, "good")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match="cannot be read; restore the folder"):
+    with owner_reads(DataError, match="cannot be read; restore the folder"):
         encode(tmp_path, "good")
     other = tmp_path / "other"
     other.mkdir()
     (other / "vocab.txt").write_text("\n".join([*VOCABULARY[1:], "[PAD]"]))
-    with pytest.raises(DataError, match=f"pads with id {len(VOCABULARY) - 1}"):
+    with owner_reads(DataError, match=f"pads with id {len(VOCABULARY) - 1}"):
         encode(other, "good")
     with pytest.raises(ParameterError, match="max_tokens must be"):
         TextEncoding(folder=folder, max_tokens=3)
@@ -173,13 +174,13 @@ def test_a_folder_without_a_usable_tokenizer_is_refused(folder, tmp_path):
 
 def test_files_of_other_kinds_are_refused(folder, tmp_path):
     numbers = write_pool(tmp_path / "numbers.parquet", [1, 2])
-    with pytest.raises(DataError, match=r"column .text_a. of pool file .* holds int64, where str"):
+    with owner_reads(DataError, match=r"column .text_a. of pool file .* holds int64, where str"):
         source_of(numbers, folder)
     mixed = tmp_path / "mixed"
     mixed.mkdir()
     write_pool(mixed / "a.parquet", ["good"])
     write_pool(mixed / "b.parquet", ["good"], ["bad"])
-    with pytest.raises(DataError, match="differ in columns"):
+    with owner_reads(DataError, match="differ in columns"):
         source_of(mixed, folder)
 
 

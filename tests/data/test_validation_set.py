@@ -12,7 +12,7 @@ from dpal.data.inspect import Inventory
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
 from dpal.labels import Task
-from tests.conftest import write_blobs
+from tests.conftest import owner_reads, write_blobs
 
 
 def holding(*present: int, fully: bool = True, task: Task = Task.SINGLE_LABEL) -> Inventory:
@@ -33,17 +33,17 @@ FROM_ONE = tuple(range(1, 11))
 @pytest.mark.parametrize(
     ("pool", "validation", "names", "sentence"),
     [
-        (FROM_ONE, FROM_ONE, 0, "labels run from 1 to 10, and .* subtract 1"),
-        ((), FROM_ONE, 0, "labels run from 1 to 10"),
-        ((1, 3), (1, 2), 0, "labels run from 1 to 3"),
-        ((1, 4, 10), (2, 10), 10, "labels run from 1 to 10"),
-        (TEN, FROM_ONE, 0, "of the pool run from 0 to 9 and those of the validation set from 1"),
-        (FROM_ONE, TEN, 0, "of the validation set run from 0 to 9 and those of the pool from 1"),
-        (TEN, (0, 10), 10, "names 10 classes, 0 to 9, and there are labels up to 10"),
+        (FROM_ONE, FROM_ONE, 0, "labels run from 1, and .* subtract 1"),
+        ((), FROM_ONE, 0, "labels run from 1,"),
+        ((1, 3), (1, 2), 0, "labels run from 1,"),
+        ((1, 4, 10), (2, 10), 10, "labels run from 1,"),
+        (TEN, FROM_ONE, 0, "of the pool run from 0 and those of the validation set from 1"),
+        (FROM_ONE, TEN, 0, "of the validation set run from 0 and those of the pool from 1"),
+        (TEN, (0, 10), 10, "names 10 classes, 0 to 9, and there are labels above that"),
     ],
 )
 def test_labels_that_do_not_run_from_0_are_refused(pool, validation, names, sentence):
-    with pytest.raises(DataError, match=sentence):
+    with owner_reads(DataError, match=sentence):
         require_numbering(holding(*pool), holding(*validation), names=names)
 
 
@@ -103,7 +103,7 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
     mixed = pa.concat_tables([own.slice(taken), copied.cast(own.schema)])
     pq.write_table(mixed, tmp_path / "mixed")
     said = f"{taken} of 300 rows of .*mixed are rows of the pool"
-    with pytest.raises(DataError, match=said):
+    with owner_reads(DataError, match=said):
         require_other_records(source(tmp_path / "pool"), source(tmp_path / "mixed"))
     require_other_records(source(tmp_path / "pool"), source(tmp_path / "own"))
 
@@ -116,7 +116,7 @@ def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
     other = source(write(tmp_path / "other", answers[2000:], prefix=""))
     require_other_records(pool, other)
     half = np.concatenate([answers[2000:2900], answers[:100]])
-    with pytest.raises(DataError, match="are rows of the pool"):  # the same ids, too
+    with owner_reads(DataError, match="are rows of the pool"):  # the same ids, too
         write(tmp_path / "copied", half, prefix="")
         table = pq.read_table(tmp_path / "copied")
         ids = [*table["id"].to_pylist()[:900], *(f"{at}" for at in range(100))]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,7 +28,14 @@ def text_of(path: Path) -> str:
         return " ".join([text, str(table.schema), *values])
     if content.startswith(b"SQLite format 3\0"):
         return f"{text} {_rows_of(path)}"
-    return text
+    return " ".join([text, *_pickles_in(text)])
+
+
+def _pickles_in(text: str) -> Iterator[str]:
+    """What a result that Prefect persisted holds, which it writes in base64."""
+    for packed in re.findall(r"[A-Za-z0-9+/\n]{40,}=*", text):
+        with suppress(ValueError):
+            yield base64.b64decode(packed.replace("\n", ""), validate=True).decode("latin-1")
 
 
 def _rows_of(path: Path) -> str:
@@ -52,6 +61,15 @@ def naming(words: Iterable[str], paths: Iterable[Path]) -> set[Path]:
             text = text_of(path)
             found |= {path} if any(word in text for word in wanted) else set()
     return found
+
+
+def times_in(text: str, now: float) -> set[str]:
+    """Times of day, and moments of the last day or so in seconds since 1970 or parts of them."""
+    clocks = re.findall(r"(?<![\d:.])(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)(?![\d:])", text)
+    moments = (one for one in re.findall(r"(?<![\w.])\d{10,19}(?![\w])", text))
+    return set(clocks) | {
+        one for one in moments if abs(float(f"{one[:10]}.{one[10:]}") - now) < 100_000
+    }
 
 
 def counted(number: int, text: str) -> bool:

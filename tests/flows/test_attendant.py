@@ -65,7 +65,7 @@ def test_a_run_that_is_cancelled_on_the_page_stops_at_a_step(orchestrated):
         return str(stopped.value)
 
     assert training() == (
-        "phase-0, after 3 of 6 steps, was cancelled; what it had made is persisted and stays paid, "
+        "phase-0, after 3 of 6 steps, was cancelled; what is persisted stays paid and is not lost, "
         "run the same command again to go on"
     )
 

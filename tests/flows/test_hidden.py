@@ -10,7 +10,10 @@ import json
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,9 +27,11 @@ from prefect.logging.handlers import APILogWorker
 
 from dpal.artifacts import CampaignFolder
 from dpal.data.pool import read_selection
+from dpal.ledger.days import today_in_utc
+from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call
-from tests.flows.leaks import counted, files_below, naming, text_of
+from tests.flows.leaks import counted, files_below, naming, text_of, times_in
 from tests.flows.test_campaign import last_flow_run, runs_of
 
 IDS = "patient-zq"
@@ -50,6 +55,7 @@ def finished(prefect_api, prefect_home, tmp_path_factory):
     write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
     with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
         patch.chdir(place)
+        day = today_in_utc().isoformat()
         write_config(
             place / "c.yaml",
             name="unseen",
@@ -68,6 +74,7 @@ def finished(prefect_api, prefect_home, tmp_path_factory):
         prefect += "\n".join(trained_says(f"unseen-phase-{phase}") for phase in range(3))
     return SimpleNamespace(
         place=place,
+        day=day,
         folder=folder,
         terminal="\n".join(one.stdout + one.stderr for one in outputs),
         prefect=prefect,
@@ -166,6 +173,40 @@ def test_how_many_were_selected_is_told_nowhere(finished):
     for number in secret - public:
         assert not any(counted(number, text) for text in told), number
     assert any(counted(1500, text) for text in told)  # the search finds what is public
+
+
+def test_no_time_is_in_any_file_that_may_be_seen(finished):
+    """Durations follow how many were selected. MLflow's database is looked at below."""
+    now, noon = time.time(), f"{finished.day} 12:00:00"
+    found = {}
+    for path in public_files(finished):
+        if path.suffix not in UNREADABLE and not path.name.startswith("mlflow.sqlite"):
+            found[path] = times_in(text_of(path).replace(noon, ""), now)
+    assert len(found) > 20
+    assert not {path: times for path, times in found.items() if times}
+    assert times_in(f"{datetime.now(UTC).isoformat()} {int(1000 * now)} 12:61:00", now) >= {
+        f"{int(1000 * now)}"
+    }
+
+
+def test_every_entry_carries_the_day_of_the_hold(finished):
+    with closing(LedgerStore(finished.place / "artifacts" / "ledger.sqlite")) as store:
+        assert {one.recorded_at for one in store.verified()} == {finished.day}
+
+
+def test_mlflow_is_told_that_day_and_no_time(finished):
+    noon = int(datetime.fromisoformat(f"{finished.day}T12:00:00+00:00").timestamp() * 1000)
+    parent, children = runs_of(finished.place)
+    client = mlflow.MlflowClient()
+    for run in (parent, *children):
+        assert (run.info.start_time, run.info.end_time) == (noon, noon)
+        for name in run.data.metrics:
+            history = client.get_metric_history(run.info.run_id, name)
+            assert {one.timestamp for one in history} == {noon}
+        told = {**run.data.params, **run.data.tags}
+        assert not times_in(" ".join(f"{key} {value}" for key, value in told.items()), time.time())
+    [version] = client.search_model_versions("name = 'dpal-unseen'")
+    assert not times_in(str(version.tags), time.time())
 
 
 def test_mlflow_has_no_selection_file(finished):

@@ -48,5 +48,5 @@ def test_several_labels_and_none_of_them():
     question = Question(content=None, texts=(), choices=("rain", "dusk"), task=Task.MULTI_LABEL)
     values = {"record_1": ["dusk"], "record_2": ["none of these"]}
     assert read_form(question, values, ["a", "b"]) == {"a": (0, 1), "b": (0, 0)}
-    with pytest.raises(LabelError, match="record 2 of the form has no valid answer"):
+    with pytest.raises(LabelError, match="a record of the form has no valid answer"):
         read_form(question, {"record_1": ["dusk"]}, ["a", "b"])

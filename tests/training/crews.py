@@ -135,7 +135,7 @@ class Refusing:
 
     def __call__(self, *, share: Share) -> LabeledSet:
         if share.rank:
-            raise DataError("row 7 has no image; remove the row or fill it in")
+            raise DataError("row {row} has no image; remove the row or fill it in", row=7)
         return LOAD(share=share)
 
 

@@ -16,7 +16,6 @@ from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
 from dpal.training.averaging import WeightAverage
 from dpal.training.checkpoints import (
-    Cadence,
     latest_weights,
     pack_carried,
     pack_state,
@@ -197,18 +196,3 @@ def test_every_part_makes_its_own_steps_whenever_it_goes_on():
             before_step=seen.append,
         )
         assert seen == list(range(done + 1, 6))
-
-
-def test_a_checkpoint_is_due_by_the_clock_or_by_steps():
-    now = [0.0]
-    clock = Cadence(minutes=1, clock=lambda: now[0])
-    due = []
-    for step in range(1, 8):
-        now[0] += 25
-        due.append(clock.due(step))
-    assert due == [False, False, True, False, False, True, False]
-    both = Cadence(minutes=1, steps=2, clock=lambda: now[0])
-    assert [both.due(step) for step in range(1, 5)] == [False, True, False, True]
-    for wrong in ({"minutes": 0.0}, {"minutes": float("nan")}, {"minutes": 1.0, "steps": 0}):
-        with pytest.raises(ParameterError):
-            Cadence(**wrong)

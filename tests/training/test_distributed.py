@@ -263,7 +263,7 @@ def test_a_share_alone_is_refused():
 @pytest.mark.parametrize(
     ("load", "error", "words"),
     [
-        (Refusing(), DataError, "row 7 has no image"),
+        (Refusing(), DataError, r"^row \[\.\.\.\] has no image"),
         (Failing(), ProcessLost, r"process 2 of the 2 .* failed \(RuntimeError; .* run the same"),
         (Greedy(), ParameterError, "were loaded, not of"),
         (Mislabeling(), ProcessLost, r"process 2 of the 2 .* failed \(IndexError"),

@@ -27,7 +27,7 @@ from dpal.models.registry import build_model
 from dpal.planning.plan import Phase, Plan
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
-from dpal.training.checkpoints import Cadence, pack_state, restore_training
+from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
@@ -66,12 +66,11 @@ class Training:
         optimizer = build_optimizer(ADAM, model.parameters())
         if steps.state is not None:
             restore_training(steps.state, model, optimizer)
-        cadence = Cadence(minutes=1e6, steps=self.every)
 
         def on_step(done: int) -> None:
             if done == self.stop:
                 raise KeyboardInterrupt
-            if cadence.due(done):
+            if done % self.every == 0:
                 steps.persist(pack_state(model, optimizer), position(self.phase, done=done))
 
         train_phase(

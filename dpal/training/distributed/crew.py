@@ -89,7 +89,9 @@ class HelpedCrew:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._meeting.unlink(missing_ok=True)  # of a crew whose main process was killed
         except OSError as error:
-            raise StorageError(str(self._scratch), error.strerror or str(error)) from error
+            raise StorageError(
+                str(self._scratch), error.strerror or type(error).__name__
+            ) from error
         self._open = True
         try:
             threads = max(1, self._threads // self.share.processes)

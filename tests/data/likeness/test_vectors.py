@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dpal.data.likeness import vectors
 from dpal.data.likeness.described import Described
 from dpal.errors import DataError
+from tests.conftest import owner_reads
 from tests.data.copies import SAME_VALUES
 from tests.data.rates import Share
 
@@ -94,7 +95,7 @@ def test_of_several_the_first_counts_and_none_is_none():
 def test_a_value_that_is_no_number_is_refused():
     values = table(3, 4)
     values[2, 1] = np.nan
-    with pytest.raises(DataError, match="row 2 has a feature that is missing, NaN or infinite"):
+    with owner_reads(DataError, match="row 2 has a feature that is missing, NaN or infinite"):
         described(values)
 
 

@@ -1,0 +1,135 @@
+"""Errors of ours say public things: by what their code quotes, and by what they carry."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import inspect
+import pickle
+from pathlib import Path
+
+import pytest
+
+from dpal import errors
+from dpal.errors import DataError, DpalError, ParameterError, StorageError, UnexpectedError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# What may be said of another library's exception without quoting it.
+PLAIN = {"strerror", "name", "errno", "status_code"}
+OURS = {name for name, one in vars(errors).items() if isinstance(one, type)}
+# Quoted all the same: these libraries were handed nothing but what is public.
+PUBLIC = {
+    "dpal/certificate/document.py": "a certificate is public",
+    **{f"dpal/config{name}.py": "settings" for name in ("", "_cron", "_pate", "_public", "_watch")},
+    "dpal/data/inbox.py": "an address in the settings, or a storage that was asked for names",
+    "dpal/ledger/database.py": "the ledger holds no record",
+    "dpal/models/text.py": "a public model's settings",
+    "dpal/models/weights.py": "the header of a model's file",
+    "dpal/store_words.py": "a storage that was asked for files by name",
+    "tasks/mlflow_server.py": "MLflow is told public things alone",
+    "tasks/registry.py": "MLflow is told public things alone",
+    "tasks/versioning.py": "DVC is told paths",
+}
+
+
+def quoted(tree: ast.Module) -> list[int]:
+    """Lines where an error of ours quotes the exception that is being handled."""
+    found = []
+    for handler in (one for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler)):
+        if handler.name is None or ast.unparse(handler.type or handler) in OURS:
+            continue
+        tainted = {handler.name}
+        for node in ast.walk(handler):
+            if isinstance(node, ast.Assign) and mentions(node.value, tainted):
+                tainted |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)
+                            and isinstance(one.ctx, ast.Store)}  # fmt: skip
+        for node in ast.walk(handler):
+            made = isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+            if made and any(mentions(one, tainted) for one in node.exc.args):
+                found.append(node.lineno)
+    return found
+
+
+def mentions(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression depends on what one of these variables says."""
+    if isinstance(node, ast.Attribute) and node.attr in PLAIN:
+        return False
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "type":
+        return False
+    if isinstance(node, ast.Name) and node.id in names:
+        return True
+    return any(mentions(one, names) for one in ast.iter_child_nodes(node))
+
+
+SOURCES = sorted(path for place in ("dpal", "tasks") for path in (ROOT / place).rglob("*.py"))
+
+
+def test_no_message_quotes_another_librarys_exception():
+    """It may quote a record; where it cannot, the file stands in the list above."""
+    found = {str(path.relative_to(ROOT)): quoted(ast.parse(path.read_text())) for path in SOURCES}
+    assert {name for name, lines in found.items() if lines} - PUBLIC.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("body", "is_quoted"),
+    [
+        ("raise DataError(f'no ({error})') from error", True),
+        ("raise DataError(str(error)) from error", True),
+        ("said = str(error).splitlines()\n    raise DataError(f'no {said[0]}')", True),
+        ("raise DataError(f'no ({type(error).__name__}, {error.strerror})') from error", False),
+        ("raise DataError('no {said}', said=str(error)) from error", False),
+    ],
+)
+def test_the_search_finds_what_is_quoted(body, is_quoted):
+    text = f"try:\n    work()\nexcept ValueError as error:\n    {body}\n"
+    assert bool(quoted(ast.parse(text))) is is_quoted
+
+
+def family() -> list[type[DpalError]]:
+    """All errors of ours, wherever they are defined."""
+    for path in [*SOURCES, *(ROOT / "flows").rglob("*.py")]:
+        classes = [one for one in ast.walk(ast.parse(path.read_text()))
+                   if isinstance(one, ast.ClassDef)]  # fmt: skip
+        if any("Error" in ast.unparse(base) for one in classes for base in one.bases):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    found, new = set(), {DpalError}
+    while new:
+        found |= new
+        new = {one for kind in new for one in kind.__subclasses__()} - found
+    return sorted(found, key=lambda one: one.__name__)
+
+
+@pytest.mark.parametrize("kind", family(), ids=lambda one: one.__name__)
+def test_what_an_error_carries_is_what_it_was_given(kind):
+    """So that public arguments make a public error, also after a pickle."""
+    wanted = [one for one in inspect.signature(kind.__init__).parameters.values()
+              if one.kind is one.POSITIONAL_OR_KEYWORD][1:]  # fmt: skip
+    error = kind(*[f"value {number}" for number, _ in enumerate(wanted)]) if wanted else kind("no")
+    told = {"detail", "kept", "advice"} | {one.name for one in wanted}
+    assert vars(error).keys() <= told
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert again.args == error.args and vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("kind", [DataError, ParameterError])
+def test_what_only_the_owner_may_read_is_in_no_message_and_no_pickle(kind):
+    error = kind("row {row} of {file} has {count} labels", row="secret-7", count="secret-9")
+    assert str(error) == "row [...] of {file} has [...] labels"
+    assert error.for_owner() == "row secret-7 of {file} has secret-9 labels"
+    error.kept = "confidential/errors/1.txt"
+    assert str(error).endswith("labels (in full in confidential/errors/1.txt)")
+    for one in (str(error), repr(error), str(error.args)):
+        assert "secret" not in one
+    error.add_note("secret-8")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert "secret" not in f"{again!r} {again} {vars(again)}"
+        assert str(again) == str(error)
+
+
+def test_errors_with_words_of_their_own_are_as_they_were():
+    error = StorageError("a file", "disk full")
+    assert error.for_owner() == str(error)
+    assert str(UnexpectedError("train_model", "1a2b", "")).endswith("could not be written down")
