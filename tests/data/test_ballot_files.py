@@ -186,3 +186,13 @@ def test_teachers_may_be_numbers_or_categories(tmp_path):
     assert found.teachers == ("a", "b", "c")
     with pytest.raises(DataError, match=r"column 'teacher' of .* holds double, where texts or"):
         read_ballots([written(tmp_path / "f.parquet", replaced("teacher", [0.0, 1.0, 2.0] * 2))])
+
+
+@pytest.mark.parametrize("column", ["id", "teacher"])
+def test_names_that_are_lists_or_no_text_are_a_sentence(tmp_path, column):
+    listed = replaced(column, [["a"], ["b"]] * 3)
+    with pytest.raises(DataError, match=f"column '{column}' of .* holds list.* where texts or"):
+        read_ballots([written(tmp_path / "lists.parquet", listed)])
+    broken = replaced(column, pa.array([b"a", b"\xff"] * 3).view(pa.string()))
+    with pytest.raises(DataError, match=f"row 1 has a '{column}' that is no text in UTF-8"):
+        read_ballots([written(tmp_path / "bytes.parquet", broken)])

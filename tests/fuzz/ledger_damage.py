@@ -67,6 +67,14 @@ def _bound(value: object) -> object:
     return value
 
 
+def write_cell(path: Path, column: str, value: object, *, row: int = 1) -> None:
+    """Puts a value into a cell; bytes as what the file calls a text."""
+    file = _opened(path)
+    cast = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"
+    file.execute(f"UPDATE entries SET {column} = {cast} WHERE rowid = ?", (value, row))
+    file.close()
+
+
 def a_cell(path: Path, choose: random.Random) -> str:
     file = _opened(path)
     column, value = choose.choice((*COLUMNS, "sequence")), choose.choice(CELLS)

@@ -15,8 +15,8 @@ from dpal.ledger.claim import claim
 from dpal.ledger.reservations import CampaignLedger
 from tasks.opening import open_ledger
 from tests.flows.calling import call
-from tests.fuzz.ledger_damage import damage, fresh
-from tests.fuzz.outcomes import Tally
+from tests.fuzz.ledger_damage import COLUMNS, damage, fresh, write_cell
+from tests.fuzz.outcomes import Tally, fault_of
 from tests.ledger.releasing import run_all
 
 READING = (
@@ -62,6 +62,17 @@ def test_damaged_ledgers_are_sentences(whole):
     tally = try_damage(whole, range(12))
     assert not tally.astray, "\n".join(tally.astray)
     assert tally.ends[1] + tally.ends[2] > 20  # it does damage them
+
+
+@pytest.mark.parametrize("value", [None, b"\xff\xfe\x00"], ids=["NULL", "no UTF-8"])
+def test_a_cell_without_a_value_or_without_a_text_is_damage(whole, value):
+    """In every column: nothing is read past it, and nothing is written after it."""
+    for column in (*COLUMNS, "sequence"):
+        write_cell(fresh(whole, Path("artifacts/ledger.sqlite")), column, value)
+        for arguments in (READING[0], READING[4], WRITING[0]):
+            ended = call(*arguments)
+            assert ended.returncode in (1, 2), (column, arguments, ended)
+            assert fault_of(ended) == "", (column, arguments)
 
 
 @pytest.mark.slow
