@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpal.reports.commands import verify_here
 from dpal.reports.voting import cost_table, released_table, rule_words
 from dpal.voting.release import Released
 from flows.vote_view import View, modes_of, table_of_modes
@@ -35,6 +36,6 @@ def released(wishes: Wishes, *, private: bool) -> View:
             rule_words(summary),
             *notes,
             f"released labels: {path}",
-            f"check it yourself: dpal verify {certificate} --ledger {account.folder.root}",
+            f"check it yourself: {verify_here(account.folder)}",
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table
 from dpal.reports.validation import headline, percent
 from tasks.improving import Improving
@@ -20,8 +21,7 @@ def tell_improvement(improving: Improving, now: str) -> None:
     ]
     if phases := improving.folder.finished_phases():
         parts.append(improvement_table(summary, phases[0]).markdown())
-        check = f"dpal verify {improving.folder.certificate} --ledger {improving.folder.root}"
-        parts.append(f"Check it yourself: `{check}`")
+        parts.append(f"Check it yourself: `{verify_here(improving.folder)}`")
     show(
         Shown(
             key=f"improvement-{name.replace('_', '-')}",

@@ -16,6 +16,7 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import write_text
 from dpal.planning.plan import Phase
 from dpal.reports.validation import as_metrics
+from tasks.certificate import sign_files
 from tasks.context import Campaign
 
 
@@ -59,8 +60,10 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
         }
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     write_ledger(entries, files.ledger)
+    signature = sign_files(entries, [files.ledger], campaign.config.runtime)
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest}
-    files.close(phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
+    listed = [*files.artifacts, *([signature] if signature else [])]
+    files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
 
 
 @task(cache_policy=NO_CACHE)

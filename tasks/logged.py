@@ -16,6 +16,7 @@ from mlflow.models import ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 
 import dpal
+from dpal.artifacts import CampaignFolder
 from dpal.canonical import plain
 from dpal.data.catalog import Content, Source
 from dpal.data.texts import MODEL_FILES
@@ -60,11 +61,17 @@ def validation_dataset(campaign: Campaign) -> Any:
     )
 
 
+def log_files(*paths: Path) -> None:
+    """Logs files of a run as they are."""
+    for path in paths:
+        mlflow.log_artifact(str(path))
+
+
 def log_model(campaign: Campaign) -> str:
     """Logs weights, description and certificate as one model; returns its address."""
     return log_weights(
         campaign.files(campaign.plan.phases[-1]).model,
-        certificate=campaign.folder.certificate,
+        certified=campaign.folder,
         spec=campaign.plan.spec.model,
         extractor=campaign.plan.spec.extractor,
         source=campaign.pool,
@@ -75,7 +82,7 @@ def log_model(campaign: Campaign) -> str:
 def log_weights(
     weights: Path,
     *,
-    certificate: Path,
+    certified: CampaignFolder,
     spec: ModelSpec,
     extractor: ExtractorSpec,
     source: Source,
@@ -85,7 +92,7 @@ def log_weights(
 
     Args:
       weights: its .safetensors file, named model.safetensors.
-      certificate: its certificate.json.
+      certified: the folder with its certificate and the signature.
       spec: its architecture.
       extractor: what makes its features.
       source: records of the kind that it takes.
@@ -107,7 +114,7 @@ def log_weights(
             artifacts={
                 "weights": str(weights),
                 "model_spec": str(described),
-                "certificate": str(certificate),
+                **{path.stem: str(path) for path in certified.certified},
                 **_beside_weights(source),
                 **_backbone(extractor, Path(folder)),
             },

@@ -24,7 +24,7 @@ from tasks.context import Campaign
 from tasks.experiment import EXPERIMENT as EXPERIMENT
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.ledger_story import data_figure, data_metrics, data_tags, ledger_story
-from tasks.logged import log_model, validation_dataset
+from tasks.logged import log_files, log_model, validation_dataset
 from tasks.mlflow_server import TrackingError as TrackingError
 from tasks.mlflow_server import tracking_uri as tracking_uri
 from tasks.mlflow_server import watched as watched
@@ -141,13 +141,8 @@ def _track_campaign(campaign: Campaign) -> str:
         summary = campaign.certified.summary()
         mlflow.log_figure(budget_figure(summary, phases), "figures/budget.png")
         mlflow.log_figure(validation_figure(phases), "figures/accuracy.png")
-        for path in (
-            campaign.folder.report,
-            campaign.folder.report_page,
-            campaign.folder.certificate,
-            campaign.folder.ledger_page,
-        ):
-            mlflow.log_artifact(str(path))
+        folder = campaign.folder
+        log_files(*folder.reports, *folder.certified)
         last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
         mlflow.log_metrics(last, step=len(phases), timestamp=finished_at)
         if figure := data_figure(campaign):

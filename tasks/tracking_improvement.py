@@ -10,7 +10,7 @@ from dpal.certificate.document import read_certificate
 from dpal.ledger.export import ledger_table
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.improving import Improving
-from tasks.logged import log_weights
+from tasks.logged import log_files, log_weights
 from tasks.registry import register
 from tasks.tracking_words import NOTE
 
@@ -61,8 +61,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
         finished_at = int(improving.files.manifest.stat().st_mtime * 1000)
         mlflow.log_metrics(figures, step=0, timestamp=finished_at)
         mlflow.log_dict(improving.certified.summary(), "plan.json")
-        mlflow.log_artifact(str(improving.folder.report))
-        mlflow.log_artifact(str(improving.folder.certificate))
+        log_files(improving.folder.report, *improving.folder.certified)
         if improving.folder.figures.is_dir():
             mlflow.log_artifacts(str(improving.folder.figures), "figures")
         _log_ledger(improving)
@@ -71,7 +70,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
             certificate,
             log_weights(
                 improving.files.model,
-                certificate=improving.folder.certificate,
+                certified=improving.folder,
                 spec=spec.model,
                 extractor=source,
                 source=improving.public,

@@ -10,7 +10,7 @@ from dpal.certificate.document import read_certificate
 from dpal.ledger.export import ledger_table
 from tasks.ensemble import Ensemble
 from tasks.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
-from tasks.logged import log_weights
+from tasks.logged import log_files, log_weights
 from tasks.registry import register
 from tasks.student import judgements
 from tasks.tracking_words import NOTE
@@ -69,8 +69,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         mlflow.log_metrics(_figures(ensemble), step=0)
         mlflow.log_dict(ensemble.certified.summary(), "plan.json")
         mlflow.log_dict(judgements(ensemble), "methods.json")
-        mlflow.log_artifact(str(ensemble.folder.report))
-        mlflow.log_artifact(str(ensemble.folder.certificate))
+        log_files(ensemble.folder.report, *ensemble.folder.certified)
         if ensemble.folder.figures.is_dir():
             mlflow.log_artifacts(str(ensemble.folder.figures), "figures")
         with ensemble.account.ledger() as ledger:
@@ -80,7 +79,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
             certificate,
             log_weights(
                 ensemble.files.model,
-                certificate=ensemble.folder.certificate,
+                certified=ensemble.folder,
                 spec=ensemble.model,
                 extractor=ensemble.config.data.to_extractor(),
                 source=ensemble.public,

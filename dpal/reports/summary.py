@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpal.accounting.cohorts import Accountant
+from dpal.certificate.promise import CAMPAIGN
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.spec import SelectionMode
+from dpal.reports.commands import ELSEWHERE, TRUSTED
 from dpal.reports.validation import figures_in, headline, percent
 
 
@@ -146,6 +149,21 @@ def promise(summary: Mapping[str, Any]) -> str:
     )
 
 
+def figures_in_words(accountant: str) -> str:
+    """Which of the two figures of every cohort keeps the promise.
+
+    >>> figures_in_words("pld")
+    'The promise is kept by PLD; figures by RDP are looser bounds, for information.'
+    """
+    keeper = Accountant(accountant)
+    other = next(one for one in CAMPAIGN if one is not keeper)
+    kind = "looser bounds" if keeper is Accountant.PLD else "tighter bounds"
+    return (
+        f"The promise is kept by {CAMPAIGN[keeper].short}; figures by {CAMPAIGN[other].short} are "
+        f"{kind}, for information."
+    )
+
+
 def others(summary: Mapping[str, Any]) -> str:
     """What other campaigns on the same records mean."""
     if summary["blocks"]:
@@ -195,9 +213,14 @@ def report(
             f"them, certificate `{labeled_by['certificate']}`. Each promise is about its own "
             "records."
         )
-    tables = [validation_table(phases), spent_table(phases[-1])] if phases else []
-    for table in (*tables, plan_table(summary), cohort_table(summary)):
+    keeps = figures_in_words(summary["accountant"])
+    if phases:
+        spent = spent_table(phases[-1])
+        parts += [f"## {validation_table(phases).title}", validation_table(phases).markdown()]
+        parts += [f"## {spent.title}", spent.markdown(), keeps]
+    for table in (plan_table(summary), cohort_table(summary)):
         parts += [f"## {table.title}", table.markdown()]
+    parts.append(keeps)
     parts += [f"![{path}]({path})" for path in figures]
     parts += [
         "## What this does not protect",
@@ -210,9 +233,8 @@ def report(
     ]
     if certificate is not None:
         parts.append(
-            f"Certificate: `certificate.json`, digest `{certificate}`. Check it on any machine, "
-            "without trusting whoever planned or ran this: `dpal verify certificate.json --ledger "
-            "LEDGER --model MODEL`."
+            f"Certificate: `certificate.json`, digest `{certificate}`; who signed it stands in "
+            f"`certificate.dsse.json`. Check it on any machine: `{ELSEWHERE}`. {TRUSTED}"
         )
     return "\n\n".join(parts) + "\n"
 

@@ -1,0 +1,106 @@
+"""Which figure keeps a promise, and which are for information."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dpal.accounting.cohorts import Accountant
+from dpal.certificate.checks import Check, judged
+from dpal.privacy import PrivacyTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """One of the figures of a certificate.
+
+    Attributes:
+      key: its name among the epsilons.
+      method: how it was computed, and of what.
+      short: the same in a few words.
+    """
+
+    key: str
+    method: str
+    short: str
+
+
+# By kind of certificate: what each accountant bounds.
+CAMPAIGN = {
+    Accountant.PLD: Bound(key="pld", method="privacy loss distributions (PLD)", short="PLD"),
+    Accountant.RDP: Bound(key="rdp", method="Rényi divergences (RDP)", short="RDP"),
+}
+VOTES = {
+    Accountant.PLD: Bound(
+        key="pld",
+        method="privacy loss distributions (PLD) of the noisy counts",
+        short="PLD of the noisy counts",
+    ),
+    Accountant.RDP: Bound(
+        key="rdp",
+        method="Rényi divergences (RDP) of the released answers",
+        short="RDP of the released answers",
+    ),
+}
+
+
+def which_keeps(
+    costs: Mapping[str, float], accountant: Accountant, bounds: Mapping[Accountant, Bound]
+) -> str:
+    """Says which figure keeps the promise, and that the other is for information.
+
+    >>> which_keeps({"pld": 9.7411, "rdp": 8.0}, Accountant.RDP, VOTES)
+    'kept by Rényi divergences (RDP) of the released answers at 8.0000; PLD of the noisy counts, \
+9.7411, is a looser bound, for information'
+    """
+    keeper = bounds[accountant]
+    said = f"kept by {keeper.method} at {costs[keeper.key]:.4f}"
+    for other in bounds.values():
+        if other is not keeper:
+            kind = "a looser" if costs[other.key] > costs[keeper.key] else "another"
+            said += f"; {other.short}, {costs[other.key]:.4f}, is {kind} bound, for information"
+    return said
+
+
+def check_promise(
+    costs: Mapping[str, float],
+    target: PrivacyTarget,
+    accountant: Accountant,
+    bounds: Mapping[Accountant, Bound],
+    *,
+    second: Mapping[str, float],
+) -> Check:
+    """Whether the events cost no more than was promised.
+
+    Args:
+      costs: epsilons of the events, recomputed.
+      target: what was promised.
+      accountant: that keeps the promise.
+      bounds: what each accountant bounds.
+      second: how far a second opinion may lie above the promise, by its name among the costs;
+        only those on the figure that keeps it.
+    """
+    said = which_keeps(costs, accountant, bounds)
+    return judged(
+        "promise",
+        _faults(costs, target, bounds[accountant], second),
+        f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency {target.adjacency}, "
+        f"unit {target.unit}: {said}",
+    )
+
+
+def _faults(
+    costs: Mapping[str, float], target: PrivacyTarget, keeper: Bound, second: Mapping[str, float]
+) -> Iterator[str]:
+    if not costs[keeper.key] <= target.epsilon:
+        yield (
+            f"the events cost epsilon {costs[keeper.key]:.4f} by {keeper.method}, more than the "
+            f"{target.epsilon:g} promised"
+        )
+    for name, apart in second.items():
+        if not costs[name] <= target.epsilon + apart:
+            yield (
+                f"the events cost epsilon {costs[name]:.4f} by a second opinion ({name}), more "
+                f"than the {target.epsilon:g} promised and the {apart:.4f} by which it may "
+                "overstate"
+            )
