@@ -95,7 +95,9 @@ def verify(
                 "and --signature, or name the certificate"
             )
         checks, author = check_export(export, trust, entries)
-        report = Report(subject={"export": str(certificate)}, checks=checks, author=author)
+        report = Report(
+            what="file", subject={"export": str(certificate)}, checks=checks, author=author
+        )
         promised = "the signed head of a ledger"
     else:
         given = _given(certificate, model, mlflow, signature)
@@ -106,7 +108,8 @@ def verify(
         )
         author = author_of(document, given.signature, trust, ledger=entries)
         subject = {"campaign": document.get("campaign"), "certificate": document.get("digest")}
-        report = Report(subject=subject, checks=[*checks, author.check], author=author)
+        checks.append(author.check)
+        report = Report(what="certificate", subject=subject, checks=checks, author=author)
         promised = _promise(document)
     if as_json:
         print(json.dumps(report.as_object(), indent=2))  # noqa: T201

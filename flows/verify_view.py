@@ -24,11 +24,13 @@ class Report:
     """All that a verification found.
 
     Attributes:
-      subject: what was verified, for JSON.
+      what: certificate or file.
+      subject: which one, for JSON.
       checks: one a line, the author's among them.
       author: who wrote it, as far as that is known.
     """
 
+    what: str
     subject: Mapping[str, Any]
     checks: Sequence[Check]
     author: Author
@@ -68,7 +70,7 @@ class Report:
           own: whether this machine's own key signed.
         """
         if refuted(self.checks):
-            return "FAILED: do not rely on it"
+            return f"FAILED: do not rely on this {self.what}"
         others = [
             one.name
             for one in self.checks

@@ -15,9 +15,13 @@ from dpal.certificate.document import FORMATS, entry_digest, same, sealed_certif
 from dpal.certificate.sources import Sources
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import GENESIS, Kind
+from dpal.ledger.holding import HOLD_KEYS
 from dpal.ledger.releases import release_from
 
 _BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
+
+# What these entries may say: more would be a statement that nothing here checks.
+_SAY = {Kind.HOLD: HOLD_KEYS, Kind.END: {"releases", "data"}}
 
 
 def check_seal(document: Mapping[str, Any]) -> Check:
@@ -48,6 +52,8 @@ def _entry_faults(sources: Sources, stated: Mapping[str, Any]) -> Iterator[str]:
     for entry in known:
         if entry_digest(entry) != entry.digest:
             yield f"entry {entry.sequence} was altered: its content does not match its digest"
+        if entry.body.keys() - _SAY.get(entry.kind, entry.body.keys()):
+            yield f"entry {entry.sequence} says more than a {entry.kind} of the ledger does"
     if first.digest != sources.identity:
         yield "the first entry is not the one that the ledger's identity names"
     adoptions = sources.adoptions or ()

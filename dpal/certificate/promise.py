@@ -11,7 +11,7 @@ from dpal.privacy import PrivacyTarget
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class Figure:
     """One of the figures of a certificate.
 
     Attributes:
@@ -27,16 +27,16 @@ class Bound:
 
 # By kind of certificate: what each accountant bounds.
 CAMPAIGN = {
-    Accountant.PLD: Bound(key="pld", method="privacy loss distributions (PLD)", short="PLD"),
-    Accountant.RDP: Bound(key="rdp", method="Rényi divergences (RDP)", short="RDP"),
+    Accountant.PLD: Figure(key="pld", method="privacy loss distributions (PLD)", short="PLD"),
+    Accountant.RDP: Figure(key="rdp", method="Rényi divergences (RDP)", short="RDP"),
 }
 VOTES = {
-    Accountant.PLD: Bound(
+    Accountant.PLD: Figure(
         key="pld",
         method="privacy loss distributions (PLD) of the noisy counts",
         short="PLD of the noisy counts",
     ),
-    Accountant.RDP: Bound(
+    Accountant.RDP: Figure(
         key="rdp",
         method="Rényi divergences (RDP) of the released answers",
         short="RDP of the released answers",
@@ -45,7 +45,7 @@ VOTES = {
 
 
 def which_keeps(
-    costs: Mapping[str, float], accountant: Accountant, bounds: Mapping[Accountant, Bound]
+    costs: Mapping[str, float], accountant: Accountant, figures: Mapping[Accountant, Figure]
 ) -> str:
     """Says which figure keeps the promise, and that the other is for information.
 
@@ -53,9 +53,9 @@ def which_keeps(
     'kept by Rényi divergences (RDP) of the released answers at 8.0000; PLD of the noisy counts, \
 9.7411, is a looser bound, for information'
     """
-    keeper = bounds[accountant]
+    keeper = figures[accountant]
     said = f"kept by {keeper.method} at {costs[keeper.key]:.4f}"
-    for other in bounds.values():
+    for other in figures.values():
         if other is not keeper:
             kind = "a looser" if costs[other.key] > costs[keeper.key] else "another"
             said += f"; {other.short}, {costs[other.key]:.4f}, is {kind} bound, for information"
@@ -66,7 +66,7 @@ def check_promise(
     costs: Mapping[str, float],
     target: PrivacyTarget,
     accountant: Accountant,
-    bounds: Mapping[Accountant, Bound],
+    figures: Mapping[Accountant, Figure],
     *,
     second: Mapping[str, float],
 ) -> Check:
@@ -76,21 +76,21 @@ def check_promise(
       costs: epsilons of the events, recomputed.
       target: what was promised.
       accountant: that keeps the promise.
-      bounds: what each accountant bounds.
+      figures: what each accountant bounds.
       second: how far a second opinion may lie above the promise, by its name among the costs;
         only those on the figure that keeps it.
     """
-    said = which_keeps(costs, accountant, bounds)
+    said = which_keeps(costs, accountant, figures)
     return judged(
         "promise",
-        _faults(costs, target, bounds[accountant], second),
+        _faults(costs, target, figures[accountant], second),
         f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency {target.adjacency}, "
         f"unit {target.unit}: {said}",
     )
 
 
 def _faults(
-    costs: Mapping[str, float], target: PrivacyTarget, keeper: Bound, second: Mapping[str, float]
+    costs: Mapping[str, float], target: PrivacyTarget, keeper: Figure, second: Mapping[str, float]
 ) -> Iterator[str]:
     if not costs[keeper.key] <= target.epsilon:
         yield (

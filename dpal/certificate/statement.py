@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from dpal.canonical import canonical_json
 from dpal.certificate.document import kind_of, read_object
-from dpal.certificate.envelope import Envelope, Signer, read_envelope, signed_envelope
+from dpal.certificate.envelope import (
+    Envelope,
+    Signer,
+    public_key_from,
+    read_envelope,
+    signed_envelope,
+)
 from dpal.errors import CertificateError
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -98,7 +104,7 @@ def signing_key(statement: Mapping[str, Any]) -> str:
     """
     predicate = statement.get("predicate")
     key = predicate.get("key") if isinstance(predicate, dict) else None
-    if not isinstance(key, str) or len(key) != 64:
+    if not isinstance(key, str) or public_key_from(key) != key:
         raise CertificateError("what is signed there does not say by which key")
     return key
 

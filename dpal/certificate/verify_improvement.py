@@ -21,6 +21,7 @@ from dpal.certificate.checks import (
     unreadable,
 )
 from dpal.certificate.compare import Difference, Place, Room, compared
+from dpal.certificate.data_set import check_shares, check_together
 from dpal.certificate.document import same
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.improvement import KIND, Parts, derived
@@ -69,6 +70,8 @@ def verify_any(
             )
         )
         checks += _figure_checks(follows, parts, figures, apart)
+        if parts.sources is not None and parts.sources.hold.body.get("data") is not None:
+            checks += [check_shares(parts.sources), check_together(parts.sources, ledger)]
         checks.append(check_model({**follows, "digest": document.get("digest")}, model))
     except MALFORMED as error:
         return [seal, unreadable("improvement", error)]
