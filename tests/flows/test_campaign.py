@@ -227,7 +227,7 @@ def test_the_certificate_travels_with_the_registered_model(finished):
     result = call(
         "verify", "--model", "models:/dpal-whole/1", "--mlflow", store, "--json",
         "--ledger", str(folder.root), "--data", str(place / "pool.parquet"),
-        "--salt", str(folder.salt),
+        "--salt", str(folder.salt), "--key", "own",
     )  # fmt: skip
     assert result.returncode == 0, result
     found = {one["check"]: one["outcome"] for one in json.loads(result.stdout)["checks"]}

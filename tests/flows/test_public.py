@@ -179,7 +179,7 @@ def test_mlflow_has_the_run_and_the_model_carries_its_certificate(place):
     assert run.data.tags["dpal.kind"] == "public"
     assert run.data.tags["epsilon"] == "4"
     assert run.data.metrics["campaign_epsilon"] <= 4
-    result = call("verify", "--model", "models:/dpal-near/1")
+    result = call("verify", "--model", "models:/dpal-near/1", "--key", "own")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "epsilon 4 at delta 0.0001" in result.stdout
 
