@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import mlflow
@@ -63,6 +64,16 @@ def test_verify_recomputes_the_total_with_another_accountant(name):
     assert "FAILED" not in result.stdout
     for line in ("start: epsilon, dp-accounting", "epsilon, start and all", "promise"):
         assert line in result.stdout
+
+
+def test_the_command_that_a_run_prints_last_works_here_as_it_stands(place):
+    _, (first, *_) = place
+    printed = next(line for line in first.stdout.splitlines() if line.startswith("check:"))
+    _, *words = shlex.split(printed.removeprefix("check:"))
+    done = call(*words)
+    assert done.returncode == 0, done
+    assert "75 parameters" in done.stdout
+    assert "this machine's own key" in done.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", ["diverse", "near"])
