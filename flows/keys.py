@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from dpal.artifacts import RECORD, CampaignFolder
 from dpal.certificate.author import Trust
-from dpal.certificate.envelope import fingerprint, public_key_from
+from dpal.certificate.envelope import public_key_from
+from dpal.config_runtime import RuntimeConfig
 from dpal.errors import CertificateError, DpalError
+from dpal.ledger.anchor import Anchors
 
 OWN = "own"
 
@@ -27,12 +28,11 @@ Keys = Annotated[
 ]
 
 
-def trust_in(words: Sequence[str], places: Sequence[Path]) -> Trust:
+def trust_in(words: Sequence[str]) -> Trust:
     """The keys that words of the command line mean; no others are trusted.
 
     Args:
       words: of --key.
-      places: folders that may be of campaigns, whose settings say where their keys are.
 
     Raises:
       CertificateError: a word is no key, or this machine has none.
@@ -40,7 +40,7 @@ def trust_in(words: Sequence[str], places: Sequence[Path]) -> Trust:
     keys: dict[str, str] = {}
     for word in words:
         if word == OWN:
-            keys[own_key(places)] = "this machine's own key"
+            keys[own_key()] = "this machine's own key"
         elif Path(word).is_file():
             keys[_key_in(Path(word))] = f"the key in {word}"
         else:
@@ -48,21 +48,24 @@ def trust_in(words: Sequence[str], places: Sequence[Path]) -> Trust:
     return Trust(keys=keys, exclusive=bool(keys))
 
 
-def own_key(places: Sequence[Path] = ()) -> str:
+def own_key(folder: Path | None = None) -> str:
     """The public half of the key by which this machine signs ledgers and certificates.
 
+    Args:
+      folder: of anchors that settings name (runtime.anchors); None for this user's own.
+
     Raises:
-      CertificateError: it has none yet.
+      CertificateError: there is none yet.
     """
     try:
-        from tasks.opening import anchors_of, runtime_of
+        from tasks.opening import anchors_of
     except ImportError as error:
         raise CertificateError(
             f"this machine's own key is found where campaigns can run ({error}); name the key with "
             "--key KEY"
         ) from error
-    known = next((CampaignFolder(one) for one in places if (one / RECORD).is_file()), None)
-    anchors = anchors_of(runtime_of(known))
+    # Not what a campaign's folder says of its anchors: that folder may be a stranger's.
+    anchors = anchors_of(RuntimeConfig()) if folder is None else Anchors(folder.expanduser())
     if not anchors.has_key():
         raise CertificateError(
             f"this machine has no key yet (there is none in {anchors.folder}): it is made when a "
@@ -71,17 +74,12 @@ def own_key(places: Sequence[Path] = ()) -> str:
     return anchors.public_key()
 
 
-def is_own(key: str | None, places: Sequence[Path]) -> bool:
+def is_own(key: str | None) -> bool:
     """Whether a key is this machine's own."""
     try:
-        return key is not None and own_key(places) == key
+        return key is not None and own_key() == key
     except DpalError:
         return False
-
-
-def in_words(key: str) -> str:
-    """A key as two people compare it."""
-    return f"key {fingerprint(key)}"
 
 
 def _key_in(path: Path) -> str:

@@ -109,9 +109,9 @@ def ledger_adopt(
 
 @ledger_app.command("key", epilog="Example: dpal ledger key --pem > owner.pem")
 def ledger_key(
-    place: Annotated[
+    anchors: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="A campaign's folder, if its settings name anchors."),
+        typer.Option(metavar="DIR", help="Where the key lies, if runtime.anchors says so."),
     ] = None,
     pem: Annotated[
         bool, typer.Option("--pem", help="Print a PEM file, to be saved and handed on.")
@@ -123,7 +123,7 @@ def ledger_key(
     """
     from dpal.certificate.envelope import as_pem, fingerprint
 
-    key = own_key([] if place is None else [campaign_folder(place).root])
+    key = own_key(anchors)
     if pem:
         typer.echo(as_pem(key), nl=False)
         return

@@ -117,9 +117,9 @@ def promote(
 
 def _trusted(key: list[str] | None) -> Trust:
     """Trusts this machine's own key, where it has one, and what else was named."""
-    named = trust_in(key or (), ())
+    named = trust_in(key or ())
     try:
-        own = trust_in([OWN], ())
+        own = trust_in([OWN])
     except DpalError:
         return named
     return replace(named, keys={**own.keys, **named.keys})

@@ -85,7 +85,7 @@ def verify(
     What was not checked is listed, and proves nothing.
     """
     places = [Path(one) for one in (certificate, ledger) if one and "://" not in str(one)]
-    trust, entries = trust_in(key or (), places), None if ledger is None else entries_of(ledger)
+    trust, entries = trust_in(key or ()), None if ledger is None else entries_of(ledger)
     again = _command(certificate, ledger, model)
     export = None if certificate is None else signed_export(certificate)
     if export is not None:
@@ -115,8 +115,7 @@ def verify(
         print(json.dumps(report.as_object(), indent=2))  # noqa: T201
     else:
         tell_checks(report.checks)
-        own = is_own(author.key, places)
-        out.print(report.verdict(promised, again, own=own), markup=False)
+        out.print(report.verdict(promised, again, own=is_own(author.key)), markup=False)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 

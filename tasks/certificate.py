@@ -36,7 +36,7 @@ _PROGRAMS = ("dpal", "dp-accounting", "numpy", "scipy", "torch", "opacus", "cryp
 def certify(campaign: Campaign) -> None:
     """Writes certificate.json from what the ledger holds, once every release is committed."""
     with campaign.ledger() as ledger:
-        entries = ledger.store.entries()
+        entries = ledger.store.verified()  # it is signed as what this machine wrote
     plan, versions = plain(campaign.plan), program_versions()
 
     def certified(form: int) -> dict[str, Any]:

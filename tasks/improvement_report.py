@@ -56,7 +56,7 @@ def record_improvement(improving: Improving) -> None:
 @task(cache_policy=NO_CACHE)
 def certify_improved(improving: Improving) -> None:
     """Writes certificate.json from the start's certificate and what the ledger holds since."""
-    entries, name = improving.known_entries(), improving.config.name
+    entries, name = improving.known_entries(newest=True), improving.config.name
     plan, versions = plain(improving.plan), program_versions()
     released = any(entry.campaign == name for entry in entries)
     start, model = improving.start.certificate, improving.files.model

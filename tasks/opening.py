@@ -48,6 +48,15 @@ def anchors_of(runtime: RuntimeConfig) -> Anchors:
     return Anchors(folder)
 
 
+def key_word(runtime: RuntimeConfig) -> str:
+    """What `dpal verify --key` is given where settings are in force: own, or the key's digits.
+
+    `own` is the key of this user's own anchors. Other anchors are named by nothing that a folder
+    of campaigns says, as that may be a stranger's.
+    """
+    return "own" if runtime.anchors is None else anchors_of(runtime).public_key()
+
+
 def runtime_of(place: CampaignFolder | Path | None) -> RuntimeConfig:
     """The settings that say where ledger and anchors are.
 

@@ -17,6 +17,7 @@ from dpal.reports.pate import labels_figure, methods_table, pate_report, told
 from dpal.reports.validation import headline, percent
 from dpal.reports.voting import cost_table
 from tasks.ensemble import Ensemble
+from tasks.opening import key_word
 from tasks.page import Shown, show
 from tasks.reporting import as_png
 from tasks.saying import say
@@ -77,7 +78,8 @@ def tell_voting(ensemble: Ensemble, now: str) -> None:
     if phases and methods:
         parts += told(summary, phases[0], methods)
         parts.append(methods_table(methods).markdown())
-        parts.append(f"Check it yourself: `{verify_here(ensemble.folder)}`")
+        check = verify_here(ensemble.folder, key_word(ensemble.config.runtime))
+        parts.append(f"Check it yourself: `{check}`")
     show(
         Shown(
             key=f"votes-{name.replace('_', '-')}",

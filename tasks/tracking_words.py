@@ -19,6 +19,7 @@ from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
 from dpal.reports.validation import headline, percent
 from tasks.context import Campaign
+from tasks.opening import key_word
 from tasks.versioning import restore_command
 
 NOTE = "mlflow.note.content"
@@ -118,10 +119,11 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
     ]
     if finished:
         model = f"`models:/dpal-{campaign.config.name}`"
+        check = verify_here(campaign.folder, key_word(campaign.config.runtime))
         told += [
             "**Read:** `report.html` (for everybody), `ledger.html`, `ledger.json` and "
             "`certificate.json` among the artifacts.",
-            f"**Check it yourself:** `{verify_here(campaign.folder)}` and `dpal ledger verify "
+            f"**Check it yourself:** `{check}` and `dpal ledger verify "
             f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
             "`certificate.dsse.json` side by side and the data owner's public key. The model is "
             f"registered as {model}.",

@@ -18,14 +18,15 @@ TRUSTED = (
 )
 
 
-def verify_here(folder: CampaignFolder, model: Path | None = None) -> str:
+def verify_here(folder: CampaignFolder, key: str, model: Path | None = None) -> str:
     """The command that works on the machine that made a certificate.
 
     Args:
       folder: of the campaign, improvement or account.
+      key: what --key is given there.
       model: to be opened as well; None for no model.
     """
     place = str(folder.root)
     words = ["dpal", "verify", place, "--ledger", place]
     words += ["--model", str(model)] if model is not None else []
-    return shlex.join([*words, "--key", "own"])
+    return shlex.join([*words, "--key", key])

@@ -234,6 +234,21 @@ def test_own_is_the_key_of_this_machine(folder, visible, tmp_path, monkeypatch):
     assert call("ledger", "key", "--pem").stdout == as_pem(visible.key)
 
 
+def test_a_strangers_folder_does_not_say_whose_key_is_ours(folder, visible, tmp_path, monkeypatch):
+    """Its settings may name anchors that came with it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    runtime = {"artifacts": str(folder.parent), "anchors": str(visible.anchors.folder)}
+    (folder / "campaign.json").write_text(json.dumps({"config": {"runtime": runtime}}))
+    given = ("verify", str(folder), "--key", "own")
+    assert "this machine has no key yet" in sentence(call(*given))
+    Anchors(tmp_path / "state" / "dpal" / "anchors").public_key()
+    refused = call(*given)
+    assert refused.returncode == 1
+    assert "which is none that you named" in refused.stdout
+    theirs = call("ledger", "key", "--anchors", str(visible.anchors.folder))
+    assert visible.key in theirs.stdout  # where its owner says so
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
