@@ -115,7 +115,8 @@ def verify(
         print(json.dumps(report.as_object(), indent=2))  # noqa: T201
     else:
         tell_checks(report.checks)
-        out.print(report.verdict(promised, again, own=is_own(author.key)), markup=False)
+        said = report.verdict(promised, again, own=is_own(author.key))
+        out.print(said, style=report.style, markup=False)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 

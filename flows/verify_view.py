@@ -42,6 +42,11 @@ class Report:
             return FAILED
         return KNOWN if self.author.known else UNKNOWN_AUTHOR
 
+    @property
+    def style(self) -> str:
+        """The color of the last line."""
+        return {KNOWN: "green", FAILED: "bold red", UNKNOWN_AUTHOR: "yellow"}[self.exit_code]
+
     def as_object(self) -> dict[str, Any]:
         """The same as JSON; `verified` only where the author is known, too."""
         key = self.author.key
