@@ -84,7 +84,7 @@ def verify(
     the author is unknown, 1 when a check failed, 2 when something is missing or unreadable.
     What was not checked is listed, and proves nothing.
     """
-    places = [Path(one) for one in (certificate, ledger) if one and "://" not in str(one)]
+    places = [Path(word) for word in (certificate, ledger) if word and "://" not in str(word)]
     trust, entries = trust_in(key or ()), None if ledger is None else entries_of(ledger)
     again = _command(certificate, ledger, model)
     export = None if certificate is None else signed_export(certificate)

@@ -61,8 +61,8 @@ class Report:
             },
             "exit": self.exit_code,
             "checks": [
-                {"check": one.name, "outcome": one.outcome.value, "detail": one.detail}
-                for one in self.checks
+                {"check": check.name, "outcome": check.outcome.value, "detail": check.detail}
+                for check in self.checks
             ],
         }
 
@@ -77,9 +77,9 @@ class Report:
         if refuted(self.checks):
             return f"FAILED: do not rely on this {self.what}"
         others = [
-            one.name
-            for one in self.checks
-            if one.outcome is Outcome.UNCHECKED and one is not self.author.check
+            check.name
+            for check in self.checks
+            if check.outcome is Outcome.UNCHECKED and check is not self.author.check
         ]
         rest = f"; not checked: {', '.join(others)}" if others else ""
         if self.author.known:
@@ -108,12 +108,12 @@ class Report:
 
 def tell_checks(checks: Sequence[Check]) -> None:
     """One line a check: words read from the left, so this is no table of numbers."""
-    names = max(len(one.name) for one in checks) + 2
+    names = max(len(check.name) for check in checks) + 2
     margin = _OUTCOME_WIDTH + names
     room = out.width - margin
-    for one in checks:
-        detail = one.detail
+    for check in checks:
+        detail = check.detail
         if out.is_terminal and room >= _NARROWEST:  # in a file or a pipe a line stays a line
             detail = f"\n{' ' * margin}".join(textwrap.wrap(detail, room))
-        out.print(f"{one.outcome:<{_OUTCOME_WIDTH}}", style=_STYLES[one.outcome], end="")
-        out.print(f"{one.name:<{names}}{detail}", markup=False)
+        out.print(f"{check.outcome:<{_OUTCOME_WIDTH}}", style=_STYLES[check.outcome], end="")
+        out.print(f"{check.name:<{names}}{detail}", markup=False)

@@ -64,7 +64,7 @@ def keep_certificate(
     signature = _signature(read_certificate(text), known, anchors_of(runtime))
     # Together, as one without the other would look like a forgery.
     found = {path: (before, text), beside: (known, signature)}
-    changed = {one.name: new for one, (old, new) in found.items() if new and new != old}
+    changed = {file.name: new for file, (old, new) in found.items() if new and new != old}
     if changed:
         write_together(folder.root, {name: new.encode() for name, new in changed.items()})
     if signature is None:

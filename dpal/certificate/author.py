@@ -116,7 +116,9 @@ def author_of_head(envelope: str, trust: Trust, *, ledger: Sequence[Entry] | Non
 def keys_of(document: Mapping[str, Any]) -> set[str]:
     """Public keys of the ledger that a certificate is of, as far as its entries name them."""
     ledger = document["ledger"]
-    entries = [entry_of(one) for one in (ledger["opening"], *ledger.get("adoptions", ())) if one]
+    entries = [
+        entry_of(record) for record in (ledger["opening"], *ledger.get("adoptions", ())) if record
+    ]
     return known_keys(entries)
 
 

@@ -45,10 +45,10 @@ def compared(
     rest = {key: value for key, value in stated.items() if key not in besides}
     letters: list[Difference] = list(_versions(stated))
     figures: list[Difference] = []
-    for one in _differences(rest, follows, (), room):
-        places = (one.place[:length] for length in range(1, len(one.place) + 1))
+    for difference in _differences(rest, follows, (), room):
+        places = (difference.place[:length] for length in range(1, len(difference.place) + 1))
         is_figure = any(room(place) is not None for place in places)
-        (figures if is_figure else letters).append(one)
+        (figures if is_figure else letters).append(difference)
     return letters, figures
 
 
@@ -65,8 +65,8 @@ def _differences(stated: Any, follows: Any, place: Place, room: Room) -> Iterato
             else:
                 yield from _differences(stated[key], follows[key], (*place, key), room)
     elif isinstance(stated, list) and isinstance(follows, list) and len(stated) == len(follows):
-        for at, (one, other) in enumerate(zip(stated, follows, strict=True)):
-            yield from _differences(one, other, (*place, at), room)
+        for number, (said, right) in enumerate(zip(stated, follows, strict=True)):
+            yield from _differences(said, right, (*place, number), room)
     elif not same(stated, follows):
         yield _at(place, "the certificate says something else than its entries")
 
@@ -81,7 +81,7 @@ def _figure(stated: Any, follows: float, place: Place, apart: float) -> Iterator
 def _versions(stated: Mapping[str, Any]) -> Iterator[Difference]:
     for key in INFORMATIVE:
         value = stated.get(key)
-        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
             yield _at((key,), "is no list of names and versions")
 
 

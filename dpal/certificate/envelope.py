@@ -57,7 +57,7 @@ class Envelope:
     def signers(self, keys: Iterable[str]) -> set[str]:
         """Returns which of some public keys signed this."""
         message = pre_authentication_encoding(self.payload_type, self.payload)
-        return {key for key in keys if any(_holds(key, one, message) for one in self.signatures)}
+        return {key for key in keys if any(_holds(key, sig, message) for sig in self.signatures)}
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
@@ -91,7 +91,7 @@ def read_envelope(text: str) -> Envelope:
     """
     content = read_object(text, "no signature")
     try:
-        signatures = tuple(_decoded(one["sig"]) for one in content["signatures"])
+        signatures = tuple(_decoded(signature["sig"]) for signature in content["signatures"])
         payload_type = content["payloadType"]
         if not signatures or not isinstance(payload_type, str):
             raise ValueError("it has no signature, or no type")

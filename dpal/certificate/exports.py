@@ -119,7 +119,7 @@ def _stated_head(statement: Mapping[str, Any]) -> Head:
 def _stated_files(statement: Mapping[str, Any]) -> dict[str, str]:
     """The files of a statement, which must be the one that its own parts make."""
     head, subjects = _stated_head(statement), statement["subject"]
-    files = {one["name"]: one["digest"]["sha256"] for one in subjects[:-1]}
+    files = {subject["name"]: subject["digest"]["sha256"] for subject in subjects[:-1]}
     if not same(statement, head_statement(head, files, signing_key(statement))):
         raise ValueError("it is no statement about the head of a ledger")
     return files

@@ -48,7 +48,7 @@ def certificate_statement(document: Mapping[str, Any], key: str) -> dict[str, An
     """What the holder of a key says of a certificate, its models and its ledger's head."""
     ledger = document["ledger"]
     head = Head(identity=ledger["identity"], **ledger["head"])
-    models = {one["file"]: one["sha256"] for one in document.get("models", ())}
+    models = {model["file"]: model["sha256"] for model in document.get("models", ())}
     return _statement(
         CERTIFICATE,
         models,

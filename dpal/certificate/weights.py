@@ -144,7 +144,7 @@ def _shapes(header: bytes, size: int) -> dict[str, tuple[int, ...]]:
 
 
 def _require_metadata(metadata: Any) -> None:
-    texts = isinstance(metadata, dict) and all(isinstance(one, str) for one in metadata.values())
+    texts = isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())
     if not texts:
         raise ValueError(f"its {_METADATA} is no list of texts")
 
@@ -152,6 +152,6 @@ def _require_metadata(metadata: Any) -> None:
 def _whole_numbers(value: Any, count: int | None = None) -> bool:
     return (
         isinstance(value, list)
-        and all(type(one) is int and one >= 0 for one in value)
+        and all(type(number) is int and number >= 0 for number in value)
         and count in (None, len(value))
     )

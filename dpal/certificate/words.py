@@ -19,7 +19,8 @@ DATA_SET = "summed with the other campaigns that the ledger holds for this data 
 
 _TIMES = (
     "times that others keep are not protected: when a task began and ended, as the orchestrator, "
-    "the model registry, file systems and stores record it, can tell of counts that are not released"
+    "the model registry, file systems and stores record it, can tell of counts that are not "
+    "released"
 )
 
 _CAMPAIGN: dict[str, Any] = {
