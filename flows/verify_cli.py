@@ -17,9 +17,11 @@ import typer
 
 from dpal.artifacts import CERTIFICATE, LEDGER, RECORD, CampaignFolder, signature_of
 from dpal.certificate.author import author_of
+from dpal.certificate.checks import MALFORMED
 from dpal.certificate.document import read_certificate
 from dpal.certificate.envelope import SUFFIX
 from dpal.certificate.outside import Model, Pool
+from dpal.certificate.promise import paper_mark, pool_size_of
 from dpal.certificate.verify_improvement import verify_any as verify_certificate
 from dpal.data.files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
@@ -253,9 +255,10 @@ def _promise(document: dict[str, Any]) -> str:
     """The promise, as far as it can be read; what is wrong with it is among the checks."""
     try:
         promise = document["promise"]
+        mark = paper_mark(promise["delta"], promise["unit"], pool_size_of(document))
         return (
             f"epsilon {promise['epsilon']:g} at delta {promise['delta']:.4g}, adjacency "
-            f"{promise['adjacency']}, unit {promise['unit']}"
+            f"{promise['adjacency']}, unit {promise['unit']}" + (f"; {mark}" if mark else "")
         )
-    except (LookupError, TypeError, ValueError):
+    except MALFORMED:
         return "a promise that cannot be read"

@@ -9,7 +9,7 @@ from typing import Any
 from dpal.certificate.checks import Check, judged
 from dpal.certificate.compare import Difference, Place, Room
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting
-from dpal.certificate.promise import CAMPAIGN, check_promise
+from dpal.certificate.promise import CAMPAIGN, check_promise, pool_size_of
 from dpal.certificate.sources import Sources
 
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
@@ -73,7 +73,12 @@ def check_figures(
             ", ".join(f"{_name(cohort)}: {value:.4f}" for cohort, value in seconds.items()),
         ),
         check_promise(
-            recomputed, target, sources.accountant, CAMPAIGN, second={"dp_accounting": apart}
+            recomputed,
+            target,
+            sources.accountant,
+            CAMPAIGN,
+            second={"dp_accounting": apart},
+            pool_size=pool_size_of(derived),
         ),
     ]
 

@@ -13,6 +13,7 @@ from typing import Any
 from dpal.accounting.events import NEVER_SELECTED, Release, to_record
 from dpal.certificate.document import FORMAT
 from dpal.certificate.figures import figures_of
+from dpal.certificate.promise import is_paper
 from dpal.certificate.sources import Sources, ledger_record, promise_record
 from dpal.certificate.words import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
@@ -70,7 +71,7 @@ def derived(sources: Sources, form: int = FORMAT) -> dict[str, Any]:
         ],
         "models": models,
         "model": models[-1],
-        **statements("campaign", form),
+        **statements("campaign", form, paper=is_paper(target.delta, plan["spec"]["pool_size"])),
         "plan": {"digest": held["plan"], "content": plan},
         "ledger": ledger_record(sources, form),
     }

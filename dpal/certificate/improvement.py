@@ -24,6 +24,7 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release, to_record
 from dpal.canonical import digest
 from dpal.certificate.document import FORMAT, entry_of, sealed_certificate
+from dpal.certificate.promise import is_paper, pool_size_of
 from dpal.certificate.sources import Sources, ledger_record, promise_record
 from dpal.certificate.words import statements
 from dpal.errors import CertificateError
@@ -111,6 +112,7 @@ def derived(parts: Parts, form: int = FORMAT) -> dict[str, Any]:
     """All of a certificate but its versions and its digest."""
     target, before, releases = parts.promise, parts.before, parts.releases
     choice = parts.plan["spec"]["choice"]
+    paper = is_paper(target.delta, pool_size_of(parts.start or {}))
     return {
         "format": form,
         "kind": KIND,
@@ -131,7 +133,7 @@ def derived(parts: Parts, form: int = FORMAT) -> dict[str, Any]:
             for charge in one.charges
         ],
         "noise_chosen": CHOSEN[_chosen(parts)],
-        "statements": statements(KIND, form),
+        "statements": statements(KIND, form, paper=paper),
         "model": {"release": "fine-tuning", **parts.model},
         "models": [{"release": "fine-tuning", **parts.model}],
         "plan": {"digest": digest(parts.plan), "content": parts.plan},

@@ -1,9 +1,10 @@
-"""Which figure keeps a promise, and which are for information."""
+"""Which figure keeps a promise, which are for information, and what its delta allows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.checks import Check, judged
@@ -62,6 +63,40 @@ def which_keeps(
     return said
 
 
+def pool_size_of(document: Mapping[str, Any]) -> int | None:
+    """Records of the pool, or owners where a group is the unit; None where nothing tells.
+
+    Args:
+      document: a certificate. That of an improvement has its start's pool, votes have none.
+    """
+    start = document.get("start")
+    about = document if start is None else start["certificate"] or {}
+    return about["pool"]["size"] if "pool" in about else None
+
+
+def is_paper(delta: float, pool_size: int | None) -> bool:
+    """Whether a delta is one of published results alone: at least one over the pool's size."""
+    return pool_size is not None and delta >= 1 / pool_size
+
+
+def paper_mark(delta: float, unit: str, pool_size: int | None) -> str:
+    """What must be said of such a delta; empty for any other.
+
+    >>> paper_mark(4e-5, "record", 50_000)
+    'PROFILE PAPER: delta 4e-05 is at least 1/50,000, one over the records of the pool: it would \
+also allow publishing 2 of them, so do not promise it to anybody'
+    >>> paper_mark(1e-6, "record", 50_000)
+    ''
+    """
+    if pool_size is None or not is_paper(delta, pool_size):
+        return ""
+    return (
+        f"PROFILE PAPER: delta {delta:.4g} is at least 1/{pool_size:,}, one over the {unit}s of "
+        f"the pool: it would also allow publishing {delta * pool_size:.3g} of them, so do not "
+        "promise it to anybody"
+    )
+
+
 def check_promise(
     costs: Mapping[str, float],
     target: PrivacyTarget,
@@ -69,6 +104,7 @@ def check_promise(
     figures: Mapping[Accountant, Figure],
     *,
     second: Mapping[str, float],
+    pool_size: int | None,
 ) -> Check:
     """Whether the events cost no more than was promised.
 
@@ -79,13 +115,15 @@ def check_promise(
       figures: what each accountant bounds.
       second: how far a second opinion may lie above the promise, by its name among the costs;
         only those on the figure that keeps it.
+      pool_size: records or owners in the pool; None where that is not certified.
     """
     said = which_keeps(costs, accountant, figures)
+    mark = paper_mark(target.delta, target.unit, pool_size)
     return judged(
         "promise",
         _faults(costs, target, figures[accountant], second),
         f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency {target.adjacency}, "
-        f"unit {target.unit}: {said}",
+        f"unit {target.unit}: {said}" + (f"; {mark}" if mark else ""),
     )
 
 

@@ -27,7 +27,7 @@ from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.improvement import KIND, Parts, derived
 from dpal.certificate.inside import check_entries, check_releases, check_seal
 from dpal.certificate.outside import Model, Pool, check_ledger, check_model
-from dpal.certificate.promise import CAMPAIGN, check_promise
+from dpal.certificate.promise import CAMPAIGN, check_promise, pool_size_of
 from dpal.certificate.sources import sources_from
 from dpal.certificate.verify import verify
 from dpal.certificate.verify_voting import verify_voting
@@ -242,6 +242,11 @@ def _figure_checks(
             f"by dp-accounting; the start alone {follows['start']['epsilon']['pld']:.4f} by PLD",
         ),
         check_promise(
-            costs, parts.promise, parts.accountant, CAMPAIGN, second={"dp_accounting": apart}
+            costs,
+            parts.promise,
+            parts.accountant,
+            CAMPAIGN,
+            second={"dp_accounting": apart},
+            pool_size=pool_size_of(follows),
         ),
     ]

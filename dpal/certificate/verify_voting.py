@@ -18,7 +18,7 @@ from dpal.certificate.document import same
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.inside import check_entries, check_seal
 from dpal.certificate.outside import Model, check_ledger, check_model
-from dpal.certificate.promise import VOTES, check_promise
+from dpal.certificate.promise import VOTES, check_promise, pool_size_of
 from dpal.certificate.sources import Sources, sources_from
 from dpal.certificate.voting import Parts, derived
 from dpal.ledger.entries import Entry, Kind
@@ -175,7 +175,14 @@ def _figure_checks(
             f"{costs['renyi_oracle']:.4f} for the released answers, {costs['dp_accounting']:.4f} "
             "for the noisy counts",
         ),
-        check_promise(costs, sources.target, sources.accountant, VOTES, second=second),
+        check_promise(
+            costs,
+            sources.target,
+            sources.accountant,
+            VOTES,
+            second=second,
+            pool_size=pool_size_of(follows),
+        ),
     ]
 
 

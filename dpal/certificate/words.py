@@ -95,9 +95,21 @@ _ALL: Final[Mapping[int, Mapping[str, dict[str, Any]]]] = {
     2: {"campaign": _CAMPAIGN_2, "improvement": _IMPROVEMENT_2, "voting": _VOTING_2},
 }
 
+_PAPER = {
+    "profile": "paper: delta is at least one over the size of the pool, as in published results, "
+    "so that the promise would also allow publishing records; it is for reproducing those results, "
+    "and not to be promised to anybody"
+}
+
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
 
 
-def statements(kind: str, form: int = FORMAT) -> dict[str, Any]:
-    """The sentences of a kind of certificate in a format."""
-    return _ALL[form][kind]
+def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[str, Any]:
+    """The sentences of a kind of certificate in a format.
+
+    Args:
+      kind: campaign, improvement or voting.
+      form: number of the format; the first says nothing of large deltas.
+      paper: whether delta is at least one over the size of the pool.
+    """
+    return {**_ALL[form][kind], **(_PAPER if paper and form > 1 else {})}

@@ -29,6 +29,7 @@ from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
+from dpal.planning.spec import CampaignSpec
 from dpal.planning.verify import certified_plan
 from tests.conftest import CLASSES, WIDTH, small_spec
 
@@ -42,6 +43,11 @@ def plan_of(mode: str, **changes: Any) -> Plan:
             strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200], **changes
         )
     ).plan
+
+
+def with_delta(delta: float, spec: CampaignSpec) -> CampaignSpec:
+    """Any delta, also one that settings of the standard profile may not have."""
+    return replace(spec, target=replace(spec.target, delta=delta))
 
 
 def opened(place: Path) -> LedgerStore:

@@ -25,7 +25,7 @@ from dpal.planning.improvement import Improvement, ImprovementSpec
 from dpal.planning.verify import certified_plan
 from dpal.planning.voting import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
-from tests.certificate.certifying import certified, opened, run, write_model
+from tests.certificate.certifying import certified, opened, run, with_delta, write_model
 from tests.conftest import small_spec
 
 VERSIONS = {"dpal": "0"}
@@ -71,9 +71,9 @@ class Certified:
         return signed(certificate_statement(self.document, self.key), self.anchors)
 
 
-def near(place: Path) -> Certified:
+def near(place: Path, *, delta: float = 1 / 6000) -> Certified:
     """An improvement that two releases beyond its start were charged for."""
-    return _improvement("near", place, Method.NEAR_PRIVATE, declared=None)
+    return _improvement("near", place, Method.NEAR_PRIVATE, declared=None, delta=delta)
 
 
 def free(place: Path) -> Certified:
@@ -145,13 +145,23 @@ def _account(name: str, place: Path, spec: VotingSpec, *, learns: bool = False) 
     return _made(name, place, entries, made, model)
 
 
-def _improvement(name: str, place: Path, method: Method, *, declared: Declared | None) -> Certified:
+def _improvement(
+    name: str,
+    place: Path,
+    method: Method,
+    *,
+    declared: Declared | None,
+    delta: float = 1 / 6000,
+) -> Certified:
     start = certified_plan(
-        small_spec(
-            strategy="naive",
-            acquisition="random",
-            privacy={"selection": "visible"},
-            schedule={"initial": 600, "queries": [], "batch_size": 50, "epochs_per_phase": 1},
+        with_delta(
+            delta,
+            small_spec(
+                strategy="naive",
+                acquisition="random",
+                privacy={"selection": "visible"},
+                schedule={"initial": 600, "queries": [], "batch_size": 50, "epochs_per_phase": 1},
+            ),
         )
     ).plan
     weights = place / "begun" / "phase-0" / "model.safetensors"
@@ -162,7 +172,7 @@ def _improvement(name: str, place: Path, method: Method, *, declared: Declared |
         before = Before(campaign="begun", releases=tuple(start.releases()))
     else:
         write_model(weights, "begun")
-    target = PrivacyTarget(epsilon=12.0, delta=1 / 6000)
+    target = PrivacyTarget(epsilon=12.0, delta=delta)
     spec = _wanted(name, target, method, before, start.spec.model, file_digest(weights))
     plan = Improvement(spec)
     sources = None

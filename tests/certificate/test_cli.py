@@ -18,8 +18,17 @@ from dpal.certificate.envelope import as_pem, fingerprint
 from dpal.certificate.statement import certificate_statement, signed
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Kind
-from tests.certificate.certifying import POOL, SALT, certified, forged, run, write_model
-from tests.conftest import ROOT
+from dpal.planning.verify import certified_plan
+from tests.certificate.certifying import (
+    POOL,
+    SALT,
+    certified,
+    forged,
+    run,
+    with_delta,
+    write_model,
+)
+from tests.conftest import ROOT, small_spec
 from tests.flows.calling import call, sentence
 
 HEAVY = ["torch", "torchvision", "opacus", "prefect", "mlflow", "dvc", "pandas", "pyarrow",
@@ -311,3 +320,14 @@ def test_it_runs_in_an_environment_that_has_little_else(folder, tmp_path):
             [str(python), "-c", f"import {name}"], capture_output=True, cwd=tmp_path, check=False
         )
         assert probe.returncode != 0, name
+
+
+def test_a_delta_of_published_results_is_in_the_last_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    plan = certified_plan(with_delta(1 / 500, small_spec(strategy="naive"))).plan
+    path = tmp_path / "certificate.json"
+    path.write_text(to_text(certified(run(tmp_path, plan)[1], plan)))
+    result = call("verify", str(path))
+    assert result.returncode == 3, result
+    mark = "PROFILE PAPER: delta 0.002 is at least 1/600, one over the records of the pool"
+    assert mark in result.stdout.splitlines()[-1]
