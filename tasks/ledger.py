@@ -48,7 +48,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
     with campaign.ledger() as ledger:
-        entries, all_entries = ledger.entries(), ledger.store.entries()
+        entries, all_entries = ledger.entries(), ledger.store.verified()
         metrics = {
             "phase": phase.index,
             "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
