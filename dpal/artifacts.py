@@ -14,6 +14,7 @@ from dpal.persist import write_text
 
 RECORD = "campaign.json"
 CERTIFICATE = "certificate.json"
+SIGNATURE = "certificate.dsse.json"
 LEDGER = "ledger.sqlite"
 CONFIDENTIAL = "confidential"
 DATASETS = "datasets"
@@ -193,6 +194,23 @@ class CampaignFolder:
         return self.root / CERTIFICATE
 
     @property
+    def signature(self) -> Path:
+        """Says who wrote the certificate: a DSSE envelope."""
+        return self.root / SIGNATURE
+
+    @property
+    def certified(self) -> list[Path]:
+        """What travels with a model: its certificate, and the signature where there is one."""
+        return [self.certificate, *([self.signature] if self.signature.is_file() else [])]
+
+    @property
+    def reports(self) -> list[Path]:
+        """Pages for people, and their signatures where there are any."""
+        signatures = [signature_of(one) for one in (self.report_page, self.ledger_page)]
+        pages = [self.report, self.report_page, self.ledger_page]
+        return [*pages, *(one for one in signatures if one.is_file())]
+
+    @property
     def figures(self) -> Path:
         """Its figures."""
         return self.root / "figures"
@@ -232,6 +250,11 @@ class CampaignFolder:
         while self.phase(len(metrics)).manifest.is_file():
             metrics.append(_read_json(self.phase(len(metrics)).metrics))
         return metrics
+
+
+def signature_of(path: Path) -> Path:
+    """Where the signature of a file lies that shows the ledger: beside it, without its ending."""
+    return path.with_name(f"{path.stem}.dsse.json")
 
 
 def campaigns_of(artifacts: Path) -> list[CampaignFolder]:

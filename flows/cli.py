@@ -140,7 +140,9 @@ app.command(epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots fig
 app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
 app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
 app.command(epilog="Example: dpal audit artifacts/digits")(audit)
-app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits")(verify)
+app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits --key own")(
+    verify
+)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
 app.command(epilog=VOTE_EXAMPLE)(vote)
 app.command(epilog=PROMOTE_EXAMPLE)(promote)

@@ -11,6 +11,7 @@ import typer
 from dpal.artifacts import RECORD, CampaignFolder
 from dpal.errors import AnchorError, LedgerTampered
 from flows.folders import AsJson, By, CampaignDir, LedgerDir, campaign_folder, campaign_or_all
+from flows.keys import own_key
 from flows.terminal import out, show
 
 ledger_app = typer.Typer(help="Read, export and verify the epsilon ledger.")
@@ -51,7 +52,12 @@ def ledger_export(
     """Write the entries of one campaign, or of the whole ledger, as a table."""
     from flows.ledger_view import export
 
-    out.print(f"{export(campaign_or_all(place), to)} entries in {to}", markup=False)
+    count, signature = export(campaign_or_all(place), to)
+    out.print(f"{count} entries in {to}", markup=False)
+    if signature is None:
+        out.print("not signed: this machine does not know that it is the newest copy of the ledger")
+    else:
+        out.print(f"signed: {signature}; check it: dpal verify {signature} --key own", markup=False)
 
 
 @ledger_app.command("page", epilog="Example: dpal ledger page artifacts/digits --to page.html")
@@ -102,3 +108,28 @@ def ledger_adopt(
     about = CampaignFolder(place) if (place / RECORD).is_file() else place
     said = adopt(about, ledger, reason=reason, despite=despite)
     out.print(said, markup=False)
+
+
+@ledger_app.command("key", epilog="Example: dpal ledger key --pem > owner.pem")
+def ledger_key(
+    anchors: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the key lies, if runtime.anchors says so."),
+    ] = None,
+    pem: Annotated[
+        bool, typer.Option("--pem", help="Print a PEM file, to be saved and handed on.")
+    ] = False,
+) -> None:
+    """Print the public key by which this machine signs ledgers, certificates and exports.
+
+    Whoever is to check them needs it from you, over another channel than the files.
+    """
+    from dpal.certificate.envelope import as_pem, fingerprint
+
+    key = own_key(anchors)
+    if pem:
+        typer.echo(as_pem(key), nl=False)
+        return
+    out.print(f"public key   {key}")
+    out.print(f"fingerprint  {fingerprint(key)}")
+    out.print(f"for others   dpal verify certificate.json --key {key}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpal.accounting.events import to_record
 from dpal.artifacts import CampaignFolder
+from dpal.errors import LedgerError
 from dpal.ledger.account import (
     CampaignAccount,
     campaign_account,
@@ -21,6 +22,7 @@ from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.history import dataset_of, history, parts_of
+from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
     blocks_table,
     cohorts_table,
@@ -33,8 +35,9 @@ from dpal.reports.ledger_tables import (
 )
 from dpal.reports.summary import Table, shares_table
 from flows.folders import By
+from tasks.certificate import sign_files
 from tasks.datasets import view_of
-from tasks.opening import ledger_of_all, recorded_ledger
+from tasks.opening import ledger_of_all, recorded_ledger, runtime_of
 
 _ON_DISK = (Kind.CHECKPOINT, Kind.COMMIT)  # entries that say what is in a file
 
@@ -62,8 +65,7 @@ class LedgerView:
           LedgerTampered: its chain is broken.
         """
         campaign = place if isinstance(place, CampaignFolder) else None
-        store = ledger_of_all(place) if isinstance(place, Path) else recorded_ledger(place)
-        with closing(store):
+        with closing(_opened(place)) as store:
             entries = store.entries()
         verify_chain(entries)
         return cls(entries, campaign.name if campaign else None)
@@ -169,12 +171,30 @@ def as_object(folder: CampaignFolder) -> dict[str, Any]:
     return LedgerView.at(folder).as_object(By.COHORT)
 
 
-def export(place: CampaignFolder | Path, target: Path) -> int:
-    """Writes a campaign's entries, or all of a ledger, as a table; returns how many entries."""
+def export(place: CampaignFolder | Path, target: Path) -> tuple[int, Path | None]:
+    """Writes a campaign's entries, or all of a ledger, as a table.
+
+    Returns:
+      How many entries, and where their signature is; None where the ledger is not known to be
+      the newest copy.
+    """
     view = LedgerView.at(place)
     entries = [one for one in view.entries if view.campaign in (None, one.campaign)]
     export_ledger(entries, target)
-    return len(entries)
+    return len(entries), sign_files(_newest(place), [target], runtime_of(place))
+
+
+def _newest(place: CampaignFolder | Path) -> list[Entry]:
+    """All entries, where this machine knows that these are all; else none."""
+    try:
+        with closing(_opened(place)) as store:
+            return store.verified()
+    except LedgerError:
+        return []
+
+
+def _opened(place: CampaignFolder | Path) -> LedgerStore:
+    return ledger_of_all(place) if isinstance(place, Path) else recorded_ledger(place)
 
 
 def _so_far(accounts: Sequence[CampaignAccount]) -> dict[int, float]:

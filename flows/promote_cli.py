@@ -5,21 +5,26 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from dpal.certificate.author import Trust, author_of
 from dpal.certificate.checks import refuted
 from dpal.certificate.verify_improvement import verify_any as verify_certificate
-from dpal.errors import CertificateError
+from dpal.errors import CertificateError, DpalError
+from flows.keys import OWN, Keys, trust_in
 from flows.terminal import out
-from flows.verify_cli import default_registry, entries_of, tell_check
+from flows.verify_cli import default_registry, entries_of
+from flows.verify_view import FAILED, UNKNOWN_AUTHOR, tell_checks
 
 EXAMPLE = (
     "Example: dpal promote models:/dpal-clinic/3 --to champion --reason 'board of 4 May' "
     "--ledger artifacts"
 )
 _PREFIX = "models:/"
+_UNASKED = "promoted when nobody asked who signed it"
 
 
 def promote(
@@ -44,13 +49,24 @@ def promote(
     mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="Where the registry is.")
     ] = None,
+    key: Keys = None,
+    author_unknown: Annotated[
+        str | None,
+        typer.Option(
+            "--author-unknown",
+            metavar="TEXT",
+            help="Promote although no key that is trusted here signed the certificate; why that is "
+            "fine, kept with the version.",
+        ),
+    ] = None,
     listing: Annotated[
         bool, typer.Option("--show", help="List versions, aliases and reasons; change nothing.")
     ] = False,
 ) -> None:
     """Give a registered model an alias, if its certificate holds and no audit speaks against it.
 
-    Exits 1 when a check fails, and changes nothing then. To move an alias back, promote the
+    This machine's own key is trusted, and every --key. Exits 1 when a check fails, 3 when nobody
+    known signed the certificate, and changes nothing then. To move an alias back, promote the
     other version.
     """
     from tasks.promotion import audit_doubt, require_alias
@@ -67,24 +83,56 @@ def promote(
         )
     require_alias(to)
     fetched = fetch(model, registry)
+    entries = None if ledger is None else entries_of(ledger)
+    author = author_of(fetched.certificate, fetched.signature, _trusted(key), ledger=entries)
     checks = verify_certificate(
         fetched.certificate,
-        ledger=None if ledger is None else entries_of(ledger),
+        ledger=entries,
         model=fetched.model,
         pool=None,
         no_pool="no part of a promotion; dpal verify --data",
     )
-    for one in checks:
-        tell_check(one)
+    checks.append(author.check)
+    tell_checks(checks)
     if refuted(checks):
         out.print(f"REFUSED: {model} was not promoted", style="bold red", markup=False)
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
+    excuse = (author_unknown or "").strip()
+    if not author.known and not excuse:
+        out.print(_who_is_missing(model), style="bold red", markup=False)
+        raise typer.Exit(UNKNOWN_AUTHOR)
     if doubt := audit_doubt(fetched.certificate, registry):
         raise CertificateError(f"{model} was not promoted: {doubt}")
     before = give(
-        model, to, by=by or _whoever(), reason=reason.strip(), checks=checks, tracking_uri=registry
+        model,
+        to,
+        by=by or _whoever(),
+        reason=reason.strip(),
+        checks=checks,
+        author=author.check.detail if author.known else f"author unknown: {excuse}",
+        tracking_uri=registry,
     )
     out.print(_said(model, to, before), markup=False)
+
+
+def _trusted(key: list[str] | None) -> Trust:
+    """Trusts this machine's own key, where it has one, and what else was named."""
+    named = trust_in(key or ())
+    try:
+        own = trust_in([OWN])
+    except DpalError:
+        return named
+    return replace(named, keys={**own.keys, **named.keys})
+
+
+def _who_is_missing(model: str) -> str:
+    return (
+        f"REFUSED: {model} was not promoted, as its author is unknown: no key that is trusted here "
+        "signed its certificate. Name the public key of whoever ran it with --key (dpal ledger key "
+        "prints it there); or, if you know where it comes from (it was registered before "
+        "certificates were signed, say), say how with --author-unknown TEXT, which is kept with "
+        "the version"
+    )
 
 
 def _said(model: str, alias: str, before: str | None) -> str:
@@ -108,6 +156,7 @@ def _show(model: str, registry: str | None) -> None:
             told = f"by {tags.get(f'{alias}.by', 'somebody')}: {tags.get(f'{alias}.reason', '-')}"
             since = tags.get(f"{alias}.at", "")[:16]
             out.print(f"  {alias} from {since}{until}, {told}", markup=False)
+            out.print(f"    certificate {tags.get(f'{alias}.author', _UNASKED)}", markup=False)
 
 
 def _promise(tags: Mapping[str, str]) -> str:

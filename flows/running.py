@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from dpal.artifacts import CampaignFolder
 from dpal.config import CampaignConfig
 from dpal.config_any import AnyConfig
 from dpal.config_pate import PateConfig
 from dpal.config_public import PublicConfig
+from dpal.config_runtime import RuntimeConfig
 from dpal.errors import ConfigError, TrainingStopped
+from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table, pollution_table
 from dpal.reports.pate import methods_table, told
-from dpal.reports.summary import spent_table, validation_table
+from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.reports.voting import cost_table as votes_table
 from flows.terminal import (
+    as_typed_here,
     err,
     how_to_open_mlflow,
     how_to_open_prefect,
@@ -66,7 +70,7 @@ def improve_here(config: PublicConfig) -> None:
         if "irrelevant_chosen" in metrics:
             show(pollution_table(metrics), left=("of",))
         out.print(f"report:   {folder.report}")
-        out.print(f"check:    dpal verify {folder.root} --ledger {folder.root}")
+        _tell_check(folder, config.runtime)
         out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
         out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)  # noqa: T201  plain, for scripts
@@ -98,10 +102,20 @@ def vote_here(config: PateConfig) -> None:
     for sentence in told(summary, folder.finished_phases()[0], methods):
         out.print(sentence, markup=False)
     out.print(f"report:   {folder.report}")
-    out.print(f"check:    dpal verify {folder.root} --ledger {folder.root}")
+    _tell_check(folder, config.runtime)
     out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
     out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)  # noqa: T201  plain, for scripts
+
+
+def _tell_check(folder: CampaignFolder, runtime: RuntimeConfig) -> None:
+    """The command that proves all of it, as it works on this machine."""
+    from tasks.opening import key_word
+
+    model = folder.phase(len(folder.finished_phases()) - 1).model
+    out.print(
+        f"check:    {as_typed_here(verify_here(folder, key_word(runtime), model))}", markup=False
+    )
 
 
 def _run_campaign(config: CampaignConfig, redraw: Sequence[str]) -> None:
@@ -128,9 +142,11 @@ def _run_campaign(config: CampaignConfig, redraw: Sequence[str]) -> None:
         phases = folder.finished_phases()
         show(validation_table(phases))
         show(spent_table(phases[-1]))
+        out.print(figures_in_words(config.privacy.accountant.value))
         out.print(f"report:   {folder.report}")
         out.print(f"page:     {folder.report_page}")
         out.print(f"ledger:   {folder.ledger_page}")
+        _tell_check(folder, config.runtime)
         out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
         out.print(f"Prefect:  {how_to_open_prefect()}")
     print(folder.root)  # noqa: T201  plain, for scripts

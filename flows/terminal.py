@@ -151,6 +151,11 @@ def how_to_open_prefect() -> str:
     return f"{_beside_us('prefect')} server start, then open http://127.0.0.1:4200/runs"
 
 
+def as_typed_here(command: str) -> str:
+    """A command of dpal as it can be typed here, from whatever environment this is."""
+    return _beside_us("dpal") + command.removeprefix("dpal")
+
+
 def _beside_us(command: str) -> str:
     """A command as it can be typed here: bare if on the path, else from our environment."""
     found = shutil.which(command)

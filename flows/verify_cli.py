@@ -1,4 +1,4 @@
-"""`dpal verify`: a certificate against its events, the ledger, a model and the pool.
+"""`dpal verify`: a certificate against its events, the ledger, a model, the pool, its author.
 
 It runs where little but dpal and dp-accounting is installed: MLflow is imported for a
 registered model only, a database driver for a ledger on a server only.
@@ -7,6 +7,7 @@ registered model only, a database driver for a ledger on a server only.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,22 @@ from typing import Annotated, Any
 
 import typer
 
-from dpal.artifacts import CERTIFICATE, LEDGER, RECORD, CampaignFolder
-from dpal.canonical import file_digest
-from dpal.certificate.checks import Check, Outcome, refuted
+from dpal.artifacts import CERTIFICATE, LEDGER, RECORD, CampaignFolder, signature_of
+from dpal.certificate.author import author_of
+from dpal.certificate.checks import MALFORMED
 from dpal.certificate.document import read_certificate
+from dpal.certificate.envelope import SUFFIX
 from dpal.certificate.outside import Model, Pool
+from dpal.certificate.promise import paper_mark, pool_size_of
 from dpal.certificate.verify_improvement import verify_any as verify_certificate
 from dpal.data.files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.ledger.entries import Entry
 from dpal.ledger.store import LedgerStore
+from flows.keys import Keys, is_own, trust_in
 from flows.terminal import out
+from flows.verify_exports import check_export, signed_export
+from flows.verify_view import Report, tell_checks
 
 _REGISTERED = "models:/"
 _SALT, _RUNS = "pool.salt", "mlflow.sqlite"
@@ -35,13 +41,18 @@ class _Given:
     """A certificate, and what came with it."""
 
     document: dict[str, Any]
+    signature: str | None
     model: Model | None
 
 
 def verify(
     certificate: Annotated[
         Path | None,
-        typer.Argument(help="certificate.json, or a folder with one; the model's if left out."),
+        typer.Argument(
+            metavar="DIR|FILE",
+            help="certificate.json, or a folder with one; the model's if left out. Or a page or "
+            "an export of the ledger, with its signature beside it.",
+        ),
     ] = None,
     ledger: Annotated[
         str | None,
@@ -51,6 +62,11 @@ def verify(
         str | None,
         typer.Option(metavar="FILE|models:/NAME/VERSION", help="The model's weights, or a model "
                      "of the registry."),
+    ] = None,
+    key: Keys = None,
+    signature: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate's signature, if it lies elsewhere."),
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -64,33 +80,66 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Check a model's certificate: recompute every epsilon, compare every digest.
+    """Check a model's certificate: recompute every epsilon, compare every digest, find its author.
 
-    Exits 1 when a check fails. What was not checked is listed, and proves nothing.
+    Exits 0 when nothing failed and a key that you trust signed it, 3 when nothing failed and
+    the author is unknown, 1 when a check failed, 2 when something is missing or unreadable.
+    What was not checked is listed, and proves nothing.
     """
-    given = _given(certificate, model, mlflow)
-    places = [certificate, Path(ledger) if ledger and "://" not in ledger else None]
-    pool, no_pool = _pool(given.document, data, salt, [one for one in places if one])
-    checks = verify_certificate(
-        given.document,
-        ledger=None if ledger is None else entries_of(ledger),
-        model=given.model,
-        pool=pool,
-        no_pool=no_pool,
-    )
-    failed = refuted(checks)
-    if as_json:
-        print(json.dumps(_as_object(given.document, checks), indent=2))  # noqa: T201
+    places = [Path(word) for word in (certificate, ledger) if word and "://" not in str(word)]
+    trust, entries = trust_in(key or ()), None if ledger is None else entries_of(ledger)
+    again = _command(certificate, ledger, model)
+    export = None if certificate is None else signed_export(certificate)
+    if export is not None:
+        if model or data or signature:
+            raise CertificateError(
+                f"{certificate} shows a ledger and certifies no model; leave out --model, --data "
+                "and --signature, or name the certificate"
+            )
+        checks, author = check_export(export, trust, entries)
+        report = Report(
+            what="file", subject={"export": str(certificate)}, checks=checks, author=author
+        )
+        promised = "the signed head of a ledger"
     else:
-        for one in checks:
-            tell_check(one)
-        out.print(_verdict(given.document, checks), markup=False)
-    if failed:
-        raise typer.Exit(1)
+        given = _given(certificate, model, mlflow, signature)
+        document = given.document
+        pool, no_pool = _pool(document, data, salt, places)
+        checks = verify_certificate(
+            document, ledger=entries, model=given.model, pool=pool, no_pool=no_pool
+        )
+        author = author_of(document, given.signature, trust, ledger=entries)
+        subject = {"campaign": document.get("campaign"), "certificate": document.get("digest")}
+        checks.append(author.check)
+        report = Report(what="certificate", subject=subject, checks=checks, author=author)
+        promised = _promise(document)
+    if as_json:
+        print(json.dumps(report.as_object(), indent=2))  # noqa: T201
+    else:
+        tell_checks(report.checks)
+        said = report.verdict(promised, again, own=is_own(author.key))
+        out.print(said, style=report.style, markup=False)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
 
 
-def _given(certificate: Path | None, model: str | None, mlflow: str | None) -> _Given:
-    document = None if certificate is None else _read(certificate)
+def _command(certificate: Path | None, ledger: str | None, model: str | None) -> str:
+    """What was asked, to be typed again with a key."""
+    words = ["dpal", "verify", *([str(certificate)] if certificate else [])]
+    words += ["--ledger", ledger] if ledger else []
+    words += ["--model", model] if model else []
+    return shlex.join(words)
+
+
+def _given(
+    certificate: Path | None, model: str | None, mlflow: str | None, signature: Path | None
+) -> _Given:
+    path = None if certificate is None else _place_of(certificate)
+    document = None if path is None else _read(path)
+    beside = signature or (None if path is None else signature_of(path))
+    if signature is not None and not signature.is_file():
+        raise CertificateError(f"there is no signature at {signature}")
+    signed = _text_of(beside) if beside is not None and beside.is_file() else None
     if model is not None and model.startswith(_REGISTERED):
         try:
             from tasks.registry import fetch
@@ -99,30 +148,44 @@ def _given(certificate: Path | None, model: str | None, mlflow: str | None) -> _
                 f"{model} is in a registry of MLflow, which is not installed here ({error}); "
                 "install it, or download the model and name its weights and its certificate"
             ) from error
-        registered = fetch(model, mlflow or default_registry(certificate))
-        if document is not None and document.get("digest") != registered.certificate.get("digest"):
+        found = fetch(model, mlflow or default_registry(certificate))
+        if document is not None and document.get("digest") != found.certificate.get("digest"):
             raise CertificateError(f"{model} carries another certificate than {certificate}")
-        return _Given(document=registered.certificate, model=registered.model)
+        return _Given(
+            document=found.certificate, signature=signed or found.signature, model=found.model
+        )
     if document is None:
         raise CertificateError(
             "name a certificate.json, or a registered model that carries one with "
             "--model models:/NAME/VERSION"
         )
     if model is None:
-        return _Given(document=document, model=None)
+        return _Given(document=document, signature=signed, model=None)
     if not Path(model).is_file():
         raise CertificateError(f"there is no model at {model}")
-    return _Given(document=document, model=Model(sha256=file_digest(Path(model))))
+    return _Given(document=document, signature=signed, model=Model.at(Path(model)))
 
 
-def _read(certificate: Path) -> dict[str, Any]:
-    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+def _place_of(certificate: Path) -> Path:
+    """The certificate that a path means: itself, that in a folder, or that beside a signature."""
+    if certificate.is_dir():
+        return certificate / CERTIFICATE
+    if certificate.name.endswith(SUFFIX):
+        return certificate.with_name(f"{certificate.name.removesuffix(SUFFIX)}.json")
+    return certificate
+
+
+def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CertificateError(
             f"there is no certificate at {path}; a campaign writes it when its last phase is done"
         )
+    return read_certificate(_text_of(path))
+
+
+def _text_of(path: Path) -> str:
     try:
-        return read_certificate(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CertificateError(f"{path} is no text, so it is no certificate") from error
 
@@ -188,33 +251,14 @@ def _pool(
     )
 
 
-def _as_object(document: dict[str, Any], checks: Sequence[Check]) -> dict[str, Any]:
-    return {
-        "campaign": document.get("campaign"),
-        "certificate": document.get("digest"),
-        "verified": not refuted(checks),
-        "checks": [
-            {"check": one.name, "outcome": one.outcome.value, "detail": one.detail}
-            for one in checks
-        ],
-    }
-
-
-def tell_check(check: Check) -> None:
-    """One line: words read from the left, so this is no table of numbers."""
-    styles = {Outcome.OK: "green", Outcome.FAILED: "bold red", Outcome.UNCHECKED: "yellow"}
-    out.print(f"{check.outcome:<12}", style=styles[check.outcome], end="")
-    out.print(f"{check.name:<25}{check.detail}", markup=False)
-
-
-def _verdict(document: dict[str, Any], checks: Sequence[Check]) -> str:
-    if refuted(checks):
-        return "FAILED: do not rely on this certificate"
-    promise, missing = document["promise"], [
-        one.name for one in checks if one.outcome is Outcome.UNCHECKED
-    ]  # fmt: skip
-    rest = f"; not checked: {', '.join(missing)}" if missing else ""
-    return (
-        f"ok: epsilon {promise['epsilon']:g} at delta {promise['delta']:.4g}, adjacency "
-        f"{promise['adjacency']}, unit {promise['unit']}{rest}"
-    )
+def _promise(document: dict[str, Any]) -> str:
+    """The promise, as far as it can be read; what is wrong with it is among the checks."""
+    try:
+        promise = document["promise"]
+        mark = paper_mark(promise["delta"], promise["unit"], pool_size_of(document))
+        return (
+            f"epsilon {promise['epsilon']:g} at delta {promise['delta']:.4g}, adjacency "
+            f"{promise['adjacency']}, unit {promise['unit']}" + (f"; {mark}" if mark else "")
+        )
+    except MALFORMED:
+        return "a promise that cannot be read"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dpal.reports.commands import verify_here
 from dpal.reports.voting import cost_table, released_table, rule_words
 from dpal.voting.release import Released
+from flows.terminal import as_typed_here
 from flows.vote_view import View, modes_of, table_of_modes
 from tasks.ballot_release import release_ballots
 from tasks.ballots import Wishes
+from tasks.opening import key_word
 from tasks.voting import read_released
 
 
@@ -22,6 +25,7 @@ def released(wishes: Wishes, *, private: bool) -> View:
     if rows:
         tables.append(table_of_modes(rows))
     certificate = account.folder.certificate
+    check = as_typed_here(verify_here(account.folder, key_word(account.runtime)))
     return View(
         record={
             **summary,
@@ -35,6 +39,6 @@ def released(wishes: Wishes, *, private: bool) -> View:
             rule_words(summary),
             *notes,
             f"released labels: {path}",
-            f"check it yourself: dpal verify {certificate} --ledger {account.folder.root}",
+            f"check it yourself: {check}",
         ),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table
 from dpal.reports.validation import headline, percent
 from tasks.improving import Improving
+from tasks.opening import key_word
 from tasks.page import Shown, show
 
 
@@ -20,7 +22,7 @@ def tell_improvement(improving: Improving, now: str) -> None:
     ]
     if phases := improving.folder.finished_phases():
         parts.append(improvement_table(summary, phases[0]).markdown())
-        check = f"dpal verify {improving.folder.certificate} --ledger {improving.folder.root}"
+        check = verify_here(improving.folder, key_word(improving.config.runtime))
         parts.append(f"Check it yourself: `{check}`")
     show(
         Shown(

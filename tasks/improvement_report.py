@@ -14,7 +14,7 @@ from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate
 from dpal.certificate.improvement import Parts, improvement_certificate
-from dpal.certificate.write import unless_known
+from dpal.certificate.sources import sources_in
 from dpal.config_public import PublicConfig
 from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
@@ -25,7 +25,7 @@ from dpal.persist import staged, write_text
 from dpal.reports.improvement import Central, central_figure, improvement_report
 from dpal.training.embeddings import embed
 from tasks.boundary import task
-from tasks.certificate import program_versions
+from tasks.certificate import keep_certificate, program_versions
 from tasks.fine_tuning import choice_file
 from tasks.improving import Improving
 from tasks.planning import absolute_paths
@@ -56,28 +56,26 @@ def record_improvement(improving: Improving) -> None:
 @task(cache_policy=NO_CACHE)
 def certify_improved(improving: Improving) -> None:
     """Writes certificate.json from the start's certificate and what the ledger holds since."""
-    entries = improving.known_entries()
-    own = [entry for entry in entries if entry.campaign == improving.config.name]
+    entries, name = improving.known_entries(newest=True), improving.config.name
+    plan, versions = plain(improving.plan), program_versions()
+    released = any(entry.campaign == name for entry in entries)
     start, model = improving.start.certificate, improving.files.model
     parts = Parts(
-        name=improving.config.name,
+        name=name,
         promise=improving.spec.target,
         accountant=improving.spec.accountant,
         start=None if start is None else read_certificate(start.read_text(encoding="utf-8")),
         declared=improving.spec.before.declared,
         start_model=file_digest(_start_weights(improving)),
-        entries=own,
-        opening=entries[0] if own and entries[0].campaign != improving.config.name else None,
-        plan=plain(improving.plan),
+        sources=sources_in(entries, name, plan) if released else None,
+        plan=plan,
         model={"file": improving.files.name_of(model), "sha256": file_digest(model)},
     )
-    written = improvement_certificate(parts, versions=program_versions())
-    path = improving.folder.certificate
-    before = path.read_text(encoding="utf-8") if path.is_file() else None
-    text = unless_known(written, before)
-    if text != before:
-        write_text(path, text)
-    say(f"certificate: {path}")
+
+    def certified(form: int) -> dict[str, Any]:
+        return improvement_certificate(parts, versions=versions, form=form)
+
+    keep_certificate(improving.folder, certified, improving.config.runtime)
 
 
 @task(cache_policy=NO_CACHE)

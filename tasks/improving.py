@@ -65,14 +65,18 @@ class Improving:
         with closing(open_ledger(self.config.runtime)) as store:
             yield CampaignLedger(store, self.config.name, self.folder.root)
 
-    def known_entries(self) -> list[Entry]:
-        """All entries of the ledger, of all campaigns; none where there is no ledger."""
+    def known_entries(self, *, newest: bool = False) -> list[Entry]:
+        """All entries of the ledger, of all campaigns; none where there is no ledger.
+
+        Args:
+          newest: whether it must be the newest copy of the ledger that is known here.
+        """
         try:
             opened = open_ledger(self.config.runtime, create=False)
         except LedgerMissing:  # a declared start, and nothing released since
             return []
         with closing(opened) as store:
-            return store.entries()
+            return store.verified() if newest else store.entries()
 
     def load_start(self) -> nn.Module:
         """The model that is improved, on its device."""

@@ -16,6 +16,7 @@ from dpal.persist import write_text
 from dpal.planning.plan import Phase
 from dpal.reports.validation import as_metrics
 from tasks.boundary import task
+from tasks.certificate import sign_files
 from tasks.context import Campaign
 
 
@@ -47,7 +48,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
     with campaign.ledger() as ledger:
-        entries = ledger.entries()
+        entries, all_entries = ledger.entries(), ledger.store.verified()
         metrics = {
             "phase": phase.index,
             "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
@@ -59,8 +60,11 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
         }
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     write_ledger(entries, files.ledger)
+    runtime, last = campaign.config.runtime, entries[-1].sequence
+    signature = sign_files(all_entries, [files.ledger], runtime, upto=last)
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest}
-    files.close(phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
+    listed = [*files.artifacts, *([signature] if signature else [])]
+    files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
 
 
 @task(cache_policy=NO_CACHE)

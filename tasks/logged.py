@@ -17,6 +17,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 
 import dpal
+from dpal.artifacts import CampaignFolder
 from dpal.canonical import plain
 from dpal.data.catalog import Content, Source
 from dpal.data.texts import MODEL_FILES
@@ -79,7 +80,7 @@ def log_model(campaign: Campaign, run: TrackedRun) -> str:
     return log_weights(
         run,
         campaign.files(campaign.plan.phases[-1]).model,
-        certificate=campaign.folder.certificate,
+        certified=campaign.folder,
         spec=campaign.plan.spec.model,
         extractor=campaign.plan.spec.extractor,
         source=campaign.pool,
@@ -91,7 +92,7 @@ def log_weights(
     run: TrackedRun,
     weights: Path,
     *,
-    certificate: Path,
+    certified: CampaignFolder,
     spec: ModelSpec,
     extractor: ExtractorSpec,
     source: Source,
@@ -102,7 +103,7 @@ def log_weights(
     Args:
       run: that made it.
       weights: its .safetensors file, named model.safetensors.
-      certificate: its certificate.json.
+      certified: the folder with its certificate and the signature.
       spec: its architecture.
       extractor: what makes its features.
       source: records of the kind that it takes.
@@ -128,7 +129,7 @@ def log_weights(
             artifacts={
                 "weights": str(weights),
                 "model_spec": str(described),
-                "certificate": str(certificate),
+                **{path.stem: str(path) for path in certified.certified},
                 **_beside_weights(source),
                 **_backbone(extractor, Path(folder)),
             },

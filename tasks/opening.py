@@ -11,6 +11,7 @@ from dpal.artifacts import LEDGER, CampaignFolder, campaigns_of
 from dpal.config_runtime import RuntimeConfig
 from dpal.data.files import commitment
 from dpal.errors import ConfigError, LedgerError
+from dpal.ledger.anchor import Anchors
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.persist import staged
@@ -23,15 +24,48 @@ def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:
       ConfigError: the anchors would be inside of the artifacts folder.
       LedgerError: the ledger is missing and may not be made, or cannot be opened.
     """
-    anchors = (runtime.anchors or user_state_path("dpal") / "anchors").expanduser()
+    anchors, artifacts = anchors_of(runtime), runtime.artifacts.resolve()
+    place = runtime.ledger or artifacts / LEDGER
+    return LedgerStore(place, create=create, anchors=anchors.folder, campaigns=artifacts)
+
+
+def anchors_of(runtime: RuntimeConfig) -> Anchors:
+    """Finds this user's anchors, and the key that signs them, certificates and exports.
+
+    Raises:
+      ConfigError: they would be inside of the artifacts folder.
+    """
+    folder = (runtime.anchors or user_state_path("dpal") / "anchors").expanduser()
     artifacts = runtime.artifacts.resolve()
-    if anchors.resolve().is_relative_to(artifacts):
+    if folder.resolve().is_relative_to(artifacts):
         raise ConfigError(
             f"runtime.anchors is inside of {artifacts}; who restores that folder would restore "
             "the anchors with it, choose one outside"
         )
-    place = runtime.ledger or artifacts / LEDGER
-    return LedgerStore(place, create=create, anchors=anchors, campaigns=artifacts)
+    return Anchors(folder)
+
+
+def key_word(runtime: RuntimeConfig) -> str:
+    """What `dpal verify --key` is given where settings are in force: own, or the key's digits.
+
+    `own` is the key of this user's own anchors. Other anchors are named by nothing that a folder
+    of campaigns says, as that may be a stranger's.
+    """
+    return "own" if runtime.anchors is None else anchors_of(runtime).public_key()
+
+
+def runtime_of(place: CampaignFolder | Path | None) -> RuntimeConfig:
+    """The settings that say where ledger and anchors are.
+
+    Args:
+      place: a campaign, or a folder of campaigns; None where no campaign says so.
+    """
+    if isinstance(place, CampaignFolder):
+        return recorded_runtime(place)
+    campaigns = [] if place is None else campaigns_of(place)
+    if campaigns:
+        return recorded_runtime(campaigns[0])
+    return RuntimeConfig() if place is None else RuntimeConfig(artifacts=place)
 
 
 def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, called: str) -> str:
@@ -71,9 +105,7 @@ def recorded_ledger(folder: CampaignFolder, *, create: bool = False) -> LedgerSt
       DataError: the folder is not a campaign's.
       LedgerError: its ledger is missing or cannot be opened.
     """
-    runtime = RuntimeConfig.model_validate(folder.read_record()["config"]["runtime"])
-    here = runtime.model_copy(update={"artifacts": folder.root.parent})
-    return open_ledger(here, create=create)
+    return open_ledger(recorded_runtime(folder), create=create)
 
 
 def ledger_of_all(artifacts: Path) -> LedgerStore:
@@ -93,3 +125,9 @@ def ledger_of_all(artifacts: Path) -> LedgerStore:
     if folders:
         return recorded_ledger(folders[0])
     return open_ledger(RuntimeConfig(artifacts=artifacts), create=False)
+
+
+def recorded_runtime(folder: CampaignFolder) -> RuntimeConfig:
+    """The recorded settings of a campaign, wherever its folder is now."""
+    runtime = RuntimeConfig.model_validate(folder.read_record()["config"]["runtime"])
+    return runtime.model_copy(update={"artifacts": folder.root.parent})

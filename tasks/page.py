@@ -19,9 +19,11 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.runtime import flow_run
 
 from dpal.planning.plan import Phase
+from dpal.reports.commands import verify_here
 from dpal.reports.plots import budget_figure
 from dpal.reports.story import Place, outcome, steps_done, story
 from tasks.context import Campaign, say
+from tasks.opening import key_word
 from tasks.reporting import as_png
 from tasks.tracking import campaign_address
 from tasks.workers import artifacts_of
@@ -136,11 +138,12 @@ def _places(campaign: Campaign, begun: bool) -> list[Place]:
     ):
         if path.is_file():
             found.append(Place(name=name, address=str(path.resolve()), why=why))
-    check = f"dpal verify {folder.certificate} --ledger {folder.root}"
+    check = verify_here(folder, key_word(campaign.config.runtime))
+    why = "adds everything up again; elsewhere --key takes the owner's key"
     if not folder.certificate.is_file():
-        check = f"dpal ledger verify {folder.root}"
+        check, why = f"dpal ledger verify {folder.root}", "recomputes the chain of entries"
     if begun:
-        found.append(Place(name="Check it yourself", address=check, why="trusts nobody who ran it"))
+        found.append(Place(name="Check it yourself", address=check, why=why))
     return found
 
 

@@ -11,11 +11,13 @@ from dpal.artifacts import CampaignFolder
 from dpal.certificate.document import read_certificate
 from dpal.errors import DataError
 from dpal.persist import staged, write_text
+from dpal.reports.commands import verify_here
 from dpal.reports.pate import labels_figure, methods_table, pate_report, told
 from dpal.reports.validation import headline, percent
 from dpal.reports.voting import cost_table
 from tasks.boundary import task
 from tasks.ensemble import Ensemble
+from tasks.opening import key_word
 from tasks.page import Shown, show
 from tasks.reporting import as_png
 from tasks.saying import say
@@ -26,7 +28,7 @@ from tasks.voting import certify_votes
 @task(cache_policy=NO_CACHE)
 def certify_student(ensemble: Ensemble) -> None:
     """Writes certificate.json from what the ledger holds."""
-    say(f"certificate: {certify_votes(ensemble.account, model=ensemble.files.model)}")
+    certify_votes(ensemble.account, model=ensemble.files.model)
 
 
 @task(cache_policy=NO_CACHE)
@@ -76,7 +78,7 @@ def tell_voting(ensemble: Ensemble, now: str) -> None:
     if phases and methods:
         parts += told(summary, phases[0], methods)
         parts.append(methods_table(methods).markdown())
-        check = f"dpal verify {ensemble.folder.certificate} --ledger {ensemble.folder.root}"
+        check = verify_here(ensemble.folder, key_word(ensemble.config.runtime))
         parts.append(f"Check it yourself: `{check}`")
     show(
         Shown(

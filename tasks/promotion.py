@@ -109,6 +109,7 @@ def promote(
     by: str,
     reason: str,
     checks: Sequence[Check],
+    author: str,
     tracking_uri: str | None,
 ) -> str | None:
     """Points an alias to a version whose checks were made, and records that on the version.
@@ -119,6 +120,7 @@ def promote(
       by: who decides.
       reason: why.
       checks: of its certificate; none of them failed.
+      author: who signed the certificate, or why it is used although nobody known did.
       tracking_uri: where the registry is; None is what MLflow is set to.
 
     Returns:
@@ -133,6 +135,7 @@ def promote(
     name, number = named(uri)
     today = today_in_utc().isoformat()
     told = {"by": by, "at": today, "reason": reason, "checked": _in_words(checks)}
+    told["author"] = author
     with asked(uri, tracking_uri) as client:
         before = client.get_registered_model(name).aliases.get(alias)
         # First why, then the alias: a version is never called so without a reason.

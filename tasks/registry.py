@@ -18,12 +18,13 @@ import mlflow
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from dpal.canonical import file_digest
+from dpal.artifacts import CERTIFICATE, SIGNATURE
 from dpal.certificate.document import read_certificate
 from dpal.certificate.outside import Model, tags_of
 from dpal.errors import CertificateError
 
-_CERTIFICATE, _WEIGHTS = "artifacts/certificate.json", "artifacts/model.safetensors"
+_CERTIFICATE, _WEIGHTS = f"artifacts/{CERTIFICATE}", "artifacts/model.safetensors"
+_SIGNATURE = f"artifacts/{SIGNATURE}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,12 @@ class RegisteredModel:
 
     Attributes:
       certificate: the one inside of it.
-      model: digest of its weights, and its tags.
+      signature: text of its signature; None for a model that was registered without.
+      model: its weights, and its tags.
     """
 
     certificate: dict[str, Any]
+    signature: str | None
     model: Model
 
 
@@ -145,7 +148,9 @@ def _read(uri: str, place: Path, tags: Mapping[str, str]) -> RegisteredModel:
         )
     if not weights.is_file():
         raise CertificateError(f"{uri} carries a certificate and no weights that it could be of")
+    signature = place / _SIGNATURE
     return RegisteredModel(
         certificate=read_certificate(certificate.read_text(encoding="utf-8")),
-        model=Model(sha256=file_digest(weights), tags=dict(tags)),
+        signature=signature.read_text(encoding="utf-8") if signature.is_file() else None,
+        model=Model.at(weights, tags=dict(tags)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from dpal.artifacts import CampaignFolder, damaged
 from dpal.certificate.document import read_certificate
-from dpal.errors import AnchorError, DataError
+from dpal.errors import AnchorError, DataError, LedgerError
 from dpal.ledger.chain import verify_chain
 from dpal.persist import staged, write_text
 from dpal.reports.ledger_page import ledger_page
@@ -21,8 +22,9 @@ from dpal.reports.plots import budget_figure, validation_figure
 from dpal.reports.report_page import report_page
 from dpal.reports.summary import report
 from tasks.boundary import task
+from tasks.certificate import sign_files
 from tasks.context import Campaign, say
-from tasks.opening import recorded_ledger
+from tasks.opening import recorded_ledger, recorded_runtime
 from tasks.versioning import restore_commands
 
 AUDIT = "audit/audit.json"
@@ -75,6 +77,7 @@ def make_report(folder: CampaignFolder) -> Path:
         restore=restore_commands(folder, len(phases)),
     )
     write_text(folder.report_page, page)
+    _sign_report(folder, head)
     return folder.report
 
 
@@ -94,7 +97,21 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
     path = to or folder.ledger_page
     certificate = _certificate(folder)
     write_text(path, ledger_page(entries, folder.name, doubt=doubt, certificate=certificate))
+    sign_files([] if doubt else entries, [path], recorded_runtime(folder))
     return path
+
+
+def _sign_report(folder: CampaignFolder, head: Mapping[str, Any]) -> None:
+    """Signs the report and the head that stands in it, where the newest ledger has that entry."""
+    try:
+        with closing(recorded_ledger(folder)) as store:
+            entries = store.verified()
+    except LedgerError:
+        entries = []
+    if not any((one.sequence, one.digest) == (head["sequence"], head["digest"]) for one in entries):
+        entries = []
+    pages = [folder.report_page, folder.report]
+    sign_files(entries, pages, recorded_runtime(folder), upto=int(head["sequence"]))
 
 
 def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:

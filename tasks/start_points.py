@@ -14,7 +14,6 @@ from tqdm import tqdm
 from dpal.accounting.before import Before, Declared
 from dpal.accounting.events import Release
 from dpal.artifacts import RECORD, CampaignFolder
-from dpal.canonical import file_digest
 from dpal.certificate.checks import Outcome
 from dpal.certificate.document import entry_of, read_certificate
 from dpal.certificate.outside import Model
@@ -260,7 +259,7 @@ def _sound_certificate(
         raise CertificateError(
             f"{path} is of a model that was improved already; start from the campaign below it"
         )
-    checks = verify(document, ledger=ledger, model=Model(sha256=file_digest(weights)))
+    checks = verify(document, ledger=ledger, model=Model.at(weights))
     failed = [one for one in checks if one.outcome is Outcome.FAILED]
     if failed:
         raise CertificateError(

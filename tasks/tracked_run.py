@@ -64,9 +64,10 @@ class TrackedRun:
         """Logs a figure."""
         mlflow.MlflowClient().log_figure(self.run_id, figure, name)
 
-    def log_file(self, path: Path) -> None:
-        """Logs a file."""
-        mlflow.MlflowClient().log_artifact(self.run_id, str(path))
+    def log_files(self, *paths: Path) -> None:
+        """Logs files as they are."""
+        for path in paths:
+            mlflow.MlflowClient().log_artifact(self.run_id, str(path))
 
     def log_folder(self, path: Path, name: str) -> None:
         """Logs the files of a folder."""

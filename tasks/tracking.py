@@ -185,13 +185,7 @@ def _track_campaign(campaign: Campaign) -> str:
     run.log_table_once(ledger_story(campaign), _LEDGER)
     run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
     run.log_figure(validation_figure(phases), "figures/accuracy.png")
-    for path in (
-        campaign.folder.report,
-        campaign.folder.report_page,
-        campaign.folder.certificate,
-        campaign.folder.ledger_page,
-    ):
-        run.log_file(path)
+    run.log_files(*campaign.folder.reports, *campaign.folder.certified)
     last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
     run.log_metrics(last, step=len(phases))
     if figure := data_figure(campaign):

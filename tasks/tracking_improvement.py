@@ -64,8 +64,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
         figures = {key: value for key, value in metrics.items() if isinstance(value, float | int)}
         run.log_metrics(figures)
         run.log_dict(improving.certified.summary(), "plan.json")
-        run.log_file(improving.folder.report)
-        run.log_file(improving.folder.certificate)
+        run.log_files(improving.folder.report, *improving.folder.certified)
         if improving.folder.figures.is_dir():
             run.log_folder(improving.folder.figures, "figures")
         if len(story := _ledger_table(improving, entries)):
@@ -76,7 +75,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
             log_weights(
                 run,
                 improving.files.model,
-                certificate=improving.folder.certificate,
+                certified=improving.folder,
                 spec=spec.model,
                 extractor=source,
                 source=improving.public,

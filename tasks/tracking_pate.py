@@ -69,8 +69,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         run.log_metrics(_figures(ensemble))
         run.log_dict(ensemble.certified.summary(), "plan.json")
         run.log_dict(judgements(ensemble), "methods.json")
-        run.log_file(ensemble.folder.report)
-        run.log_file(ensemble.folder.certificate)
+        run.log_files(ensemble.folder.report, *ensemble.folder.certified)
         if ensemble.folder.figures.is_dir():
             run.log_folder(ensemble.folder.figures, "figures")
         table = ledger_table(entries).drop(columns=_UNREADABLE)
@@ -80,7 +79,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
             log_weights(
                 run,
                 ensemble.files.model,
-                certificate=ensemble.folder.certificate,
+                certified=ensemble.folder,
                 spec=ensemble.model,
                 extractor=ensemble.config.data.to_extractor(),
                 source=ensemble.public,

@@ -15,9 +15,11 @@ from dpal.accounting.events import to_record
 from dpal.certificate.words import STATEMENTS
 from dpal.planning.plan import Phase
 from dpal.planning.spec import CampaignSpec
-from dpal.reports.summary import promise
+from dpal.reports.commands import ELSEWHERE, verify_here
+from dpal.reports.summary import figures_in_words, promise
 from dpal.reports.validation import headline, percent
 from tasks.context import Campaign
+from tasks.opening import key_word
 from tasks.versioning import restore_command
 
 NOTE = "mlflow.note.content"
@@ -117,11 +119,15 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
     ]
     if finished:
         model = f"`models:/dpal-{campaign.config.name}`"
+        check = verify_here(campaign.folder, key_word(campaign.config.runtime))
         told += [
             "**Read:** `report.html` (for everybody), `ledger.html`, `ledger.json` and "
             "`certificate.json` among the artifacts.",
-            f"**Check it yourself:** `dpal verify certificate.json --ledger {place}` and "
-            f"`dpal ledger verify {place}`. The model is registered as {model}.",
+            f"**Check it yourself:** `{check}` and `dpal ledger verify "
+            f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
+            "`certificate.dsse.json` side by side and the data owner's public key. The model is "
+            f"registered as {model}.",
+            figures_in_words(campaign.plan.spec.accountant),
         ]
     else:
         told.append(f"**Check it yourself:** `dpal ledger verify {place}`.")

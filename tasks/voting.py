@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ from dpal.accounting.voting_filter import VotingFilter
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder
 from dpal.canonical import canonical_json, file_digest, plain
 from dpal.certificate.voting import voting_certificate
-from dpal.certificate.write import unless_known
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.entries import Kind
@@ -39,7 +39,7 @@ from tasks.ballot_tables import (
 from tasks.ballot_tables import read_ballots_file as read_ballots_file
 from tasks.ballot_tables import read_released as read_released
 from tasks.ballot_tables import released_table as released_table
-from tasks.certificate import program_versions
+from tasks.certificate import keep_certificate, program_versions
 from tasks.opening import commit_to, open_ledger
 from tasks.saying import say
 
@@ -189,23 +189,18 @@ def certify_votes(account: Account, *, model: Path | None = None) -> Path:
     """Writes certificate.json from what the ledger holds of the account."""
     with account.ledger() as ledger:
         entries = ledger.store.verified()
-    path = account.folder.certificate
     student = None
     if model is not None:
         below = str(model.relative_to(account.folder.root))
         student = {"file": below, "sha256": file_digest(model)}
-    written = voting_certificate(
-        entries,
-        account.name,
-        plain(account.certified.plan),
-        model=student,
-        versions=program_versions(),
-    )
-    before = path.read_text(encoding="utf-8") if path.is_file() else None
-    text = unless_known(written, before)
-    if text != before:
-        write_text(path, text)
-    return path
+    plan, versions = plain(account.certified.plan), program_versions()
+
+    def certified(form: int) -> dict[str, Any]:
+        return voting_certificate(
+            entries, account.name, plan, model=student, versions=versions, form=form
+        )
+
+    return keep_certificate(account.folder, certified, account.runtime)
 
 
 def _drawn(

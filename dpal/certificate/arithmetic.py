@@ -6,18 +6,38 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.agreement import tolerance
-from dpal.accounting.cohorts import Accountant
 from dpal.certificate.checks import Check, judged
-from dpal.certificate.derive import Sources
+from dpal.certificate.compare import Difference, Place, Room
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting
+from dpal.certificate.promise import CAMPAIGN, check_promise, pool_size_of
+from dpal.certificate.sources import Sources
 
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
-_OF_CAMPAIGN = ("pld", "rdp", "dp_accounting")
+
+
+def room_for_figures(apart: float) -> Room:
+    """Where the figures of a campaign stand, and how far they may lie apart.
+
+    Args:
+      apart: of dp-accounting's; another version of it may overstate more or less.
+    """
+
+    def room(place: Place) -> float | None:
+        if place[:1] == ("epsilon",) and len(place) == 2:
+            return apart if place[1] == "dp_accounting" else SAME_ENGINE
+        if place[:1] == ("cohorts",) and len(place) == 3 and place[2] in _OF_COHORT:
+            return SAME_ENGINE
+        return None
+
+    return room
 
 
 def check_figures(
-    document: Mapping[str, Any], derived: Mapping[str, Any], sources: Sources
+    document: Mapping[str, Any],
+    derived: Mapping[str, Any],
+    sources: Sources,
+    found: Sequence[Difference],
+    apart: float,
 ) -> list[Check]:
     """Whether stated epsilons are what the events cost, by two accountants.
 
@@ -25,9 +45,11 @@ def check_figures(
       document: the certificate.
       derived: the same, from its entries.
       sources: its entries and plan.
+      found: differences between the two in their figures.
+      apart: how far dp-accounting may lie above ours.
     """
     releases, target = sources.releases, sources.target
-    apart, recomputed = tolerance(releases, target), derived["epsilon"]
+    recomputed = derived["epsilon"]
     seconds = {
         one["cohort"]: cohort_by_dp_accounting(one["cohort"], releases, target)
         for one in derived["cohorts"]
@@ -35,52 +57,30 @@ def check_figures(
     return [
         judged(
             "epsilon, our accountant",
-            _own_faults(document, derived, apart),
+            (one.says for one in found),
             f"{recomputed['pld']:.4f} by PLD, {recomputed['rdp']:.4f} by RDP, whatever path a "
-            "record takes",
+            "record takes, as stated",
         ),
         judged(
             "epsilon, dp-accounting",
             _second_faults(document["epsilon"], recomputed["dp_accounting"], apart),
-            f"{recomputed['dp_accounting']:.4f}; both are upper bounds and may lie {apart:.4f} "
-            "apart",
+            f"{recomputed['dp_accounting']:.4f} by PLD; two programs' upper bounds may lie "
+            f"{apart:.4f} apart",
         ),
         judged(
             "cohorts, dp-accounting",
             _cohort_faults(document["cohorts"], seconds, apart),
-            ", ".join(f"{_name(cohort)} {value:.4f}" for cohort, value in seconds.items()),
+            ", ".join(f"{_name(cohort)}: {value:.4f}" for cohort, value in seconds.items()),
         ),
-        judged(
-            "promise",
-            _promise_faults(recomputed, sources, apart),
-            f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency "
-            f"{target.adjacency}, unit {target.unit}; kept",
+        check_promise(
+            recomputed,
+            target,
+            sources.accountant,
+            CAMPAIGN,
+            second={"dp_accounting": apart},
+            pool_size=pool_size_of(derived),
         ),
     ]
-
-
-def _own_faults(
-    document: Mapping[str, Any], derived: Mapping[str, Any], apart: float
-) -> Iterator[str]:
-    for key in _OF_CAMPAIGN:
-        # Another version of dp-accounting may overstate more or less.
-        room = apart if key == "dp_accounting" else SAME_ENGINE
-        yield from _differs(f"epsilon by {key}", document["epsilon"], derived["epsilon"], key, room)
-    if set(document["epsilon"]) != set(_OF_CAMPAIGN):
-        yield "an epsilon of an unknown accountant is stated"
-    for one, other in zip(document["cohorts"], derived["cohorts"], strict=True):
-        for key in _OF_COHORT:
-            yield from _differs(f"cohort {one['cohort']}, {key}", one, other, key, SAME_ENGINE)
-
-
-def _differs(
-    what: str, stated: Mapping[str, Any], derived: Mapping[str, Any], key: str, room: float
-) -> Iterator[str]:
-    said, costs = stated.get(key), derived[key]
-    if type(said) is not float:
-        yield f"{what} is not stated as a decimal number"
-    elif not abs(said - costs) <= room:  # so that NaN fails
-        yield f"{what} is stated as {said:.4f}, and the events cost {costs:.4f}"
 
 
 def _second_faults(stated: Mapping[str, Any], second: float, apart: float) -> Iterator[str]:
@@ -104,23 +104,6 @@ def _cohort_faults(
                     f"cohort {one['cohort']}: {key} is stated as {one[key]:.4f}, dp-accounting "
                     f"finds {second:.4f}: too little is stated"
                 )
-
-
-def _promise_faults(
-    recomputed: Mapping[str, float], sources: Sources, apart: float
-) -> Iterator[str]:
-    target = sources.target
-    kept_by = "rdp" if sources.accountant is Accountant.RDP else "pld"
-    if not recomputed[kept_by] <= target.epsilon:
-        yield (
-            f"the events cost epsilon {recomputed[kept_by]:.4f} by {kept_by.upper()}, more than "
-            f"the {target.epsilon:g} promised"
-        )
-    if not recomputed["dp_accounting"] <= target.epsilon + apart:
-        yield (
-            f"the events cost epsilon {recomputed['dp_accounting']:.4f} by dp-accounting, more "
-            f"than the {target.epsilon:g} promised and the {apart:.4f} by which it may overstate"
-        )
 
 
 def _name(cohort: str) -> str:

@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dpal.errors import DpalError
+
+# What a value of the wrong type or a missing key leads to. A certificate is a stranger's file.
+MALFORMED = (DpalError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
 
 class Outcome(StrEnum):
     """Ok, failed, or not checked, which proves nothing."""
@@ -47,3 +52,10 @@ def unchecked(name: str, reason: str) -> Check:
 def refuted(checks: Iterable[Check]) -> bool:
     """Whether any check failed."""
     return any(check.outcome is Outcome.FAILED for check in checks)
+
+
+def unreadable(name: str, error: Exception) -> Check:
+    """A check that failed because something stands there that no certificate has."""
+    said = str(error) if isinstance(error, DpalError) else f"{type(error).__name__}: {error}"
+    detail = f"not what a certificate has there ({said})"
+    return Check(name=name, outcome=Outcome.FAILED, detail=detail)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.events import thin
 from dpal.certificate.checks import Check, judged, unchecked
-from dpal.certificate.derive import Sources
 from dpal.certificate.figures import by_dp_accounting
+from dpal.certificate.sources import Sources
 from dpal.certificate.words import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind

@@ -8,77 +8,18 @@ and matters only as far as the digest that was held before the start commits to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import NEVER_SELECTED, Release, to_record
-from dpal.certificate.document import FORMAT, entry_record
+from dpal.certificate.document import FORMAT
 from dpal.certificate.figures import figures_of
-from dpal.certificate.words import DATA_SET, NO_DATA_SET, STATEMENTS, WHO_SEES
+from dpal.certificate.promise import is_paper
+from dpal.certificate.sources import Sources, ledger_record, promise_record
+from dpal.certificate.words import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, Kind
-from dpal.ledger.releases import release_from, release_of
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.ledger.entries import Kind
 
 _MODEL = "model.safetensors"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """All that a certificate is made of.
-
-    Attributes:
-      entries: the campaign's ledger entries, in order.
-      opening: the ledger's first entry, where it is not the campaign's own.
-      identity: digest of the ledger's first entry.
-      plan: the plan as JSON; the held digest commits to it.
-    """
-
-    entries: Sequence[Entry]
-    opening: Entry | None
-    identity: str
-    plan: dict[str, Any]
-
-    @property
-    def hold(self) -> Entry:
-        """The entry by which the plan was set aside.
-
-        Raises:
-          CertificateError: there is none, or there are several.
-        """
-        holds = [entry for entry in self.entries if entry.kind is Kind.HOLD]
-        if len(holds) != 1:
-            raise CertificateError(f"the campaign holds {len(holds)} plans where one is expected")
-        return holds[0]
-
-    @property
-    def target(self) -> PrivacyTarget:
-        """What was promised."""
-        held = self.hold.body
-        return PrivacyTarget(
-            epsilon=held["epsilon"],
-            delta=held["delta"],
-            adjacency=Adjacency(held["adjacency"]),
-            unit=Unit(held["unit"]),
-        )
-
-    @property
-    def accountant(self) -> Accountant:
-        """The accountant by which the promise is kept."""
-        return Accountant(self.hold.body["accountant"])
-
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        """What was reserved, in order; further attempts at a release are releases, too."""
-        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
-
-    @property
-    def mode(self) -> str:
-        """Who can see the selection, in one word."""
-        if not any(release.selects for release in map(release_from, self.hold.body["releases"])):
-            return "random"
-        return str(self.plan["spec"]["selection"])
 
 
 def cohorts_of(plan: dict[str, Any]) -> tuple[str, ...]:
@@ -96,8 +37,12 @@ def events_of(cohort: str, releases: Sequence[Release]) -> list[dict[str, Any]]:
     ]
 
 
-def derived(sources: Sources) -> dict[str, Any]:
+def derived(sources: Sources, form: int = FORMAT) -> dict[str, Any]:
     """All of a certificate but its versions and its digest.
+
+    Args:
+      sources: entries and plan.
+      form: number of the format.
 
     Raises:
       CertificateError: the entries are not those of one campaign.
@@ -107,15 +52,9 @@ def derived(sources: Sources) -> dict[str, Any]:
     figures = figures_of(releases, target, names)
     models = _models(sources)
     return {
-        "format": FORMAT,
+        "format": form,
         "campaign": sources.hold.campaign,
-        "promise": {
-            "epsilon": target.epsilon,
-            "delta": target.delta,
-            "adjacency": target.adjacency.value,
-            "unit": target.unit.value,
-            "accountant": sources.accountant.value,
-        },
+        "promise": promise_record(target, sources.accountant),
         "epsilon": figures.campaign,
         "selection": {"mode": sources.mode, "seen_by": WHO_SEES[sources.mode]},
         "pool": {"size": plan["spec"]["pool_size"], "commitment": held["pool"]},
@@ -132,17 +71,9 @@ def derived(sources: Sources) -> dict[str, Any]:
         ],
         "models": models,
         "model": models[-1],
-        **STATEMENTS,
+        **statements("campaign", form, paper=is_paper(target.delta, plan["spec"]["pool_size"])),
         "plan": {"digest": held["plan"], "content": plan},
-        "ledger": {
-            "identity": sources.identity,
-            "opening": None if sources.opening is None else entry_record(sources.opening),
-            "head": {
-                "sequence": sources.entries[-1].sequence,
-                "digest": sources.entries[-1].digest,
-            },
-            "entries": [entry_record(entry) for entry in sources.entries],
-        },
+        "ledger": ledger_record(sources, form),
     }
 
 

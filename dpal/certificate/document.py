@@ -10,7 +10,8 @@ from dpal.canonical import canonical_json, digest
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
 
-FORMAT = 1
+FORMAT = 2  # of what is written
+FORMATS = (1, 2)  # of what is read
 
 # Nothing in a certificate says what these should be, so a change of them is found by the
 # certificate's own digest alone. Everything else is derived again from the entries.
@@ -40,20 +41,35 @@ def read_certificate(text: str) -> dict[str, Any]:
       The object that it holds.
 
     Raises:
-      CertificateError: it is no JSON object of one meaning: a key stands twice, say, or a
-        number is not finite.
+      CertificateError: it is no JSON object of one meaning.
+    """
+    return read_object(text, "no certificate")
+
+
+def read_object(text: str, refusal: str) -> dict[str, Any]:
+    """Reads a JSON object of one meaning: no key stands twice, and every number is finite.
+
+    Args:
+      text: a file's content.
+      refusal: what it is if it is none, such as "no certificate".
+
+    Raises:
+      CertificateError: it is none.
     """
     try:
         content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        canonical_json(content)  # 1e999 is read as infinite
+        json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
-        raise CertificateError(f"this is no certificate that can be read ({error})") from error
-    if not isinstance(content, dict):
-        raise CertificateError("this is no certificate: it holds no JSON object")
-    try:
-        canonical_json(content)
-    except (ValueError, RecursionError) as error:  # 1e999 is read as infinite
-        raise CertificateError(f"this is no certificate that can be read ({error})") from error
+        raise CertificateError(f"this is {refusal} that can be read ({error})") from error
     return content
+
+
+def kind_of(document: Mapping[str, Any]) -> str:
+    """What a certificate is about: campaign, improvement or voting."""
+    return str(document.get("kind", "campaign"))
 
 
 def entry_record(entry: Entry) -> dict[str, Any]:
@@ -102,4 +118,4 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no number of a certificate")
+    raise ValueError(f"{name} is no number that it may hold")

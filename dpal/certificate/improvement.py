@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from dpal.accounting.before import (
@@ -22,25 +23,17 @@ from dpal.accounting.before import (
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release, to_record
 from dpal.canonical import digest
-from dpal.certificate.derive import Sources
-from dpal.certificate.document import (
-    FORMAT,
-    entry_of,
-    entry_record,
-    sealed_certificate,
-)
+from dpal.certificate.document import FORMAT, entry_of, sealed_certificate
+from dpal.certificate.promise import is_paper, pool_size_of
+from dpal.certificate.sources import Sources, ledger_record, promise_record
+from dpal.certificate.words import statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.entries import GENESIS, Kind
 from dpal.ledger.releases import release_of
 from dpal.privacy import PrivacyTarget
 
 KIND = "improvement"
 
-STATEMENTS = {
-    "public": "public records and the labels bought for them are not protected by anything",
-    "fine_tuning": "computed from released weights and public records alone: post-processing",
-    "declared": "what was declared of the start is repeated, and was checked by nobody",
-}
 CHOSEN = {
     "free": "nothing was released beyond the start",
     "beforehand": "the noise was fixed before the start released anything",
@@ -60,8 +53,7 @@ class Parts:
       start: the start's certificate; None where its cost was declared.
       declared: what was declared instead.
       start_model: digest of the weights that were improved.
-      entries: the improvement's own ledger entries; none where nothing was released.
-      opening: the ledger's first entry; None where it is not needed.
+      sources: the improvement's own ledger entries; None where nothing was released.
       plan: the plan as JSON.
       model: file and digest of the improved weights.
     """
@@ -72,23 +64,9 @@ class Parts:
     start: Mapping[str, Any] | None
     declared: Declared | None
     start_model: str
-    entries: Sequence[Entry]
-    opening: Entry | None
+    sources: Sources | None
     plan: Mapping[str, Any]
     model: Mapping[str, str]
-
-    @property
-    def sources(self) -> Sources | None:
-        """The own entries as those of a campaign; None where there are none."""
-        if not self.entries:
-            return None
-        first = self.opening or self.entries[0]
-        return Sources(
-            entries=self.entries,
-            opening=self.opening,
-            identity=first.digest,
-            plan=dict(self.plan),
-        )
 
     @property
     def before(self) -> Before:
@@ -102,16 +80,23 @@ class Parts:
     @property
     def releases(self) -> tuple[Release, ...]:
         """What was released beyond the start, in order."""
-        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
+        return () if self.sources is None else self.sources.releases
 
 
-def improvement_certificate(parts: Parts, *, versions: Mapping[str, str]) -> dict[str, Any]:
+def improvement_certificate(
+    parts: Parts, *, versions: Mapping[str, str], form: int = FORMAT
+) -> dict[str, Any]:
     """Certifies an improved model.
+
+    Args:
+      parts: what it is made of.
+      versions: of the programs; informative.
+      form: number of the format.
 
     Raises:
       CertificateError: there is no finite epsilon to certify.
     """
-    content = derived(parts)
+    content = derived(parts, form)
     if not all(math.isfinite(value) for value in content["epsilon"].values()):
         raise CertificateError(f"improvement {parts.name} has no finite epsilon to certify")
     kept_by = "rdp" if parts.accountant is Accountant.RDP else "pld"
@@ -123,21 +108,16 @@ def improvement_certificate(parts: Parts, *, versions: Mapping[str, str]) -> dic
     return sealed_certificate({**content, "versions": dict(versions)})
 
 
-def derived(parts: Parts) -> dict[str, Any]:
+def derived(parts: Parts, form: int = FORMAT) -> dict[str, Any]:
     """All of a certificate but its versions and its digest."""
     target, before, releases = parts.promise, parts.before, parts.releases
     choice = parts.plan["spec"]["choice"]
+    paper = is_paper(target.delta, pool_size_of(parts.start or {}))
     return {
-        "format": FORMAT,
+        "format": form,
         "kind": KIND,
         "campaign": parts.name,
-        "promise": {
-            "epsilon": target.epsilon,
-            "delta": target.delta,
-            "adjacency": target.adjacency.value,
-            "unit": target.unit.value,
-            "accountant": parts.accountant.value,
-        },
+        "promise": promise_record(target, parts.accountant),
         "epsilon": _epsilons(before, releases, target),
         "start": {
             "model": parts.start_model,
@@ -153,16 +133,23 @@ def derived(parts: Parts) -> dict[str, Any]:
             for charge in one.charges
         ],
         "noise_chosen": CHOSEN[_chosen(parts)],
-        "statements": STATEMENTS,
+        "statements": statements(KIND, form, paper=paper),
         "model": {"release": "fine-tuning", **parts.model},
         "models": [{"release": "fine-tuning", **parts.model}],
         "plan": {"digest": digest(parts.plan), "content": parts.plan},
-        "ledger": _ledger(parts),
+        "ledger": _ledger(parts, form),
     }
 
 
 def _epsilons(
     before: Before, releases: Sequence[Release], target: PrivacyTarget
+) -> dict[str, float]:
+    return dict(_totals(before, tuple(releases), target))
+
+
+@lru_cache(maxsize=32)
+def _totals(
+    before: Before, releases: tuple[Release, ...], target: PrivacyTarget
 ) -> dict[str, float]:
     return {
         "pld": float(total_epsilon(before, releases, target)),
@@ -190,17 +177,12 @@ def _chosen(parts: Parts) -> str:
     return "beforehand" if same_ledger and sources.hold.sequence < first else "afterwards"
 
 
-def _ledger(parts: Parts) -> dict[str, Any]:
+def _ledger(parts: Parts, form: int) -> dict[str, Any]:
     sources = parts.sources
-    if sources is None:
-        head = {"sequence": 0, "digest": GENESIS}
-        if parts.start is not None:
-            head = dict(parts.start["ledger"]["head"])
-        return {"identity": None, "opening": None, "head": head, "entries": []}
-    last = parts.entries[-1]
-    return {
-        "identity": sources.identity,
-        "opening": None if parts.opening is None else entry_record(parts.opening),
-        "head": {"sequence": last.sequence, "digest": last.digest},
-        "entries": [entry_record(entry) for entry in parts.entries],
-    }
+    if sources is not None:
+        return ledger_record(sources, form)
+    head = {"sequence": 0, "digest": GENESIS}
+    if parts.start is not None:
+        head = dict(parts.start["ledger"]["head"])
+    nothing: dict[str, Any] = {"identity": None, "opening": None, "head": head, "entries": []}
+    return nothing if form == 1 else {**nothing, "adoptions": []}

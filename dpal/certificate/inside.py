@@ -9,20 +9,19 @@ from typing import Any
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
 from dpal.canonical import digest
 from dpal.certificate.checks import Check, judged
-from dpal.certificate.derive import Sources, cohorts_of
-from dpal.certificate.document import (
-    FORMAT,
-    INFORMATIVE,
-    entry_digest,
-    same,
-    sealed_certificate,
-)
+from dpal.certificate.compare import Difference
+from dpal.certificate.derive import cohorts_of
+from dpal.certificate.document import FORMATS, entry_digest, same, sealed_certificate
+from dpal.certificate.sources import Sources
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.entries import GENESIS, Kind
+from dpal.ledger.holding import HOLD_KEYS
 from dpal.ledger.releases import release_from
 
 _BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
-_FIGURES = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
+
+# What these entries may say: more would be a statement that nothing here checks.
+_SAY = {Kind.HOLD: HOLD_KEYS, Kind.END: {"releases", "data"}}
 
 
 def check_seal(document: Mapping[str, Any]) -> Check:
@@ -31,34 +30,43 @@ def check_seal(document: Mapping[str, Any]) -> Check:
 
 
 def _seal_faults(document: Mapping[str, Any]) -> Iterator[str]:
-    if not same(document.get("format"), FORMAT):
-        yield f"format {document.get('format')!r} is unknown here (this version reads {FORMAT})"
+    if not any(same(document.get("format"), one) for one in FORMATS):
+        known = " and ".join(map(str, FORMATS))
+        yield f"format {document.get('format')!r} is unknown here (this version reads {known})"
     if not same(sealed_certificate(document)["digest"], document.get("digest")):
         yield "its content does not match its digest: the file was changed after it was written"
 
 
 def check_entries(sources: Sources, stated: Mapping[str, Any]) -> Check:
     """Whether every entry is as it was written, and follows from the one before."""
-    count = f"{len(sources.entries)} entries, head {sources.entries[-1].digest[:12]}"
+    last = sources.entries[-1]
+    count = f"{len(sources.entries)} entries, head: entry {last.sequence}, {last.digest[:12]}"
     return judged("ledger entries", _entry_faults(sources, stated), count)
 
 
 def _entry_faults(sources: Sources, stated: Mapping[str, Any]) -> Iterator[str]:
-    before: Entry | None = sources.opening
-    first = before or sources.entries[0]
+    known = sources.in_order
+    first = sources.opening or sources.entries[0]
     if first.sequence != 1 or first.previous != GENESIS:
         yield "the ledger's first entry is missing"
-    known = [*([before] if before else []), *sources.entries]
     for entry in known:
         if entry_digest(entry) != entry.digest:
             yield f"entry {entry.sequence} was altered: its content does not match its digest"
+        if entry.body.keys() - _SAY.get(entry.kind, entry.body.keys()):
+            yield f"entry {entry.sequence} says more than a {entry.kind} of the ledger does"
     if first.digest != sources.identity:
         yield "the first entry is not the one that the ledger's identity names"
+    adoptions = sources.adoptions or ()
+    for listed in (known, sources.entries, adoptions):
+        for earlier, later in pairwise(listed):
+            if later.sequence <= earlier.sequence:
+                yield f"entry {later.sequence} is out of order, or stands twice"
     for earlier, later in pairwise(known):
-        if later.sequence <= earlier.sequence:
-            yield f"entry {later.sequence} is out of order"
-        elif later.sequence == earlier.sequence + 1 and later.previous != earlier.digest:
+        if later.sequence == earlier.sequence + 1 and later.previous != earlier.digest:
             yield f"entry {later.sequence} does not follow from entry {earlier.sequence}"
+    for one in adoptions:
+        if one.kind is not Kind.ADOPT or one.campaign:
+            yield f"entry {one.sequence} stands among the adoptions, and is none"
     names = {entry.campaign for entry in sources.entries}
     if names != {sources.hold.campaign}:
         yield f"entries of several campaigns are mixed: {', '.join(sorted(names))}"
@@ -80,6 +88,8 @@ def _plan_faults(sources: Sources) -> Iterator[str]:
     promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
     if not same(plan["spec"]["target"], promised):
         yield "the plan was made for another promise than the one held"
+    if not same(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
+        yield "the plan was made for another accountant than the one held"
     releases = [release_from(record) for record in held["releases"]]
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan["spec"], cohorts_of(plan), releases, sources.mode)
@@ -169,48 +179,35 @@ def _release_faults(sources: Sources) -> Iterator[str]:
         yield "a release was reserved twice under one name"
 
 
-def check_statements(document: Mapping[str, Any], derived: Mapping[str, Any]) -> list[Check]:
-    """Whether the certificate says what follows from its entries, and nothing else."""
-    said, follows = _without_figures(document), _without_figures(derived)
+def check_statements(found: Sequence[Difference], derived: Mapping[str, Any]) -> list[Check]:
+    """Whether the certificate of a campaign says what follows from its entries, and no more.
+
+    Args:
+      found: differences between the two, but for those in figures.
+      derived: the certificate from its entries.
+    """
+    events = [one for one in found if _about_events(one)]
+    count = sum(len(one["events"]) for one in derived["cohorts"])
     return [
         judged(
             "events by cohort",
-            _event_faults(document["cohorts"], derived["cohorts"]),
-            f"{sum(len(one['events']) for one in derived['cohorts'])} events of "
-            f"{len(derived['cohorts'])} cohorts, as in the entries",
+            (_other_events(one) for one in events),
+            f"{count} events of {len(derived['cohorts'])} cohorts, as in the entries",
         ),
         judged(
             "statements",
-            (
-                f"{key}: the certificate says something else than its entries"
-                for key in sorted(said.keys() | follows.keys())
-                if key not in said or key not in follows or not same(said[key], follows[key])
-            ),
+            (one.says for one in found if one not in events),
             "promise, who sees the selection, pool, models, assumptions, exceptions",
         ),
     ]
 
 
-def _event_faults(
-    stated: Sequence[Mapping[str, Any]], derived: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
-    if not same([one["cohort"] for one in stated], [one["cohort"] for one in derived]):
-        yield "cohorts are missing, added or out of order"
-        return
-    for one, other in zip(stated, derived, strict=True):
-        if not same(one["events"], other["events"]):
-            yield f"cohort {one['cohort']} lists other events than the entries charge it"
+def _about_events(one: Difference) -> bool:
+    where = one.place[2:3]
+    return one.place[:1] == ("cohorts",) and where in ((), ("events",), ("cohort",))
 
 
-def _without_figures(document: Mapping[str, Any]) -> dict[str, Any]:
-    """All that must be the same to the letter. Figures are compared as numbers."""
-    rest = {
-        key: value
-        for key, value in document.items()
-        if key not in (*INFORMATIVE, "digest", "epsilon", "cohorts")
-    }
-    cohorts = [
-        {key: value for key, value in one.items() if key not in (*_FIGURES, "events")}
-        for one in document["cohorts"]
-    ]
-    return {**rest, "cohorts": cohorts}
+def _other_events(one: Difference) -> str:
+    if one.place[2:3] != ("events",):
+        return "cohorts are missing, added or out of order"
+    return f"cohort {one.place[1]} lists other events than the entries charge it ({one.says})"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dpal.certificate.checks import Check, judged, unchecked
-from dpal.certificate.derive import Sources
 from dpal.certificate.document import entry_record, same
+from dpal.certificate.sources import Sources
+from dpal.certificate.weights import Weights, read_weights, unfit
 from dpal.data.files import commitment
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
@@ -41,11 +43,23 @@ class Model:
 
     Attributes:
       sha256: digest of its weights' file.
+      weights: what the file holds; None where only its digest is known.
       tags: what its registry says about it; None for a bare file.
     """
 
     sha256: str
+    weights: Weights | None = None
     tags: Mapping[str, str] | None = None
+
+    @classmethod
+    def at(cls, path: Path, tags: Mapping[str, str] | None = None) -> Model:
+        """Opens a model's file.
+
+        Raises:
+          CertificateError: it cannot be read.
+        """
+        weights = read_weights(path)
+        return cls(sha256=weights.sha256, weights=weights, tags=tags)
 
 
 def tags_of(document: Mapping[str, Any]) -> dict[str, str]:
@@ -80,6 +94,10 @@ def _ledger_faults(sources: Sources, ledger: Sequence[Entry]) -> Iterator[str]:
     if not ledger or ledger[0].digest != sources.identity:
         yield "this is another ledger than the one that the certificate names"
     campaign = sources.hold.campaign
+    last = sources.entries[-1].sequence
+    adopted = [one for one in ledger if one.kind is Kind.ADOPT and 1 < one.sequence < last]
+    if sources.adoptions is not None and list(sources.adoptions) != adopted:
+        yield "people vouched for this ledger in other entries than the certificate lists"
     known = {entry.sequence: entry for entry in sources.entries}
     there = {entry.sequence: entry for entry in ledger if entry.campaign == campaign}
     for sequence in sorted(known.keys() | there.keys()):
@@ -88,7 +106,7 @@ def _ledger_faults(sources: Sources, ledger: Sequence[Entry]) -> Iterator[str]:
         elif sequence in known:
             if not same(entry_record(known[sequence]), entry_record(there[sequence])):
                 yield f"entry {sequence} is another one in the ledger"
-        elif there[sequence].kind in _SPENDING or sequence < sources.entries[-1].sequence:
+        elif there[sequence].kind in _SPENDING or sequence < last:
             yield (
                 f"entry {sequence} of the ledger ({there[sequence].kind} "
                 f"{there[sequence].release}) is not covered by the certificate"
@@ -101,11 +119,14 @@ def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
         return unchecked("model", "no model given (--model FILE or models:/NAME/VERSION)")
     by_digest = {one["sha256"]: one["file"] for one in document["models"]}
     final = document["model"]["sha256"] == model.sha256
-    which = "the campaign's final model" if final else "an earlier phase's model"
+    which = f"the final model of {document['campaign']}" if final else "an earlier phase's model"
+    told = "known by its digest, not opened"
+    if model.weights is not None:
+        told = f"safetensors, {model.weights.parameters:,} parameters"
     return judged(
         "model",
         _model_faults(document, model, by_digest),
-        f"{by_digest.get(model.sha256, '')}, {which}, digest {model.sha256[:12]}",
+        f"{by_digest.get(model.sha256, '')}, {which}: {told}, digest {model.sha256[:12]}",
     )
 
 
@@ -113,7 +134,11 @@ def _model_faults(
     document: Mapping[str, Any], model: Model, by_digest: Mapping[str, str]
 ) -> Iterator[str]:
     if model.sha256 not in by_digest:
-        yield f"weights of digest {model.sha256[:12]} are none that the campaign committed"
+        yield f"weights of digest {model.sha256[:12]} are none of {document['campaign']}'s"
+    if model.weights is not None:
+        defect = unfit(model.weights, document["plan"]["content"]["spec"].get("model"))
+        if defect is not None:
+            yield f"this is not the certified model: {defect}"
     if model.tags is not None:
         for key, value in tags_of(document).items():
             if model.tags.get(key) != value:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.arithmetic import check_figures
-from dpal.certificate.checks import Check, Outcome, refuted, unchecked
+from dpal.accounting.agreement import tolerance
+from dpal.certificate.arithmetic import check_figures, room_for_figures
+from dpal.certificate.checks import MALFORMED, Check, refuted, unchecked, unreadable
+from dpal.certificate.compare import compared
 from dpal.certificate.data_set import check_shares, check_together
-from dpal.certificate.derive import Sources, derived
-from dpal.certificate.document import entry_of
+from dpal.certificate.derive import derived
 from dpal.certificate.inside import (
     check_entries,
     check_plan,
@@ -18,11 +19,8 @@ from dpal.certificate.inside import (
     check_statements,
 )
 from dpal.certificate.outside import Model, Pool, check_ledger, check_model, check_pool
-from dpal.errors import DpalError
+from dpal.certificate.sources import sources_from
 from dpal.ledger.entries import Entry
-
-# What a value of the wrong type or a missing key leads to. A certificate is a stranger's file.
-MALFORMED = (DpalError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def verify(
@@ -50,46 +48,28 @@ def verify(
     """
     seal = check_seal(document)
     try:
-        sources = _sources(document)
+        sources = sources_from(document)
         checks = [check_entries(sources, document["ledger"]), check_releases(sources)]
         checks += [check_plan(sources)]
     except MALFORMED as error:
-        return [seal, _unreadable("ledger entries", error)]
+        return [seal, unreadable("ledger entries", error)]
     if refuted(checks):
         reason = "the entries are not sound, so there is nothing to add up"
         return [seal, *checks, unchecked("epsilon", reason)]
     try:
-        follows = derived(sources)
-        checks += check_statements(document, follows)
+        follows = derived(sources, document["format"])
+        apart = tolerance(sources.releases, sources.target)
+        found, figures = compared(document, follows, room_for_figures(apart))
+        checks += check_statements(found, follows)
     except MALFORMED as error:
-        return [seal, *checks, _unreadable("statements", error)]
+        return [seal, *checks, unreadable("statements", error)]
     try:
-        checks += check_figures(document, follows, sources)
+        checks += check_figures(document, follows, sources, figures, apart)
         if follows["data"] is not None:
             checks.append(check_shares(sources))
     except MALFORMED as error:
-        checks.append(_unreadable("epsilon", error))
+        checks.append(unreadable("epsilon", error))
     sealed = {**follows, "digest": document.get("digest")}
     checks += [check_ledger(sources, ledger), check_model(sealed, model)]
     checks += [check_pool(follows, pool, no_pool), check_together(sources, ledger)]
     return [seal, *checks]
-
-
-def _sources(document: Mapping[str, Any]) -> Sources:
-    ledger = document["ledger"]
-    opening = ledger["opening"]
-    sources = Sources(
-        entries=[entry_of(record) for record in ledger["entries"]],
-        opening=None if opening is None else entry_of(opening),
-        identity=ledger["identity"],
-        plan=document["plan"]["content"],
-    )
-    _ = sources.hold  # there must be one
-    return sources
-
-
-def _unreadable(name: str, error: Exception) -> Check:
-    said = str(error) if isinstance(error, DpalError) else f"{type(error).__name__}: {error}"
-    return Check(
-        name=name, outcome=Outcome.FAILED, detail=f"not what a certificate has there ({said})"
-    )

@@ -11,15 +11,27 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release
 from dpal.canonical import digest
 from dpal.certificate import voting
-from dpal.certificate.checks import Check, Outcome, judged, refuted, unchecked
-from dpal.certificate.document import entry_of, same
+from dpal.certificate.checks import (
+    MALFORMED,
+    Check,
+    Outcome,
+    judged,
+    refuted,
+    unchecked,
+    unreadable,
+)
+from dpal.certificate.compare import Difference, Place, Room, compared
+from dpal.certificate.data_set import check_shares, check_together
+from dpal.certificate.document import same
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.improvement import KIND, Parts, derived
 from dpal.certificate.inside import check_entries, check_releases, check_seal
 from dpal.certificate.outside import Model, Pool, check_ledger, check_model
-from dpal.certificate.verify import MALFORMED, verify
+from dpal.certificate.promise import CAMPAIGN, check_promise, pool_size_of
+from dpal.certificate.sources import sources_from
+from dpal.certificate.verify import verify
 from dpal.certificate.verify_voting import verify_voting
-from dpal.errors import DpalError, LedgerTampered
+from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
 from dpal.ledger.holding import before_from, before_record
@@ -45,22 +57,29 @@ def verify_any(
         parts = _parts(document)
         checks = _start_checks(parts, ledger)
         checks += _own_checks(document, parts, ledger)
-        if refuted([seal, *checks]):
+        if refuted(checks):
             return [seal, *checks, unchecked("epsilon", "the parts are not sound")]
-        follows = derived(parts)
-        checks.append(_statement_check(document, follows))
-        checks += _figure_checks(document, follows, parts)
+        follows = derived(parts, document["format"])
+        apart = tolerance((*parts.before.releases, *parts.releases), parts.promise)
+        found, figures = compared(document, follows, _room_for_figures(apart))
+        checks.append(
+            judged(
+                "statements",
+                (one.says for one in found),
+                f"{follows['method']}, {follows['labels']:,} labels; {follows['noise_chosen']}",
+            )
+        )
+        checks += _figure_checks(follows, parts, figures, apart)
+        if parts.sources is not None and parts.sources.hold.body.get("data") is not None:
+            checks += [check_shares(parts.sources), check_together(parts.sources, ledger)]
         checks.append(check_model({**follows, "digest": document.get("digest")}, model))
     except MALFORMED as error:
-        said = str(error) if isinstance(error, DpalError) else f"{type(error).__name__}: {error}"
-        detail = f"not what a certificate has there ({said})"
-        return [seal, Check(name="improvement", outcome=Outcome.FAILED, detail=detail)]
+        return [seal, unreadable("improvement", error)]
     return [seal, *checks]
 
 
 def _parts(document: Mapping[str, Any]) -> Parts:
-    promise, ledger, start = document["promise"], document["ledger"], document["start"]
-    opening = ledger["opening"]
+    promise, start = document["promise"], document["start"]
     return Parts(
         name=str(document["campaign"]),
         promise=PrivacyTarget(
@@ -73,8 +92,7 @@ def _parts(document: Mapping[str, Any]) -> Parts:
         start=start["certificate"],
         declared=declared_of(start["declared"]),
         start_model=str(start["model"]),
-        entries=[entry_of(record) for record in ledger["entries"]],
-        opening=None if opening is None else entry_of(opening),
+        sources=sources_from(document) if document["ledger"]["entries"] else None,
         plan=document["plan"]["content"],
         model={key: str(document["model"][key]) for key in ("file", "sha256")},
     )
@@ -140,6 +158,12 @@ def _plan_faults(document: Mapping[str, Any], parts: Parts) -> Iterator[str]:
     promised = {key: document["promise"][key] for key in ("epsilon", "delta", "adjacency", "unit")}
     if not same(spec["target"], promised):
         yield "the plan was made for another promise"
+    if not same(spec["accountant"], parts.accountant.value):
+        yield "the plan was made for another accountant"
+    if not same(spec["name"], document["campaign"]):
+        yield "the plan is one of another improvement"
+    if spec["start_model"] not in (None, parts.start_model):
+        yield "the plan improves other weights than the certificate says"
     adjacency = {parts.promise.adjacency.value}
     if parts.start is not None:
         adjacency.add(parts.start["promise"]["adjacency"])
@@ -150,10 +174,14 @@ def _plan_faults(document: Mapping[str, Any], parts: Parts) -> Iterator[str]:
     if sources is None:
         return
     held = sources.hold.body
+    if sources.hold.campaign != parts.name:
+        yield "another improvement was held"
     if digest(parts.plan) != held["plan"]:
         yield "the plan is not the one whose digest was held"
     if not same({key: held[key] for key in promised}, promised):
         yield "another promise was held"
+    if not same(held["accountant"], parts.accountant.value):
+        yield "another accountant was held"
     if before_from(held.get("before")) is None:
         yield "the hold does not say what was spent before"
     elif not _covers(before_from(held["before"]), parts.before):
@@ -191,72 +219,34 @@ def _covers(held: Before | None, certified: Before) -> bool:
     ) and names <= {one.name for one in certified.releases}
 
 
-def _statement_check(document: Mapping[str, Any], follows: Mapping[str, Any]) -> Check:
-    said, derived_ = _plain(document), _plain(follows)
-    return judged(
-        "statements",
-        (
-            f"{key}: the certificate says something else than its parts"
-            for key in sorted(said.keys() | derived_.keys())
-            if not same(said.get(key), derived_.get(key))
-        ),
-        f"{follows['method']}, {follows['labels']:,} labels; {follows['noise_chosen']}",
-    )
+def _room_for_figures(apart: float) -> Room:
+    """Where figures stand; another version of dp-accounting may overstate more or less."""
 
+    def room(place: Place) -> float | None:
+        if place[:-1] in (("epsilon",), ("start", "epsilon")):
+            return apart if place[-1] == "dp_accounting" else SAME_ENGINE
+        return None
 
-def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same to the letter; figures are compared as numbers."""
-    rest = {key: value for key, value in document.items()
-            if key not in ("versions", "digest", "epsilon", "start")}  # fmt: skip
-    start = {key: value for key, value in document["start"].items() if key != "epsilon"}
-    return {**rest, "start": start}
+    return room
 
 
 def _figure_checks(
-    document: Mapping[str, Any], follows: Mapping[str, Any], parts: Parts
+    follows: Mapping[str, Any], parts: Parts, found: Sequence[Difference], apart: float
 ) -> list[Check]:
-    target, costs = parts.promise, follows["epsilon"]
-    apart = tolerance((*parts.before.releases, *parts.releases), target)
-    kept_by = "rdp" if parts.accountant is Accountant.RDP else "pld"
+    costs = follows["epsilon"]
     return [
         judged(
             "epsilon, start and all",
-            _number_faults(document, follows, apart),
+            (one.says for one in found),
             f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, {costs['dp_accounting']:.4f} "
-            f"by dp-accounting; the start alone {follows['start']['epsilon']['pld']:.4f}",
+            f"by dp-accounting; the start alone {follows['start']['epsilon']['pld']:.4f} by PLD",
         ),
-        judged(
-            "promise",
-            _promise_faults(costs, kept_by, target, apart),
-            f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency "
-            f"{target.adjacency}, unit {target.unit}; kept",
+        check_promise(
+            costs,
+            parts.promise,
+            parts.accountant,
+            CAMPAIGN,
+            second={"dp_accounting": apart},
+            pool_size=pool_size_of(follows),
         ),
     ]
-
-
-def _number_faults(
-    document: Mapping[str, Any], follows: Mapping[str, Any], apart: float
-) -> Iterator[str]:
-    pairs = (
-        ("epsilon", document["epsilon"], follows["epsilon"]),
-        ("epsilon of the start", document["start"]["epsilon"], follows["start"]["epsilon"]),
-    )
-    for what, stated, costs in pairs:
-        for key, cost in costs.items():
-            said, room = stated.get(key), apart if key == "dp_accounting" else SAME_ENGINE
-            if type(said) is not float or not abs(said - cost) <= room:
-                yield f"{what} by {key} is stated as {said}, and the events cost {cost:.4f}"
-        if set(stated) != set(costs):
-            yield f"{what} of an unknown accountant is stated"
-
-
-def _promise_faults(
-    costs: Mapping[str, float], kept_by: str, target: PrivacyTarget, apart: float
-) -> Iterator[str]:
-    if not costs[kept_by] <= target.epsilon:
-        yield f"the events cost {costs[kept_by]:.4f}, more than the {target.epsilon:g} promised"
-    if not costs["dp_accounting"] <= target.epsilon + apart:
-        yield (
-            f"the events cost {costs['dp_accounting']:.4f} by dp-accounting, more than the "
-            f"{target.epsilon:g} promised and the {apart:.4f} by which it may overstate"
-        )

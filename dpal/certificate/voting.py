@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dpal.accounting import oracle_votes
@@ -22,8 +23,9 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.canonical import digest
-from dpal.certificate.derive import Sources
-from dpal.certificate.document import FORMAT, entry_record, sealed_certificate
+from dpal.certificate.document import FORMAT, sealed_certificate
+from dpal.certificate.sources import Sources, ledger_record, promise_record, sources_in
+from dpal.certificate.words import statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
 from dpal.ledger.holding import before_from
@@ -31,19 +33,6 @@ from dpal.ledger.releases import release_from
 from dpal.privacy import PrivacyTarget
 
 KIND = "voting"
-
-STATEMENTS = {
-    "ballot": "one record belongs to one teacher, so that one whole ballot of each query is "
-    "replaced, under both adjacencies; the number of teachers is public",
-    "partitions": "that no record was seen by two teachers, and that its part does not depend on "
-    "other records, is this program's statement, or that of whoever trained them",
-    "other_accounts": "other accounts and campaigns on the same records are not in this sum, but "
-    "for what `before` names",
-    "queries": "queries are public records and are not protected",
-    "student": "what is learned from released labels is post-processing",
-    "data_dependent": "no figure here depends on votes; where answers left within a bound, what "
-    "was told of their cost is a release of its own, charged here",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +55,7 @@ def voting_certificate(
     *,
     model: Mapping[str, str] | None,
     versions: Mapping[str, str],
+    form: int = FORMAT,
 ) -> dict[str, Any]:
     """Certifies an account of teachers.
 
@@ -75,16 +65,13 @@ def voting_certificate(
       plan: its plan as JSON.
       model: file and digest of a student.
       versions: of the programs; informative.
+      form: number of the format.
 
     Raises:
       CertificateError: there is no finite epsilon to certify.
     """
-    own = [entry for entry in ledger if entry.campaign == name]
-    if not own:
-        raise CertificateError(f"the ledger has no entries of {name}")
-    opening = None if ledger[0].campaign == name else ledger[0]
-    sources = Sources(entries=own, opening=opening, identity=ledger[0].digest, plan=dict(plan))
-    content = derived(Parts(sources=sources, model=model))
+    sources = sources_in(ledger, name, plan)
+    content = derived(Parts(sources=sources, model=model), form)
     kept = content["epsilon"][content["promise"]["accountant"]]
     if not (math.isfinite(kept) and kept <= sources.target.epsilon):
         raise CertificateError(
@@ -94,7 +81,7 @@ def voting_certificate(
     return sealed_certificate({**content, "versions": dict(versions)})
 
 
-def derived(parts: Parts) -> dict[str, Any]:
+def derived(parts: Parts, form: int = FORMAT) -> dict[str, Any]:
     """All of a certificate but its versions and its digest."""
     sources = parts.sources
     target, spec = sources.target, sources.plan["spec"]
@@ -103,16 +90,10 @@ def derived(parts: Parts) -> dict[str, Any]:
     total = epsilons(held, target, before)
     whole = list(sources.releases) == held
     content = {
-        "format": FORMAT,
+        "format": form,
         "kind": KIND,
         "campaign": sources.hold.campaign,
-        "promise": {
-            "epsilon": target.epsilon,
-            "delta": target.delta,
-            "adjacency": target.adjacency.value,
-            "unit": target.unit.value,
-            "accountant": sources.accountant.value,
-        },
+        "promise": promise_record(target, sources.accountant),
         "epsilon": total,
         "spent": total if whole else epsilons(sources.releases, target, before),
         "before": before.campaign,
@@ -126,17 +107,9 @@ def derived(parts: Parts) -> dict[str, Any]:
             for one in sources.releases
             for charge in one.charges
         ],
-        "statements": STATEMENTS,
+        "statements": statements(KIND, form),
         "plan": {"digest": digest(sources.plan), "content": sources.plan},
-        "ledger": {
-            "identity": sources.identity,
-            "opening": None if sources.opening is None else entry_record(sources.opening),
-            "head": {
-                "sequence": sources.entries[-1].sequence,
-                "digest": sources.entries[-1].digest,
-            },
-            "entries": [entry_record(entry) for entry in sources.entries],
-        },
+        "ledger": ledger_record(sources, form),
     }
     if parts.model is None:
         return content
@@ -152,6 +125,13 @@ def epsilons(
     `pld` and `dp_accounting` count as if the noisy counts themselves were released;
     `rdp` and `renyi_oracle` count what was.
     """
+    return dict(_totals(tuple(releases), target, before))
+
+
+@lru_cache(maxsize=32)
+def _totals(
+    releases: tuple[Release, ...], target: PrivacyTarget, before: Before
+) -> dict[str, float]:
     if not releases:
         return dict.fromkeys(("pld", "rdp", "dp_accounting", "renyi_oracle"), 0.0)
     events = votes_in([*before.releases, *releases])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dpal.certificate.document import FORMAT
 
 WHO_SEES = {
     "hidden": "nobody: models leave, and neither who was selected nor how many",
@@ -14,7 +17,13 @@ WHO_SEES = {
 NO_DATA_SET = "no data set registered: campaigns on the same records are not summed"
 DATA_SET = "summed with the other campaigns that the ledger holds for this data set"
 
-STATEMENTS: dict[str, Any] = {
+_TIMES = (
+    "times that others keep are not protected: when a task began and ended, as the orchestrator, "
+    "the model registry, file systems and stores record it, can tell of counts that are not "
+    "released, and so can the order of entries of several campaigns in one ledger"
+)
+
+_CAMPAIGN: dict[str, Any] = {
     "assumptions": {
         "R1": "a record's score depends on that record and on released models only",
         "R2": "scores lie in a public range",
@@ -39,3 +48,68 @@ STATEMENTS: dict[str, Any] = {
     "tuning": "one campaign is certified, not a search: where several were run on the same "
     "records to choose between them, each has its own certificate and their losses add up",
 }
+_CAMPAIGN_2 = {
+    **_CAMPAIGN,
+    "exceptions": [
+        *_CAMPAIGN["exceptions"],
+        _TIMES,
+        "the figures of a campaign that ended before its plan was done are what its released "
+        "events cost, when the end was decided without looking at results; the promise holds "
+        "whatever decided it",
+    ],
+}
+
+_IMPROVEMENT = {
+    "public": "public records and the labels bought for them are not protected by anything",
+    "fine_tuning": "computed from released weights and public records alone: post-processing",
+    "declared": "what was declared of the start is repeated, and was checked by nobody",
+}
+_IMPROVEMENT_2 = {
+    **_IMPROVEMENT,
+    "start": "the start's certificate was computed again from its own entries; where it came as a "
+    "file, nobody checked who wrote it",
+    "times": _TIMES,
+}
+
+_VOTING = {
+    "ballot": "one record belongs to one teacher, so that one whole ballot of each query is "
+    "replaced, under both adjacencies; the number of teachers is public",
+    "partitions": "that no record was seen by two teachers, and that its part does not depend on "
+    "other records, is this program's statement, or that of whoever trained them",
+    "other_accounts": "other accounts and campaigns on the same records are not in this sum, but "
+    "for what `before` names",
+    "queries": "queries are public records and are not protected",
+    "student": "what is learned from released labels is post-processing",
+    "data_dependent": "no figure here depends on votes; where answers left within a bound, what "
+    "was told of their cost is a release of its own, charged here",
+}
+_VOTING_2 = {
+    **_VOTING,
+    "spent": "what the blocks released so far cost, when it was decided without looking at their "
+    "answers that no further one is asked; the promise holds whatever decided it",
+    "times": _TIMES,
+}
+
+_ALL: Final[Mapping[int, Mapping[str, dict[str, Any]]]] = {
+    1: {"campaign": _CAMPAIGN, "improvement": _IMPROVEMENT, "voting": _VOTING},
+    2: {"campaign": _CAMPAIGN_2, "improvement": _IMPROVEMENT_2, "voting": _VOTING_2},
+}
+
+_PAPER = {
+    "profile": "paper: delta is at least one over the size of the pool, as in published results, "
+    "so that the promise would also allow publishing records; it is for reproducing those results, "
+    "and not to be promised to anybody"
+}
+
+STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
+
+
+def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[str, Any]:
+    """The sentences of a kind of certificate in a format.
+
+    Args:
+      kind: campaign, improvement or voting.
+      form: number of the format; the first says nothing of large deltas.
+      paper: whether delta is at least one over the size of the pool.
+    """
+    return {**_ALL[form][kind], **(_PAPER if paper and form > 1 else {})}

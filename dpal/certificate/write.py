@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.derive import Sources, derived
-from dpal.certificate.document import read_certificate, same, sealed_certificate, to_text
+from dpal.certificate.derive import derived
+from dpal.certificate.document import (
+    FORMAT,
+    FORMATS,
+    read_certificate,
+    same,
+    sealed_certificate,
+    to_text,
+)
+from dpal.certificate.sources import sources_in
 from dpal.errors import CertificateError
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
 
 
 def certificate_of(
-    ledger: Sequence[Entry], campaign: str, plan: dict[str, Any], *, versions: Mapping[str, str]
+    ledger: Sequence[Entry],
+    campaign: str,
+    plan: dict[str, Any],
+    *,
+    versions: Mapping[str, str],
+    form: int = FORMAT,
 ) -> dict[str, Any]:
     """Certifies what a campaign has released.
 
@@ -23,6 +36,7 @@ def certificate_of(
       campaign: the campaign's name.
       plan: its plan as JSON (`dpal.canonical.plain`).
       versions: of the programs that ran it; informative.
+      form: number of the format.
 
     Returns:
       A sealed certificate.
@@ -32,34 +46,30 @@ def certificate_of(
       LedgerTampered: the ledger is not what once was written.
     """
     verify_chain(ledger)
-    own = [entry for entry in ledger if entry.campaign == campaign]
-    if not own:
-        raise CertificateError(f"the ledger has no entries of campaign {campaign}")
-    first = ledger[0]
-    sources = Sources(
-        entries=own,
-        opening=None if first.campaign == campaign else first,
-        identity=first.digest,
-        plan=plan,
-    )
-    content = derived(sources)
+    content = derived(sources_in(ledger, campaign, plan), form)
     if not all(math.isfinite(value) for value in content["epsilon"].values()):
         raise CertificateError(f"campaign {campaign} has no finite epsilon to certify")
     return sealed_certificate({**content, "versions": dict(versions)})
 
 
-def unless_known(certificate: dict[str, Any], text: str | None) -> str:
-    """The text to keep: what is there, if it certifies the same with other versions.
+def text_to_keep(certify: Callable[[int], dict[str, Any]], text: str | None) -> str:
+    """The text of a certificate: the one that is there, where it certifies the same.
 
-    A campaign that is run again after an upgrade keeps the certificate that its model
-    carries.
+    A campaign that is run again after an upgrade keeps the certificate that its model carries,
+    with the versions and in the format in which it was written.
+
+    Args:
+      certify: makes the certificate in a format.
+      text: of the file that is there; None for none.
     """
     if text is not None:
         try:
             before = read_certificate(text)
         except CertificateError:
             before = {}
-        again = sealed_certificate({**certificate, "versions": before.get("versions")})
-        if same(before, again):
-            return text
-    return to_text(certificate)
+        form = before.get("format")
+        if type(form) is int and form in FORMATS:
+            again = sealed_certificate({**certify(form), "versions": before.get("versions")})
+            if same(before, again):
+                return text
+    return to_text(certify(FORMAT))

@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from dpal.canonical import canonical_json
-from dpal.errors import AnchorError, LedgerError, LedgerTampered, StorageError
+from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
+from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import GENESIS, Entry, Kind
 from dpal.persist import make_private, write_text
 
@@ -68,13 +69,6 @@ def identity_of(entries: Sequence[Entry]) -> str:
     return identity
 
 
-def known_keys(entries: Sequence[Entry]) -> set[str]:
-    """Returns the public keys whose anchors a ledger accepts."""
-    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is Kind.OPEN}
-    adopted = {one.body.get("key") for one in entries if one.kind is Kind.ADOPT}
-    return {str(key) for key in opened | adopted if key is not None}
-
-
 class Anchors:
     """A folder of anchors, one file for each ledger, and the key that signs them."""
 
@@ -84,6 +78,20 @@ class Anchors:
     def public_key(self) -> str:
         """The public half of this machine's key, made on first use; hexadecimal."""
         return self._key().public_key().public_bytes_raw().hex()
+
+    def has_key(self) -> bool:
+        """Whether this machine's key was made already."""
+        return (self.folder / _KEY).is_file()
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of a message by this machine's key.
+
+        An anchor is canonical JSON and begins with a brace; a message must begin otherwise, so
+        that no signature of one passes for one of the other (DSSE's begin with "DSSEv1 ").
+        """
+        if message.startswith(b"{"):
+            raise ParameterError("a message that looks like an anchor is not signed")
+        return self._key().sign(message)
 
     def read(self, identity: str) -> Any:
         """What a ledger's anchor says: None without one, an empty object if it is damaged."""

@@ -1,11 +1,11 @@
-"""Whether a ledger is what was once written."""
+"""Whether a ledger is what was once written, and whose keys it accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dpal.errors import LedgerTampered
-from dpal.ledger.entries import GENESIS, Entry, sealed
+from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
 
 
 def verify_chain(entries: Iterable[Entry]) -> str:
@@ -44,3 +44,10 @@ def verify_chain(entries: Iterable[Entry]) -> str:
 def missing_entry(expected: int, found: object) -> LedgerTampered:
     """What to raise where another entry stands in the place of one."""
     return LedgerTampered(expected, f"it is missing (entry {found!r} follows)")
+
+
+def known_keys(entries: Sequence[Entry]) -> set[str]:
+    """Returns the public keys whose anchors and signatures a ledger accepts."""
+    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is Kind.OPEN}
+    adopted = {one.body.get("key") for one in entries if one.kind is Kind.ADOPT}
+    return {str(key) for key in opened | adopted if key is not None}

@@ -14,6 +14,12 @@ from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of, release_record
 from dpal.privacy import PrivacyTarget
 
+# All that a hold of any version says; certificates with another key in theirs are refused.
+HOLD_KEYS = frozenset(
+    {"plan", "pool", "epsilon", "delta", "adjacency", "unit", "accountant", "releases", "data"}
+    | {"before"}
+)
+
 
 def hold_body(
     target: PrivacyTarget,

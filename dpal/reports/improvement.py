@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from dpal.reports.commands import ELSEWHERE, TRUSTED
 from dpal.reports.drawing import INK, QUIET
 from dpal.reports.summary import Table, promise
 from dpal.reports.validation import figures_in, percent
@@ -117,8 +118,10 @@ def improvement_report(
     )
     parts = [
         f"# Improvement {summary['name']}",
-        f"Promised, the start included: {promise(summary)}. Spent: {summary['epsilon']:.4f}, by "
-        f"dp-accounting {summary['epsilon_oracle']:.3f}.{declared} {beyond}",
+        f"Promised, the start included: {promise(summary)}. Spent by "
+        f"{summary['accountant'].upper()}, which keeps the promise: {summary['epsilon']:.4f}; "
+        "second opinion (dp-accounting), for information: "
+        f"{summary['epsilon_oracle']:.3f}.{declared} {beyond}",
         f"{metrics['labels']:,} public records were labeled: {_METHODS[summary['method']]}.",
     ]
     tables = [improvement_table(summary, metrics), cost_table(summary)]
@@ -133,8 +136,8 @@ def improvement_report(
         "many labels, which method and how long to train were chosen by people; what they looked "
         "at for that is not accounted for.",
         f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER --model "
-        "phase-0/model.safetensors`.",
+        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
+        f"machine (MODEL is `phase-0/model.safetensors`): `{ELSEWHERE}`. {TRUSTED}",
     ]
     return "\n\n".join(parts) + "\n"
 

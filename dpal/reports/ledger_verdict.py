@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpal.certificate.words import NO_DATA_SET, STATEMENTS
 from dpal.ledger.account import CampaignAccount, State
 from dpal.ledger.entries import Entry, Kind
+from dpal.reports.commands import ELSEWHERE
 
 _OTHERS = (
     "this campaign's promise is about this campaign alone; what it and others take together of the "
@@ -119,9 +120,9 @@ def commands(campaign: str, certificate: str | None) -> list[tuple[str, str]]:
     if certificate:
         found.append(
             (
-                "dpal verify certificate.json --ledger LEDGER --model MODEL",
+                ELSEWHERE,
                 "Every epsilon again from the events, with another accountant; the digest above "
-                "must be the one it names.",
+                "must be the one it names, and KEY the data owner's (dpal ledger key prints it).",
             )
         )
     return [*found, (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")]

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from dpal.accounting.cohorts import Accountant
+from dpal.certificate.promise import VOTES
+from dpal.reports.commands import ELSEWHERE, TRUSTED
 from dpal.reports.drawing import BLUE, GREY, PROMISE, WARM, dress, headline
 from dpal.reports.summary import Table, promise
 from dpal.reports.validation import figures_in, percent
@@ -87,11 +90,12 @@ def pate_report(
       figures: paths of pictures, relative to the report.
       certificate: digest of the certificate.
     """
+    bound = VOTES[Accountant(summary["accountant"])]
     parts = [
         f"# Private voting {summary['name']}",
-        f"Promised: {promise(summary)}. What all queries "
-        f"cost whatever the votes are: {summary['epsilon']:.4f}, by another program "
-        f"{summary['epsilon_oracle']:.4f}.",
+        f"Promised: {promise(summary)}. What all queries cost whatever the votes are, by "
+        f"{bound.method}, which keeps the promise: {summary['epsilon']:.4f}; by another program, "
+        f"for information: {summary['epsilon_oracle']:.4f}.",
         f"{rule_words(summary)[0].upper()}{rule_words(summary)[1:]}. {metrics['labels']:,} public "
         "records have a released label.",
         *told(summary, metrics, methods),
@@ -107,8 +111,8 @@ def pate_report(
         "Public records, their released labels, the validation set and every figure on it."
         + (_OTHERS if len(methods) > 1 else ""),
         f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER --model "
-        "phase-0/model.safetensors`.",
+        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
+        f"machine (MODEL is `phase-0/model.safetensors`): `{ELSEWHERE}`. {TRUSTED}",
     ]
     return "\n\n".join(parts) + "\n"
 

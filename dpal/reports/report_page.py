@@ -11,6 +11,7 @@ from typing import Any
 
 from dpal.certificate.words import STATEMENTS
 from dpal.reports.charts import SERIES, Line, axis, line_chart
+from dpal.reports.commands import ELSEWHERE, TRUSTED
 from dpal.reports.pages import rendered
 from dpal.reports.plain_words import promised, selection_quality, who_sees
 from dpal.reports.summary import others, plan_table, promise
@@ -107,7 +108,7 @@ def _verdict(
         ),
         (
             certificate is not None,
-            "It is certified: anybody with the certificate can check it, trusting nobody."
+            f"It is certified: whoever has the certificate can check it. {TRUSTED}"
             if certificate
             else "There is no certificate yet; a finished campaign has one.",
         ),
@@ -269,8 +270,10 @@ def _commands(campaign: str, certificate: str | None) -> list[tuple[str, str]]:
     if certificate:
         found.append(
             (
-                "dpal verify certificate.json --ledger LEDGER --model MODEL",
-                "Every epsilon is computed again, by another accountant, on any machine.",
+                ELSEWHERE,
+                "Every epsilon is computed again, by another accountant, on any machine, the model "
+                "is opened, and the signature is compared with the data owner's public key, which "
+                "they print with dpal ledger key.",
             )
         )
     found.append(

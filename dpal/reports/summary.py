@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpal.accounting.cohorts import Accountant
+from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.spec import SelectionMode, Strategy
-from dpal.privacy import exposed_records
+from dpal.reports.commands import ELSEWHERE, TRUSTED
 from dpal.reports.validation import figures_in, headline, percent
 
 
@@ -156,13 +158,8 @@ def promise(summary: Mapping[str, Any]) -> str:
 
 def _mark(summary: Mapping[str, Any]) -> str:
     """What must be said of a delta that only published results have."""
-    exposed = exposed_records(summary["delta"], pool_size=summary.get("pool_size") or 1)
-    if not exposed:
-        return ""
-    return (
-        f"; PROFILE PAPER: so large a delta would also allow publishing {exposed:.3g} records of "
-        "the pool, do not promise it to anybody"
-    )
+    mark = paper_mark(summary["delta"], summary["unit"], summary.get("pool_size"))
+    return mark and f"; {mark}"
 
 
 def other_strategy(used: Strategy, asked: Strategy) -> str:
@@ -170,6 +167,21 @@ def other_strategy(used: Strategy, asked: Strategy) -> str:
     return (
         f"planned by strategy {used}: {asked}, which was asked for, keeps the promise with no "
         "amount of noise"
+    )
+
+
+def figures_in_words(accountant: str) -> str:
+    """Which of the two figures of every cohort keeps the promise.
+
+    >>> figures_in_words("pld")
+    'The promise is kept by PLD; figures by RDP are looser bounds, for information.'
+    """
+    keeper = Accountant(accountant)
+    other = next(one for one in CAMPAIGN if one is not keeper)
+    kind = "looser bounds" if keeper is Accountant.PLD else "tighter bounds"
+    return (
+        f"The promise is kept by {CAMPAIGN[keeper].short}; figures by {CAMPAIGN[other].short} are "
+        f"{kind}, for information."
     )
 
 
@@ -222,9 +234,14 @@ def report(
             f"them, certificate `{labeled_by['certificate']}`. Each promise is about its own "
             "records."
         )
-    tables = [validation_table(phases), spent_table(phases[-1])] if phases else []
-    for table in (*tables, plan_table(summary), cohort_table(summary)):
+    keeps = figures_in_words(summary["accountant"])
+    if phases:
+        spent = spent_table(phases[-1])
+        parts += [f"## {validation_table(phases).title}", validation_table(phases).markdown()]
+        parts += [f"## {spent.title}", spent.markdown(), keeps]
+    for table in (plan_table(summary), cohort_table(summary)):
         parts += [f"## {table.title}", table.markdown()]
+    parts.append(keeps)
     parts += [f"![{path}]({path})" for path in figures]
     parts += [
         "## What this does not protect",
@@ -237,9 +254,8 @@ def report(
     ]
     if certificate is not None:
         parts.append(
-            f"Certificate: `certificate.json`, digest `{certificate}`. Check it on any machine, "
-            "without trusting whoever planned or ran this: `dpal verify certificate.json --ledger "
-            "LEDGER --model MODEL`."
+            f"Certificate: `certificate.json`, digest `{certificate}`; who signed it stands in "
+            f"`certificate.dsse.json`. Check it on any machine: `{ELSEWHERE}`. {TRUSTED}"
         )
     return "\n\n".join(parts) + "\n"
 

@@ -38,4 +38,4 @@ def test_a_student_learns_from_certified_votes(pools, monkeypatch, name, votes, 
     assert methods["dp_sgd"]["averages"]["auc"] >= sgd
     assert methods["pate"]["epsilon"] <= 8
     assert "Votes lose to DP-SGD" in (folder / "report.md").read_text(encoding="utf-8")
-    assert call("verify", str(folder), "--ledger", str(folder)).returncode == 0
+    assert call("verify", str(folder), "--ledger", str(folder), "--key", "own").returncode == 0

@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
 from dpal.accounting.events import Release
 from dpal.canonical import canonical_json, plain
 from dpal.certificate.checks import Outcome
@@ -26,8 +29,9 @@ from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
+from dpal.planning.spec import CampaignSpec
 from dpal.planning.verify import certified_plan
-from tests.conftest import small_spec
+from tests.conftest import CLASSES, WIDTH, small_spec
 
 SALT, POOL = b"s" * 32, b"the pool's bytes"
 
@@ -39,6 +43,24 @@ def plan_of(mode: str, **changes: Any) -> Plan:
             strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200], **changes
         )
     ).plan
+
+
+def with_delta(delta: float, spec: CampaignSpec) -> CampaignSpec:
+    """Any delta, also one that settings of the standard profile may not have."""
+    return replace(spec, target=replace(spec.target, delta=delta))
+
+
+def opened(place: Path) -> LedgerStore:
+    """The ledger of a folder, with the anchors of whoever keeps it."""
+    return LedgerStore(place / "ledger.sqlite", anchors=place / "anchors")
+
+
+def write_model(path: Path, name: str) -> None:
+    """Weights of logistic regression on the small records, others for every name."""
+    drawn = np.random.default_rng(list(name.encode())).normal(size=(CLASSES, WIDTH + 1))
+    values = drawn.astype(np.float32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"1.weight": values[:, 1:].copy(), "1.bias": values[:, 0].copy()}, path)
 
 
 def run(
@@ -55,7 +77,7 @@ def run(
     folder, file = place / campaign, place / "ledger.sqlite"
     made = list(plan.releases()) if releases is None else releases
     commitment = hashlib.sha256(SALT + hashlib.sha256(POOL).hexdigest().encode()).hexdigest()
-    store = LedgerStore(file)
+    store = opened(place)
     with claim(folder):
         ledger = CampaignLedger(store, campaign, folder)
         ledger.hold(plan.spec.target, plan.digest, commitment, made, data=data)
@@ -64,6 +86,9 @@ def run(
             path = phase / ("selection.parquet" if release.selects else "model.safetensors")
 
             def draw(path: Path = path, name: str = release.name) -> None:
+                if path.suffix == ".safetensors":
+                    write_model(path, f"{campaign}/{name}")
+                    return
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(f"drawn for {name}")
 

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from dpal.certificate.statement import certificate_statement, signed
+from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
 from dpal.planning.plan import Plan
 from tests.certificate.certifying import certified, plan_of, run
+from tests.certificate.kinds import KINDS, MAKERS, Certified
 
 
 class Finished:
@@ -15,9 +18,16 @@ class Finished:
     def __init__(self, place: Path, plan: Plan, file: Path, entries: list[Entry]) -> None:
         self.place, self.plan, self.file, self.entries = place, plan, file, entries
         self.document = certified(entries, plan)
+        self.anchors = Anchors(place / "anchors")
+        self.key = self.anchors.public_key()
 
     def __repr__(self) -> str:  # a failing property would print all of it
         return f"Finished({self.place.name})"
+
+    @property
+    def signature(self) -> str:
+        """By the key that the ledger was opened with."""
+        return signed(certificate_statement(self.document, self.key), self.anchors)
 
 
 def finished(place: Path, mode: str) -> Finished:
@@ -39,3 +49,24 @@ def campaign(request, tmp_path_factory, visible):
     if request.param == "visible":
         return visible
     return finished(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="session")
+def all_kinds(tmp_path_factory, visible):
+    """A certificate of every kind, by name."""
+    found = {name: make(tmp_path_factory.mktemp(name)) for name, make in MAKERS.items()}
+    model = visible.place / "small" / "phase-2" / "model.safetensors"
+    done = Certified(
+        kind="campaign",
+        place=visible.place,
+        entries=visible.entries,
+        document=visible.document,
+        model=model,
+    )
+    return {"campaign": done, **found}
+
+
+@pytest.fixture(params=KINDS)
+def certificate(request, all_kinds):
+    """A certificate of every kind, one after the other."""
+    return all_kinds[request.param]

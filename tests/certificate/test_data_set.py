@@ -12,9 +12,8 @@ from dpal.certificate.verify import verify
 from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
 from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, Unit
-from tests.certificate.certifying import certified, failures, forged, plan_of, run
+from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run
 
 LIMIT = Limit(filter=RenyiFilter.fitted(30.0, 2e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
 PLAN = plan_of("visible")
@@ -22,7 +21,7 @@ PLAN = plan_of("visible")
 
 def registered(place):
     """A ledger in which a data set of one block is registered."""
-    store = LedgerStore(place / "ledger.sqlite")
+    store = opened(place)
     block = {"dataset": "clinic", "size": 600, "index": "0" * 64}
     limit = {**register_body("clinic", LIMIT), "salt": "0" * 64}
     for kind, body in ((Kind.REGISTER, limit), (Kind.BLOCK, block)):

@@ -22,9 +22,12 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 _MAY_CHANGE = {
     "campaign.json",
     "waiting.json",
+    "certificate.dsse.json",
     "certificate.json",
+    "report.dsse.json",
     "report.html",
     "report.md",
+    "ledger.dsse.json",
     "ledger.html",
     "metrics.json",
     "ledger.parquet",

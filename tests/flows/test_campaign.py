@@ -111,7 +111,7 @@ def test_every_file_is_in_the_manifest_and_only_the_owners(finished):
             for path in place.iterdir()
         }
         assert present - {f"{files.root.name}/manifest.json"} == set(manifest["files"])
-        assert len(present) == 8
+        assert len(present) == 9
         for name, digest in manifest["files"].items():
             assert file_digest(folder.root / name) == digest
     private = [folder.salt, folder.start, *folder.root.rglob("*.parquet")]
@@ -227,12 +227,37 @@ def test_the_certificate_travels_with_the_registered_model(finished):
     result = call(
         "verify", "--model", "models:/dpal-whole/1", "--mlflow", store, "--json",
         "--ledger", str(folder.root), "--data", str(place / "pool.parquet"),
-        "--salt", str(folder.salt),
+        "--salt", str(folder.salt), "--key", "own",
     )  # fmt: skip
     assert result.returncode == 0, result
     found = {one["check"]: one["outcome"] for one in json.loads(result.stdout)["checks"]}
     assert found.pop("other campaigns") == "not checked"
     assert set(found.values()) == {"ok"}
+
+
+def test_signatures_travel_with_whatever_shows_the_ledger(finished):
+    """Beside the files, in the manifest of every phase, in MLflow's run and in the model."""
+    place = finished[0]
+    folder = folder_of(place)
+    key = ["--key", "own"]
+    for name in ("report.html", "report.md", "ledger.html", "phase-1/ledger.parquet"):
+        done = call("verify", str(folder.root / name), "--ledger", str(folder.root), *key)
+        assert done.returncode == 0, done
+    signature = "phase-1/ledger.dsse.json"
+    assert folder.phase(1).stated_files()[signature] == file_digest(folder.root / signature)
+    parent, _ = runs_of(place)
+    logged = {one.path for one in mlflow.artifacts.list_artifacts(run_id=parent.info.run_id)}
+    assert {"certificate.dsse.json", "report.dsse.json", "ledger.dsse.json"} <= logged
+    stored = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent.info.run_id}/model"))
+    inside = (stored / "artifacts" / "certificate.dsse.json").read_text()
+    assert inside == folder.signature.read_text()
+
+
+def test_the_description_says_which_figure_keeps_the_promise_and_how_to_check_it(finished):
+    parent, _ = runs_of(finished[0])
+    note = parent.data.tags["mlflow.note.content"]
+    assert "The promise is kept by PLD; figures by RDP are looser bounds, for information." in note
+    assert note.count("--key own") == 1 and "--key KEY" in note
 
 
 def test_prefect_shows_plan_progress_and_budget(finished):

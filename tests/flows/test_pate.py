@@ -148,7 +148,7 @@ def test_mlflow_has_figures_promise_and_the_student():
         assert run.data.metrics[key] == pytest.approx(metrics[key])
     for key in ("pate.auc", "pate.bac", "pate.acc", "pate.map"):
         assert 0 <= run.data.metrics[key] <= 1
-    result = call("verify", "--model", "models:/dpal-votes/1")
+    result = call("verify", "--model", "models:/dpal-votes/1", "--key", "own")
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -236,7 +236,7 @@ def test_their_labels_are_charged_to_both_accounts_of_one_ledger(labeled):
     assert releases("site", Kind.COMMIT) == releases("site")
     assert "phase-0/training" in releases("site")
     assert checked("votes").returncode == 0
-    done = call("verify", "artifacts/site", "--ledger", "artifacts/site")
+    done = checked("site")
     assert done.returncode == 0, done.stdout
     assert call("ledger", "verify", "artifacts").returncode == 0
 
@@ -287,6 +287,7 @@ def test_a_block_without_a_record_is_charged_and_looks_like_any_other(labeled):
 
 def test_the_registered_student_is_verified_also_after_others_asked(labeled):
     """Its certificate is older than what they asked, and covers every block that was held."""
-    done = call("verify", "--model", "models:/dpal-votes/1", "--ledger", str(HOME))
+    given = ("--ledger", str(HOME), "--key", "own")
+    done = call("verify", "--model", "models:/dpal-votes/1", *given)
     assert done.returncode == 0, done.stdout
     assert "FAILED" not in done.stdout

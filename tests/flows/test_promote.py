@@ -7,6 +7,7 @@ import shutil
 import mlflow
 import pytest
 
+from dpal.certificate.envelope import fingerprint
 from tasks.registry import register, registered_name
 from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
@@ -43,13 +44,16 @@ def version(certified, place, registry):
     mlflow.set_experiment("dpal")
     (place / "served.py").write_text(SERVED)
     (place / "certificate.json").write_text(to_text(certified.document))
+    (place / "certificate.dsse.json").write_text(certified.signature)
     weights = place / "model.safetensors"
     shutil.copy(place / "small" / certified.document["model"]["file"], weights)
 
-    def make(document=None, *, content=None) -> str:
+    def make(document=None, *, content=None, signed=True) -> str:
         if content is not None:
             weights.write_text(content)
         artifacts = {"weights": str(weights), "certificate": str(place / "certificate.json")}
+        if signed:
+            artifacts["signature"] = str(place / "certificate.dsse.json")
         with mlflow.start_run():
             uri = mlflow.pyfunc.log_model(
                 name="model",
@@ -93,7 +97,7 @@ def test_an_alias_moves_forth_and_back_and_says_why(certified, registry, version
     name = registered_name("small")
     for uri, who in ((first, "ada"), (second, "bo"), (first, "ada")):
         arguments = ["--to", "champion", "--by", who, *WHY, "--ledger", str(certified.file)]
-        done = call("promote", uri, *arguments, "--mlflow", registry)
+        done = call("promote", uri, *arguments, "--key", certified.key, "--mlflow", registry)
         assert done.returncode == 0, done
         number = uri.rpartition("/")[2]
         assert aliases(name)["champion"] == number
@@ -101,6 +105,7 @@ def test_an_alias_moves_forth_and_back_and_says_why(certified, registry, version
         tags = mlflow.MlflowClient().get_model_version(name, number).tags
         assert (tags["champion.by"], tags["champion.reason"]) == (who, "the board agreed")
         assert "ledger, model" in tags["champion.checked"]
+        assert tags["champion.author"].startswith(f"signed by key {fingerprint(certified.key)}")
         assert "champion.until" not in tags
     left = mlflow.MlflowClient().get_model_version(name, second.rpartition("/")[2]).tags
     assert left["champion.until"] >= left["champion.at"]
@@ -122,7 +127,7 @@ def test_a_model_that_does_not_fit_its_certificate_is_refused(registry, version)
     before = aliases(name)
     done = call("promote", forged, *WHY, "--mlflow", registry)
     assert done.returncode == 1, done
-    assert "are none that the campaign committed" in " ".join(done.stdout.split())
+    assert "are none of small's" in " ".join(done.stdout.split())
     assert "was not promoted" in done.stdout
     sound = version()
     number = sound.rpartition("/")[2]
@@ -135,7 +140,8 @@ def test_a_model_that_does_not_fit_its_certificate_is_refused(registry, version)
 def test_a_failed_or_unfinished_audit_is_in_the_way(certified, registry, version):
     uri, name = version(), registered_name("small")
     before = aliases(name)
-    promote = ("promote", uri, *WHY, "--to", "challenger", "--mlflow", registry)
+    who = ("--key", certified.key, "--mlflow", registry)
+    promote = ("promote", uri, *WHY, "--to", "challenger", *who)
     audited(certified, "failed")
     assert "failed; look into its report" in sentence_after_checks(call(*promote))
     audited(certified, None, "RUNNING")
@@ -150,6 +156,42 @@ def sentence_after_checks(result) -> str:
     """The refusal below the checks that were printed."""
     result.stdout = ""
     return sentence(result)
+
+
+def test_a_model_of_an_unknown_author_needs_a_word_that_is_kept(certified, registry, version):
+    """Nobody signed it, or nobody known here did; a person may say why it is used all the same."""
+    name = registered_name("small")
+    before = aliases(name)
+    unsigned, foreign = version(signed=False), version()
+    for uri in (unsigned, foreign):
+        refused = call("promote", uri, *WHY, "--to", "candidate", "--mlflow", registry)
+        assert refused.returncode == 3, refused
+        assert "was not promoted, as its author is unknown" in refused.stdout
+        assert "--author-unknown TEXT" in refused.stdout
+    other = "11" * 32
+    wrong = call(
+        "promote", foreign, *WHY, "--to", "candidate", "--key", other, "--mlflow", registry
+    )
+    assert wrong.returncode == 1, wrong
+    assert aliases(name) == before
+    said = ("--author-unknown", "trained here in May, before models were signed")
+    done = call("promote", unsigned, *WHY, "--to", "candidate", *said, "--mlflow", registry)
+    assert done.returncode == 0, done
+    number = unsigned.rpartition("/")[2]
+    tags = mlflow.MlflowClient().get_model_version(name, number).tags
+    assert tags["candidate.author"] == f"author unknown: {said[1]}"
+    shown = call("promote", f"models:/{name}", "--show", "--mlflow", registry).stdout
+    assert f"author unknown: {said[1]}" in shown
+
+
+def test_this_machines_own_key_is_trusted_without_a_word(
+    certified, registry, version, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    shutil.copytree(certified.anchors.folder, tmp_path / "dpal" / "anchors")
+    done = call("promote", version(), *WHY, "--to", "mine", "--mlflow", registry)
+    assert done.returncode == 0, done
+    assert "this machine's own key" in done.stdout
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import mlflow
@@ -63,6 +64,16 @@ def test_verify_recomputes_the_total_with_another_accountant(name):
     assert "FAILED" not in result.stdout
     for line in ("start: epsilon, dp-accounting", "epsilon, start and all", "promise"):
         assert line in result.stdout
+
+
+def test_the_command_that_a_run_prints_last_works_here_as_it_stands(place):
+    _, (first, *_) = place
+    printed = next(line for line in first.stdout.splitlines() if line.startswith("check:"))
+    _, *words = shlex.split(printed.removeprefix("check:"))
+    done = call(*words)
+    assert done.returncode == 0, done
+    assert "75 parameters" in done.stdout
+    assert "this machine's own key" in done.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", ["diverse", "near"])
@@ -179,7 +190,7 @@ def test_mlflow_has_the_run_and_the_model_carries_its_certificate(place):
     assert run.data.tags["dpal.kind"] == "public"
     assert run.data.tags["epsilon"] == "4"
     assert run.data.metrics["campaign_epsilon"] <= 4
-    result = call("verify", "--model", "models:/dpal-near/1")
+    result = call("verify", "--model", "models:/dpal-near/1", "--key", "own")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "epsilon 4 at delta 0.0001" in result.stdout
 

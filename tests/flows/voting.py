@@ -164,7 +164,7 @@ def certificate(account: str) -> dict[str, Any]:
 def checked(account: str, *more: str) -> Result:
     """Runs `dpal verify` with the ledger."""
     folder = f"artifacts/{account}"
-    return call("verify", folder, "--ledger", folder, *more)
+    return call("verify", folder, "--ledger", folder, "--key", "own", *more)
 
 
 def mode_of(path: Path) -> int:

@@ -124,6 +124,14 @@ def test_an_unfinished_a_broken_and_a_defective_campaign_do_not_look_kept(summar
     assert "guessing <b>who</b> was in" in defect.text
 
 
+def test_it_says_whom_a_reader_trusts_and_whom_not(summary):
+    """Certified is not trusted by itself: somebody ran it, and signed."""
+    told = page(summary, certificate="c0ffee").text
+    assert "trusting nobody" not in told
+    assert "the holder of the key that signed" in told
+    assert "dpal verify certificate.json --ledger LEDGER --model MODEL --key KEY" in told
+
+
 def test_a_hidden_selection_is_not_described():
     told = page(summary_of("hidden"), certificate="c")
     assert "How good the selections were is not released" in told.text

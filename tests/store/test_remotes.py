@@ -42,7 +42,7 @@ def test_phases_come_back_by_dvc_and_the_certificate_by_mlflow(tmp_path, prefect
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         logged = artifacts_of_newest_run(uri)
-        assert "certificate.json" in logged
+        assert {"certificate.json", "certificate.dsse.json", "report.dsse.json"} <= set(logged)
     finally:
         server.terminate()
         server.wait(60)

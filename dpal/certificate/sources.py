@@ -1,0 +1,156 @@
+"""What a certificate is made of: ledger entries, and the plan that they commit to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import Release
+from dpal.certificate.document import FORMAT, entry_of, entry_record
+from dpal.errors import CertificateError
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.releases import release_from, release_of
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """All that a certificate is made of.
+
+    Attributes:
+      entries: the campaign's ledger entries, in order.
+      opening: the ledger's first entry, where it is not the campaign's own.
+      identity: digest of the ledger's first entry.
+      plan: the plan as JSON; the held digest commits to it.
+      adoptions: entries by which people vouched for the ledger before its last entry here; None
+        in format 1, which has none of them.
+    """
+
+    entries: Sequence[Entry]
+    opening: Entry | None
+    identity: str
+    plan: dict[str, Any]
+    adoptions: Sequence[Entry] | None = None
+
+    @property
+    def in_order(self) -> list[Entry]:
+        """All entries as the ledger has them, its first one included."""
+        first = [] if self.opening is None else [self.opening]
+        later = [*(self.adoptions or ()), *self.entries]
+        return [*first, *sorted(later, key=lambda entry: entry.sequence)]
+
+    @property
+    def hold(self) -> Entry:
+        """The entry by which the plan was set aside.
+
+        Raises:
+          CertificateError: there is none, or there are several.
+        """
+        holds = [entry for entry in self.entries if entry.kind is Kind.HOLD]
+        if len(holds) != 1:
+            raise CertificateError(f"the campaign holds {len(holds)} plans where one is expected")
+        return holds[0]
+
+    @property
+    def target(self) -> PrivacyTarget:
+        """What was promised."""
+        held = self.hold.body
+        return PrivacyTarget(
+            epsilon=held["epsilon"],
+            delta=held["delta"],
+            adjacency=Adjacency(held["adjacency"]),
+            unit=Unit(held["unit"]),
+        )
+
+    @property
+    def accountant(self) -> Accountant:
+        """The accountant by which the promise is kept."""
+        return Accountant(self.hold.body["accountant"])
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """What was reserved, in order; further attempts at a release are releases, too."""
+        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
+
+    @property
+    def mode(self) -> str:
+        """Who can see the selection, in one word."""
+        if not any(release.selects for release in map(release_from, self.hold.body["releases"])):
+            return "random"
+        return str(self.plan["spec"]["selection"])
+
+
+def sources_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any]) -> Sources:
+    """Finds what a certificate of a campaign is made of.
+
+    Args:
+      ledger: all entries, of all campaigns, the chain verified.
+      campaign: its name.
+      plan: its plan as JSON.
+
+    Raises:
+      CertificateError: the ledger has nothing of it.
+    """
+    own = [entry for entry in ledger if entry.campaign == campaign]
+    if not own:
+        raise CertificateError(f"the ledger has no entries of {campaign}")
+    first, last = ledger[0], own[-1]
+    return Sources(
+        entries=own,
+        opening=None if first.campaign == campaign else first,
+        identity=first.digest,
+        plan=dict(plan),
+        adoptions=[
+            entry
+            for entry in ledger
+            if entry.kind is Kind.ADOPT and entry.sequence < last.sequence and entry != first
+        ],
+    )
+
+
+def sources_from(document: Mapping[str, Any]) -> Sources:
+    """Reads the same from a certificate; nothing is believed yet.
+
+    Raises:
+      CertificateError: something among its entries is none, or it holds no plan, or several.
+    """
+    ledger = document["ledger"]
+    opening = ledger["opening"]
+    adoptions = ledger.get("adoptions")
+    sources = Sources(
+        entries=[entry_of(record) for record in ledger["entries"]],
+        opening=None if opening is None else entry_of(opening),
+        identity=ledger["identity"],
+        plan=document["plan"]["content"],
+        adoptions=None if adoptions is None else [entry_of(record) for record in adoptions],
+    )
+    _ = sources.hold  # there must be one
+    return sources
+
+
+def ledger_record(sources: Sources, form: int = FORMAT) -> dict[str, Any]:
+    """What a certificate shows of the ledger."""
+    last = sources.entries[-1]
+    record = {
+        "identity": sources.identity,
+        "opening": None if sources.opening is None else entry_record(sources.opening),
+        "head": {"sequence": last.sequence, "digest": last.digest},
+        "entries": [entry_record(entry) for entry in sources.entries],
+    }
+    if form == 1:
+        return record
+    adoptions = [entry_record(entry) for entry in sources.adoptions or ()]
+    return {**record, "adoptions": adoptions}
+
+
+def promise_record(target: PrivacyTarget, accountant: Accountant) -> dict[str, Any]:
+    """A promise with everything that belongs to it."""
+    return {
+        "epsilon": target.epsilon,
+        "delta": target.delta,
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "accountant": accountant.value,
+    }

@@ -1,0 +1,85 @@
+"""Certificates as earlier versions wrote them verify as ever, with their own words; unsigned.
+
+The files were written by `dpal run` and `dpal vote` of the last version that wrote format 1: a
+campaign, improvements (near_private, and of a declared start), private voting with a student, votes
+from ballots, and votes within a bound; all but one in one ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpal.certificate.author import Trust, author_of
+from dpal.certificate.checks import Outcome
+from dpal.certificate.document import entry_of, read_certificate
+from dpal.certificate.outside import Model
+from dpal.certificate.sources import sources_from
+from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.verify_improvement import verify_any
+from dpal.certificate.words import statements
+from dpal.certificate.write import certificate_of, text_to_keep
+from dpal.ledger.anchor import Anchors
+from tests.certificate.certifying import failures
+
+HERE = Path(__file__).parent / "format-1"
+NAMES = ("small", "near", "declared", "votes", "plain", "bounded")
+
+
+def text_of(name: str) -> str:
+    return (HERE / f"{name}.json").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    return [entry_of(one) for one in json.loads(text_of("ledger"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_verifies_against_its_ledger_and_its_model(name, ledger):
+    document, model = read_certificate(text_of(name)), HERE / f"{name}.safetensors"
+    assert document["format"] == 1
+    given = Model.at(model) if model.is_file() else None
+    checks = verify_any(document, ledger=ledger, model=given)
+    assert failures(checks) == {}
+    outcomes = {one.name: one.outcome for one in checks}
+    assert outcomes.get("model", Outcome.UNCHECKED) is (Outcome.OK if given else Outcome.UNCHECKED)
+
+
+def test_it_has_the_words_of_its_format():
+    document = read_certificate(text_of("small"))
+    old, new = statements("campaign", 1), statements("campaign")
+    assert document["exceptions"] == old["exceptions"]
+    assert len(new["exceptions"]) == len(old["exceptions"]) + 2
+    assert "adoptions" not in document["ledger"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_author_is_unknown(name):
+    author = author_of(read_certificate(text_of(name)), None, Trust())
+    assert (author.known, author.check.outcome) == (False, Outcome.UNCHECKED)
+
+
+def test_a_campaign_that_is_run_again_keeps_it(ledger):
+    text = text_of("small")
+    plan = sources_from(read_certificate(text)).plan
+
+    def certified(form):
+        return certificate_of(ledger, "small", plan, versions={"dpal": "9"}, form=form)
+
+    assert text_to_keep(certified, text) == text
+    assert json.loads(text_to_keep(certified, None))["format"] == 2
+    other = text.replace('"recorded_at": "2026', '"recorded_at": "2025', 1)
+    assert json.loads(text_to_keep(certified, other))["format"] == 2
+
+
+def test_another_machine_cannot_sign_it(tmp_path):
+    """Its own machine can, once the same run is run again; this one has another key."""
+    document, anchors = read_certificate(text_of("small")), Anchors(tmp_path)
+    key = anchors.public_key()
+    envelope = signed(certificate_statement(document, key), anchors)
+    author = author_of(document, envelope, Trust(keys={key: "mine"}))
+    assert author.check.outcome is Outcome.FAILED
+    assert "neither was opened with nor adopted" in author.check.detail
