@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from tasks.allowing import require_allowed
 from tasks.waiting import waiting_campaigns
 
 
@@ -19,6 +20,7 @@ def collect_labels(artifacts: Path = Path("artifacts")) -> int:
     Returns:
       How many campaigns were resumed.
     """
+    require_allowed(artifacts=artifacts)
     waiting = waiting_campaigns(artifacts)
     if not waiting:
         return 0  # before torch is imported: so it is most minutes of the day

@@ -10,6 +10,7 @@ from dpal.config_pate import PateConfig, parse_pate
 from dpal.errors import TrainingStopped
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
+from tasks.allowing import require_allowed
 from tasks.attendant import leading
 from tasks.baselines import (
     KNN,
@@ -50,6 +51,7 @@ def vote_and_learn(config: PateConfig) -> State:
     """
     if not isinstance(config, PateConfig):
         config = parse_pate(config)
+    require_allowed(config)
     root = ensemble_folder(config).root
     try:
         with leading(), conducting(root):

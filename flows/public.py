@@ -10,6 +10,7 @@ from dpal.config_public import PublicConfig, parse_public
 from dpal.errors import TrainingStopped
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
+from tasks.allowing import require_allowed
 from tasks.attendant import leading
 from tasks.fine_tuning import (
     ask_public_labeler,
@@ -43,6 +44,7 @@ def improve_model(config: PublicConfig) -> State:
     """
     if not isinstance(config, PublicConfig):
         config = parse_public(config)
+    require_allowed(config)
     root = improvement_folder(config).root
     try:
         with leading(), conducting(root):

@@ -8,6 +8,7 @@ from prefect.states import Cancelled
 
 from dpal.errors import TrainingStopped
 from dpal.store import ArtifactRef
+from tasks.allowing import require_allowed
 from tasks.asking import await_server
 from tasks.attendant import attending
 from tasks.orders import TrainingOrder, following, hand_over, take_inputs
@@ -25,6 +26,7 @@ def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...] | State:
 
     Which campaign it is, its plan and its inputs are checked by digest first.
     """
+    require_allowed(order)
     try:
         with attending(f"phase-{order.phase}"), following(order) as campaign:
             phase = take_inputs(campaign, order)

@@ -22,6 +22,7 @@ from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.questions import Question
 from dpal.labels import Task
+from tasks.allowing import require_allowed
 from tasks.asking import has_server
 from tasks.context import Campaign
 
@@ -126,6 +127,7 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
             f"{folder.name} is private voting and no campaign; see its report.md, and run its "
             "settings again to continue it"
         )
+    require_allowed(found)  # recorded by a run that may not have been limited
     return found
 
 
