@@ -117,13 +117,13 @@ class LabelerConfig(_Section):
         "same artifacts folder, with blocks left.",
         json_schema_extra=choice("Finished private voting", "None"),
     )
-    label_studio: Annotated[
-        LabelStudioConfig, FOLDED, OnlyIf("kind", LabelerKind.LABEL_STUDIO)
-    ] = Field(
-        default_factory=LabelStudioConfig,
-        title="Label Studio",
-        description="Of labeler label_studio: the server and its rules.",
-        json_schema_extra=fold,
+    label_studio: Annotated[LabelStudioConfig, FOLDED, OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
+        Field(
+            default_factory=LabelStudioConfig,
+            title="Label Studio",
+            description="Of labeler label_studio: the server and its rules.",
+            json_schema_extra=fold,
+        )
     )
     trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
         False,

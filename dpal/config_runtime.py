@@ -83,9 +83,7 @@ class RuntimeConfig(Section):
         "machines; null: all machines share the artifacts folder.",
         json_schema_extra=choice("Object storage", "The shared artifacts folder"),
     )
-    store_holds: Annotated[
-        StoreHolds, Guarded(place=False, free=(StoreHolds.RELEASED,))
-    ] = Field(
+    store_holds: Annotated[StoreHolds, Guarded(place=False, free=(StoreHolds.RELEASED,))] = Field(
         StoreHolds.RELEASED,
         title="What the store holds",
         description="released, or everything: confidential files, too, where the store is inside "

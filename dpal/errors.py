@@ -48,17 +48,18 @@ class AllowListError(DpalError):
 class NotAllowed(DpalError):
     """A run from Prefect wants what the data's owner has not allowed. Nothing was read."""
 
-    def __init__(self, setting: str, value: str, path: str, others: int = 0) -> None:
-        super().__init__(setting, value, path, others)
-        self.setting, self.value, self.path, self.others = setting, value, path, others
+    def __init__(self, setting: str, value: str, line: str, path: str, others: int = 0) -> None:
+        super().__init__(setting, value, line, path, others)
+        self.setting, self.value, self.line = setting, value, line
+        self.path, self.others = path, others
 
     def __str__(self) -> str:
-        more = f" (and {self.others} more settings)" if self.others else ""
+        more = f" (nor are {self.others} more settings)" if self.others else ""
         return (
-            f"{self.setting}: {self.value}{more} is not allowed to runs from Prefect on this "
-            f"machine; nothing was read or released, and the data's owner allows it by the line "
-            f"`{self.setting}: [{self.value}]` in {self.path}, or all that a configuration needs "
-            "by: dpal allow FILE.yaml"
+            f"{self.setting} {self.value} is not allowed to runs from Prefect on this machine"
+            f"{more}; nothing was read or released, and the data's owner allows it by the line "
+            f"`{self.line}` in {self.path}, or all that a configuration needs by: dpal allow "
+            "FILE.yaml"
         )
 
 

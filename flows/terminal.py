@@ -133,10 +133,11 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
 def how_to_open_mlflow(uri: str) -> str:
     """What a person does to see the campaign's runs."""
     from tasks.tracking import without_password
+    from tasks.tracking_words import RUNS_VIEW
 
     shown = without_password(uri)
     if uri.startswith("http"):
-        return f"open {shown}"
+        return f"open {shown.rstrip('/')}/#/experiments{RUNS_VIEW}"
     return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(shown)}"
 
 

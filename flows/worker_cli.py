@@ -23,6 +23,8 @@ def worker(
 
     What a run may read and where results may go stands in that list (dpal allow).
     """
+    # As Prefect has it: a worker outlives a server that is busy. A person at a terminal is told.
+    os.environ["PREFECT_CLIENT_MAX_RETRIES"] = "5"
     from prefect.utilities.processutils import setup_signal_handlers_worker
 
     from flows.worker import OwnFlowWorker

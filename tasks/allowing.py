@@ -81,9 +81,7 @@ def require_allowed(*configs: BaseModel, artifacts: Path | None = None) -> None:
         wanted.insert(0, GuardedSetting(WORKDIR, folder, _PLACE))
     file = allow_file()
     if refused := read_allow_list(file).refused(wanted):
-        value = listed_value(refused[0])
-        others = {(one.key, str(one.value)) for one in refused[1:]}
-        raise NotAllowed(refused[0].key, _as_yaml(value), str(file), len(others))
+        raise _refusal(refused, file)
 
 
 def comes_from_prefect() -> bool:
@@ -97,8 +95,13 @@ def comes_from_prefect() -> bool:
     return run.deployment_id is not None or started_for_a_run
 
 
-def _as_yaml(value: object) -> str:
-    return yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()[1:-1]
+def _refusal(refused: list[GuardedSetting], file: Path) -> NotAllowed:
+    first = refused[0]
+    value = listed_value(first)
+    said = "null" if value is None else str(value).lower() if value is True else str(value)
+    line = yaml.safe_dump({first.key: [value]}, default_flow_style=True, width=10_000)
+    others = {one.key for one in refused} - {first.key}
+    return NotAllowed(first.key, said, line.strip()[1:-1], str(file), len(others))
 
 
 def _require_owners_own(file: Path, about: os.stat_result) -> None:

@@ -32,6 +32,7 @@ from tasks.mlflow_server import without_password as without_password
 from tasks.registry import register
 from tasks.tracking_words import (
     NOTE,
+    RUNS_VIEW,
     campaign_note,
     campaign_parameters,
     phase_note,
@@ -79,8 +80,8 @@ def campaign_address(campaign: Campaign) -> str:
         run = _tell(campaign, lambda: _campaign_run(campaign), patient=False)
     except TrackingError:
         run = None
-    page = f"/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
-    return without_password(uri).rstrip("/") + page
+    page = f"/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
+    return f"{without_password(uri).rstrip('/')}/#/experiments{page}{RUNS_VIEW}"
 
 
 def _campaign_run(campaign: Campaign) -> Run | None:
