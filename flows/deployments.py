@@ -234,6 +234,15 @@ def folder_for(pool: Pool, folders: Mapping[str, Path], here: Path) -> Path:
     return folders.get(pool.name, folders.get("", usually))
 
 
+def worker_command(pool: str, kind: str = "process") -> str:
+    """What starts a worker for a pool; Prefect's own starts containers.
+
+    >>> worker_command("gpu"), worker_command("gpu", "docker")
+    ('dpal worker gpu', 'prefect worker start --pool gpu')
+    """
+    return f"dpal worker {pool}" if kind == "process" else f"prefect worker start --pool {pool}"
+
+
 def version() -> str:
     """What deployments are marked with; `dpal doctor` compares it."""
     return dpal.__version__

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-import flows
 from flows.databases import database_url
 from flows.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.parts import Part, ServeError
@@ -125,7 +124,6 @@ def prefect(stack: Stack) -> Part:
         "PREFECT_HOME": str(stack.folder / "prefect"),
         "PREFECT_UI_URL": stack.origins.get("prefect", stack.url("prefect")),
         "PREFECT_SERVER_API_AUTH_STRING": prefect_login(stack.secrets),
-        "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` sets it
         ORIGINS: ",".join(stack.own_origins("prefect")),
     }
     if stack.postgres:
@@ -133,9 +131,8 @@ def prefect(stack: Stack) -> Part:
             "postgresql:", "postgresql+asyncpg:", 1
         )
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = url
-    command = [*_here("uvicorn"), "--app-dir", _code(), "--factory", "flows.prefect_app:create_app"]
-    command += ["--host", stack.host, "--port", str(stack.ports["prefect"])]
-    command += ["--log-level", "warning", "--no-access-log", "--no-server-header"]
+    command = [*_here("flows.prefect_app"), "--host", stack.host]
+    command += ["--port", str(stack.ports["prefect"])]
     answers = f"{stack.url('prefect')}/api/health"
     return Part(name="prefect", command=command, environment=environment, answers=answers)
 
@@ -273,11 +270,6 @@ def write_environment(stack: Stack) -> Path:
 def _here(program: str) -> list[str]:
     """A program of the environment that this command runs in."""
     return [sys.executable, "-P", "-m", program]  # and of no folder that somebody works in
-
-
-def _code() -> str:
-    """The folder that this package is in, which a server looks into first."""
-    return str(Path(flows.__path__[0]).parent)
 
 
 def _require_own_mlflow() -> None:

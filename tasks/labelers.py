@@ -140,7 +140,6 @@ def opened_label_studio(asked: Asked, files: PhaseFolder) -> Iterator[LabelStudi
     """
     settings = asked.config.labeler.label_studio
     secret = os.environ.get(HOOK_SECRET)
-    headers = {HOOK_HEADER: secret} if secret else {}
     server = LabelStudio(settings.url, label_studio_token(settings.url))
     try:
         yield LabelStudioLabeler(
@@ -152,7 +151,10 @@ def opened_label_studio(asked: Asked, files: PhaseFolder) -> Iterator[LabelStudi
             folder=files.query,
             delivered=files.labels,
             command=f"dpal label {asked.folder.root}",
-            webhook=(settings.webhook, headers) if settings.webhook else None,
+            # Without a secret nothing would be taken from it; labels are noticed in a minute.
+            webhook=(settings.webhook, {HOOK_HEADER: secret})
+            if settings.webhook and secret
+            else None,
         )
     finally:
         server.close()

@@ -32,7 +32,7 @@ _CLOSED = (
     "/ajax-api/3.0/mlflow/ui-telemetry",
 )
 _API = r"/(ajax-)?api/\d\.\d/mlflow"
-_READS = re.compile(rf"{_API}/([\w-]+/)*(search|search-datasets|get-history-bulk)|/graphql")
+_READS = re.compile(rf"{_API}/[\w-]+/(search|search-datasets|get-history-bulk)|/graphql")
 # All that logging runs and registering models takes.
 _WRITES = re.compile(
     rf"{_API}/("

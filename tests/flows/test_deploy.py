@@ -25,7 +25,7 @@ from flows.deploy_cli import make
 from flows.deployments import ENVIRONMENT, Pool, from_file, pools_of, usual
 from flows.prefect_server import DeployError, prefect_server
 from flows.work_pools import Done, template_of
-from tests.conftest import ROOT, write_config
+from tests.conftest import ROOT, command, write_config
 
 PLACEHOLDER = re.compile(r"^\{\{ (\w+) \}\}$")
 
@@ -225,7 +225,8 @@ def test_a_run_whose_machine_is_gone_is_crashed_and_said_so(dpal, prefect_api, w
     assert dpal("deploy", "c.yaml").returncode == 0
     environment = {**os.environ, "PREFECT_API_URL": prefect_api}
     prefect = [sys.executable, "-m", "prefect"]
-    worker = subprocess.Popen([*prefect, "worker", "start", "--pool", "campaigns"], env=environment)
+    assert dpal("allow", "c.yaml").returncode == 0
+    worker = subprocess.Popen([command(), "worker", "campaigns"], env=environment)
     try:
         start = [*prefect, "deployment", "run", "campaign/endless"]
         subprocess.run(start, env=environment, check=True)
