@@ -6,7 +6,7 @@ data's owner (`dpal.allow_list`). Which settings these are is said where they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
@@ -71,11 +71,12 @@ def guarded_settings(section: BaseModel, prefix: str = "") -> Iterator[GuardedSe
         if mark := _mark(field.metadata, Guarded):
             for each in value if isinstance(value, list) else [value]:
                 yield GuardedSetting(mark.key or f"{prefix}{name}", each, mark)
-        elif isinstance(value, BaseModel):
-            condition = _mark(field.metadata, OnlyIf)
-            if condition is None or _value_of(section, condition.key) == condition.value:
-                inside = prefix if name in _WHOLE_CAMPAIGN else f"{prefix}{name}."
-                yield from guarded_settings(value, inside)
+            continue
+        condition = _mark(field.metadata, OnlyIf)
+        if condition is None or _value_of(section, condition.key) == condition.value:
+            inside = prefix if name in _WHOLE_CAMPAIGN else f"{prefix}{name}."
+            for each in _sections_of(value):
+                yield from guarded_settings(each, inside)
 
 
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -100,6 +101,15 @@ def _sections_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _sections_in(inner)
+
+
+def _sections_of(value: object) -> Iterator[BaseModel]:
+    """A section, or those in a list or a mapping; nothing of any other value."""
+    if isinstance(value, BaseModel):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _sections_of(each)
 
 
 def _mark(metadata: list[object], kind: type[Mark]) -> Mark | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from flows.parts import ServeError
 
-# What an earlier version kept there, for Prefect and for MLflow's only account.
+# What an earlier version kept there, for Prefect and for MLflow's only account. Prefect's stays the
+# same, so that workers on other machines go on.
 _EARLIER = "password"
 _EARLIER_NAME = "dpal"
 
@@ -40,18 +41,17 @@ class StackSecrets:
         self._require_folder()
         file = self.file(name)
         if not file.exists():
-            self._write(file, prefix + (self._earlier(name) or secrets.token_hex(20)))
+            earlier = self.file(_EARLIER)
+            kept = name == "prefect" and earlier.is_file()
+            known = earlier.read_text(encoding="utf-8").strip() if kept else ""
+            self._write(file, prefix + (known or secrets.token_hex(20)))
+            if kept:
+                earlier.unlink()  # else it would come back once this one is removed
         _require_own(file)
         text = file.read_text(encoding="utf-8").strip()
         if not text:
             raise ServeError(f"{file} is empty; write a password into it, or remove it")
         return text
-
-    def _earlier(self, name: str) -> str:
-        """The password that an earlier version made for Prefect, so that workers keep theirs."""
-        file = self.file(_EARLIER)
-        kept = name == "prefect" and file.is_file()
-        return file.read_text(encoding="utf-8").strip() if kept else ""
 
     def _require_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

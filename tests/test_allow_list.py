@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args
 
 import pytest
 import yaml
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from dpal.allow_list import AllowList, mistakes, parse_allow_list
 from dpal.config import CampaignConfig, parse_config
 from dpal.config_guarded import Guarded, fields_of, guarded_keys, guarded_settings
 from dpal.config_pate import PateConfig, parse_pate
 from dpal.config_public import PublicConfig, parse_public
+from dpal.config_runtime import RuntimeConfig
 from dpal.config_watch import WatchConfig
 from dpal.errors import AllowListError
+from dpal.store import StoreHolds
 from flows.allow_cli import settings_to_allow
 from tasks.orders import TrainingOrder
 from tests.conftest import small_values
 
 KINDS = (CampaignConfig, PublicConfig, PateConfig, WatchConfig, TrainingOrder)
 
-# Texts that name no place. A new setting that is a text must be marked as guarded, or stand here
-# because somebody has thought about it.
+# A new setting that is no number must be marked as guarded, or stand in one of these two because
+# somebody has thought about it. Texts that name no place:
 NO_PLACES = {
     "name": "pattern without a slash",
     "start.name": "likewise",
@@ -51,39 +54,117 @@ NO_PLACES = {
     "inputs": "files that are fetched from runtime.store or runtime.artifacts alone",
 }
 
+# Choices and switches that show records to nobody new: how something is computed, and what the plan
+# prices and the certificate states.
+NO_DOORS = {
+    "kind",
+    "acquisition",
+    "strategy",
+    "choice.method",
+    "choice.uncertainty",
+    "data.backbone.model",
+    "data.content",
+    "data.extractor",
+    "data.normalisation.kind",
+    "fine_tuning.optimizer",
+    "labeler.kind",  # what shows records to people wants trusted_page, or an address: both guarded
+    "labeler.label_studio.agreement",
+    "labeler.label_studio.media",
+    "labeler.label_studio.skipped",
+    "model.activation",
+    "model.name",
+    "near_private.voters",
+    "privacy.accountant",
+    "privacy.adjacency",
+    "privacy.selection",
+    "runtime.backend",
+    "runtime.task_runner",
+    "start.declared.adjacency",
+    "start.declared.unit",
+    "student.cut",
+    "student.method",
+    "student.optimizer",
+    "teachers.cut",
+    "teachers.optimizer",
+    "training.augmentation.flip",
+    "training.averaging.kind",
+    "training.clipping.kind",
+    "training.optimizer",
+    "training.precision",
+    "training.rate_schedule",
+    "voting.mechanism",
+}
 
-def texts_of(annotation: Any) -> bool:
-    """Whether a setting may be any text or path."""
-    if annotation is Path or annotation is str:
+
+def only_numbers(annotation: Any) -> bool:
+    """Whether a setting can be nothing but numbers, which name and open nothing."""
+    if annotation in (int, float, type(None), timedelta):
         return True
-    if isinstance(annotation, type) and issubclass(annotation, str):
-        return False  # an enumeration
-    if is_dataclass(annotation):
-        return any(map(texts_of, get_type_hints(annotation).values()))
-    return any(texts_of(inner) for inner in get_args(annotation) if not isinstance(inner, str))
+    inner = [each for each in get_args(annotation) if not isinstance(each, FieldInfo)]
+    return bool(inner) and all(
+        only_numbers(each) if not isinstance(each, int | float) else not isinstance(each, bool)
+        for each in inner
+    )
 
 
 def unmarked(kind: type[BaseModel]) -> set[str]:
     return {
         key
         for key, field in fields_of(kind)
-        if texts_of(field.annotation) and not any(isinstance(m, Guarded) for m in field.metadata)
+        if not only_numbers(field.annotation)
+        and not any(isinstance(mark, Guarded) for mark in field.metadata)
     }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_path_or_address_is_unmarked(kind):
-    assert unmarked(kind) <= set(NO_PLACES), "mark it with Guarded, or say why it names no place"
+def test_no_setting_that_could_show_records_is_unmarked(kind):
+    forgotten = unmarked(kind) - set(NO_PLACES) - NO_DOORS
+    assert forgotten == set(), "mark it with Guarded, or say above why it shows nothing to anybody"
 
 
-def test_a_forgotten_path_is_found():
+def test_what_is_excused_exists_and_is_not_guarded():
+    assert set(NO_PLACES) | NO_DOORS == set().union(*map(unmarked, KINDS))
+
+
+def test_a_forgotten_setting_is_found():
     class Careless(BaseModel):
-        inside: CampaignConfig
+        inside: RuntimeConfig
         report_to: str | None = None
         extra: list[Path] = []
+        show_records: bool = False
+        keeps: Literal["nothing", "all"] = "nothing"
+        holds: StoreHolds | None = None
+        anything: Any = None
+        mixed: dict[int, str] = {}
+        numbers: list[int] | float | None = None
 
-    assert {"report_to", "extra"} <= unmarked(Careless)
-    assert {"runtime.store"} & unmarked(Careless) == set()
+    forgotten = {"report_to", "extra", "show_records", "keeps", "holds", "anything", "mixed"}
+    excused = {key.replace("runtime.", "inside.") for key in {*NO_PLACES, *NO_DOORS}}
+    assert unmarked(Careless) - excused == forgotten
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_that_is_taken_away_is_missed(kind):
+    for key, field in fields_of(kind):
+        if any(isinstance(mark, Guarded) for mark in field.metadata):
+            assert not only_numbers(field.annotation)
+            assert key not in {*NO_PLACES, *NO_DOORS}
+
+
+def test_settings_in_a_list_of_sections_are_found():
+    class Inbox(BaseModel):
+        folder: Annotated[Path, Guarded()]
+
+    class Several(BaseModel):
+        inboxes: list[Inbox]
+        named: dict[str, Inbox] = {}
+
+    several = Several(
+        inboxes=[Inbox(folder="/a"), Inbox(folder="/b")], named={"c": {"folder": "/c"}}
+    )
+    found = [(one.key, str(one.value)) for one in guarded_settings(several)]
+    assert found == [("inboxes.folder", "/a"), ("inboxes.folder", "/b"), ("named.folder", "/c")]
+    assert set(guarded_keys(Several)) == {"inboxes.folder", "named.folder"}
 
 
 def test_what_the_issue_names_is_guarded():

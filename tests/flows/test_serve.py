@@ -127,6 +127,8 @@ def test_workers_of_an_earlier_version_keep_prefects_password(tmp_path):
     stack = stack_in(tmp_path)
     assert stack.environment["PREFECT_API_AUTH_STRING"] == "dpal:0123456789"
     assert "0123456789" not in stack.mlflow_passwords.values()
+    (secrets / "prefect").unlink()
+    assert "0123456789" not in stack.environment["PREFECT_API_AUTH_STRING"], "removed for good"
 
 
 def test_servers_answer_to_their_own_names_only(tmp_path):
