@@ -292,30 +292,60 @@ def test_a_stack_of_an_earlier_version_goes_on(workplace):
         assert ask("GET", f"{path}/users/current", auth=admin).json()["user"]["is_admin"]
 
 
-def earlier_mlflow(home: Path, password: str) -> None:
-    """What `dpal serve --auth` of an earlier version left: an administrator and an experiment."""
-    home.mkdir()
-    settings = home / "auth.ini"
-    settings.write_text(_AUTH.format(users=f"sqlite:///{home}/users.sqlite"))
-    port = free_port()
-    environment = {
-        **os.environ,
-        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
-        "MLFLOW_AUTH_ADMIN_USERNAME": "dpal",
-        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": "sessions",
-    }
+@pytest.mark.slow
+def test_a_stack_without_passwords_gets_them(workplace):
+    """What it holds is kept, and asks for passwords from now on."""
+    write_config(workplace / "c.yaml")
+    earlier_mlflow(workplace / "stack" / "mlflow", password=None)
+    with serving("c.yaml") as stack:
+        assert ask("GET", f"{stack.api}/admin/version").status_code == 401
+        assert ask("GET", f"{stack.api}/admin/version", auth=stack.prefect).is_success
+        path = f"{stack.tracking}/api/2.0/mlflow"
+        search = f"{path}/experiments/search?max_results=10"
+        assert ask("GET", search).status_code == 401
+        reader = ("dpal-reader", Path("stack/secrets/mlflow-reader").read_text())
+        names = {one["name"]: one["experiment_id"] for one in ask_json(search, reader)}
+        assert {"dpal", "of-somebody"} <= set(names)
+        content = {"experiment_id": names["of-somebody"]}
+        logged = ask("POST", f"{path}/runs/create", json=content, auth=stack.worker)
+        assert logged.is_success, "workers go on in experiments of the time before"
+        for login in (reader, stack.worker):
+            gone = ask("POST", f"{path}/experiments/delete", json=content, auth=login)
+            assert gone.status_code == 403
+        assert stack.worker[0] == "dpal-worker"
+        assert ask("POST", f"{path}/runs/create", json=content, auth=reader).status_code == 403
+
+
+def ask_json(search: str, login: tuple[str, str]) -> list[dict[str, Any]]:
+    """The experiments that an account sees."""
+    return list(ask("GET", search, auth=login).raise_for_status().json()["experiments"])
+
+
+def earlier_mlflow(home: Path, password: str | None) -> None:
+    """What `dpal serve` of an earlier version left: an experiment, with --auth an administrator."""
+    home.mkdir(parents=True)
+    port, environment = free_port(), dict(os.environ)
     store = f"sqlite:///{home}/mlflow.sqlite"
     words = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    words += ["--app-name", "basic-auth", "--backend-store-uri", store]
+    words += ["--backend-store-uri", store]
     words += ["--artifacts-destination", (home / "artifacts").as_uri()]
+    if password:
+        settings = home / "auth.ini"
+        settings.write_text(_AUTH.format(users=f"sqlite:///{home}/users.sqlite"))
+        environment |= {
+            "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+            "MLFLOW_AUTH_ADMIN_USERNAME": "dpal",
+            "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": "sessions",
+        }
+        words += ["--app-name", "basic-auth"]
     with subprocess.Popen(words, env=environment, start_new_session=True) as server:
         try:
             await_answer(f"http://127.0.0.1:{port}/health", 240)
             httpx.post(
                 f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/create",
                 json={"name": "of-somebody"},
-                auth=("dpal", password),
+                auth=("dpal", password) if password else None,
                 timeout=60,
             ).raise_for_status()
         finally:
