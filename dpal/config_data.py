@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
 from dpal.config_form import FOLDED, choice, fold
+from dpal.config_guarded import Guarded
 from dpal.config_runtime import Section as _Section
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
@@ -81,7 +82,7 @@ class BackboneConfig(_Section):
     model: Literal[
         "resnet9", "wide_resnet16_4", "resnet50", "densenet121", "nfnet_f0", "tutorial_cnn"
     ] = Field("resnet50", title="Architecture", description="Architecture of the backbone.")
-    weights: Path = Field(
+    weights: Annotated[Path, Guarded()] = Field(
         title="Weights", description="A local .safetensors file (nfnet_f0: or .npz)."
     )
 
@@ -89,13 +90,13 @@ class BackboneConfig(_Section):
 class DataConfig(_Section):
     """Parquet files with `id`, and `image`, `features` or `text_a` (and `text_b`)."""
 
-    pool: Path | list[Path] = Field(
+    pool: Annotated[Path | list[Path], Guarded()] = Field(
         Path("data/digits-pool.parquet"),
         title="Pool",
         description="Private records, a file, a folder of files or a list; labels may be absent.",
         json_schema_extra=choice("One file or folder", "Several"),
     )
-    validation: Path = Field(
+    validation: Annotated[Path, Guarded()] = Field(
         Path("data/digits-validation.parquet"),
         title="Validation set",
         description="Labeled records for metrics; not protected.",
@@ -103,7 +104,8 @@ class DataConfig(_Section):
     label_column: str = Field(
         "label", title="Label column", description="Name of the label column."
     )
-    dataset: str | None = Field(
+    # Without the data set that it is registered as, a pool's limit would not count.
+    dataset: Annotated[str | None, Guarded(place=False, usual=(None,))] = Field(
         None,
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
         title="Data set",

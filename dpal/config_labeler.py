@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dpal.config_form import FOLDED, choice, fold
+from dpal.config_guarded import Guarded, OnlyIf
 from dpal.config_runtime import Section as _Section
 from dpal.labelers.rules import Agreement, Media, Rules, Skipped
 
@@ -30,7 +31,7 @@ class LabelStudioConfig(_Section):
 
     model_config = ConfigDict(title="Set here")
 
-    url: str = Field(
+    url: Annotated[str, Guarded()] = Field(
         "http://127.0.0.1:8080",
         title="Address",
         description="Where Label Studio answers; it is inside of the trusted boundary. Its token "
@@ -65,7 +66,7 @@ class LabelStudioConfig(_Section):
         "charge stays. ask_again: it goes to the second project.",
     )
 
-    webhook: str | None = Field(
+    webhook: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="Webhook",
         description="Address of `dpal collect --listen` as Label Studio reaches it, such as "
@@ -116,13 +117,15 @@ class LabelerConfig(_Section):
         "same artifacts folder, with blocks left.",
         json_schema_extra=choice("Finished private voting", "None"),
     )
-    label_studio: Annotated[LabelStudioConfig, FOLDED] = Field(
-        default_factory=LabelStudioConfig,
-        title="Label Studio",
-        description="Of labeler label_studio: the server and its rules.",
-        json_schema_extra=fold,
+    label_studio: Annotated[LabelStudioConfig, FOLDED, OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
+        Field(
+            default_factory=LabelStudioConfig,
+            title="Label Studio",
+            description="Of labeler label_studio: the server and its rules.",
+            json_schema_extra=fold,
+        )
     )
-    trusted_page: bool = Field(
+    trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
         False,
         title="The Prefect page is trusted",
         description="The form shows selected records on the Prefect page and its server keeps "

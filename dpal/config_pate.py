@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from dpal.accounting.voting_rules import CLIPPED, Mechanism
 from dpal.config_data import DataConfig
 from dpal.config_form import FOLDED, choice, fold
+from dpal.config_guarded import Guarded
 from dpal.config_help import explain
 from dpal.config_runtime import RuntimeConfig, Section
 from dpal.config_start import NAME, PublicDataConfig
@@ -21,6 +22,7 @@ from dpal.privacy import Adjacency
 PATE = "pate"
 
 Baseline = Literal["non_private", "dp_sgd", "dp_sgd_adaptive", "private_knn"]
+PRIVATE_BASELINES: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive", "private_knn")
 
 
 class VotingPrivacyConfig(Section):
@@ -49,7 +51,8 @@ class BaselineConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    run: list[Baseline] = Field(
+    # The figures of a model without protection are published, too.
+    run: Annotated[list[Baseline], Guarded(place=False, free=PRIVATE_BASELINES)] = Field(
         [],
         title="Baselines",
         description="non_private (released to nobody), dp_sgd, dp_sgd_adaptive, private_knn. Each "

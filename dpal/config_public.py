@@ -11,6 +11,7 @@ from dpal.accounting.cohorts import Accountant
 from dpal.config_choice import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config_data import DataConfig, ExtractorKind
 from dpal.config_form import FOLDED, choice, fold
+from dpal.config_guarded import OnlyIf
 from dpal.config_help import explain
 from dpal.config_labeler import FORM_RECORDS, LabelerConfig, LabelerKind
 from dpal.config_runtime import RuntimeConfig, Section
@@ -72,7 +73,7 @@ class PublicConfig(Section):
     )
     fine_tuning: FineTuningConfig = Field(default_factory=FineTuningConfig, title="Fine-tuning")
     labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
-    data: Annotated[DataConfig, FOLDED] = Field(
+    data: Annotated[DataConfig, FOLDED, OnlyIf("start.campaign", None)] = Field(
         default_factory=DataConfig,
         title="Private data",
         description="Pool and validation set; of a start that is a campaign they are its own.",

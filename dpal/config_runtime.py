@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dpal.config_cron import require_cron, require_timezone
 from dpal.config_form import choice
+from dpal.config_guarded import Guarded
 from dpal.store import StoreHolds, require_store_url
 from dpal.training.backends import Backend as Backend
 
@@ -45,42 +47,43 @@ class RuntimeConfig(Section):
         "campaign's own process.",
         json_schema_extra=choice("A work pool", "The campaign's own process"),
     )
-    artifacts: Path = Field(
+    # A file under artifacts is the usual ledger, and another folder would be another ledger.
+    artifacts: Annotated[Path, Guarded()] = Field(
         Path("artifacts"), title="Artifacts", description="Folder of all campaigns."
     )
-    mlflow_uri: str | None = Field(
+    mlflow_uri: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="MLflow",
         description="MLflow tracking server; null is a SQLite file under artifacts.",
         json_schema_extra=choice("A server", "A file under artifacts"),
     )
-    ledger: str | None = Field(
+    ledger: Annotated[str | None, Guarded(usual=(None,))] = Field(
         None,
         title="Ledger",
         description="Ledger database (postgresql://...); null is ledger.sqlite under artifacts.",
         json_schema_extra=choice("A PostgreSQL database", "A file under artifacts"),
     )
-    anchors: Path | None = Field(
+    anchors: Annotated[Path | None, Guarded(usual=(None,))] = Field(
         None,
         title="Anchors",
         description="Folder of the ledger's anchors, outside of artifacts; null is this user's "
         "state folder.",
         json_schema_extra=choice("A folder", "This user's state folder"),
     )
-    dvc_remote: str | None = Field(
+    dvc_remote: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="DVC remote",
         description="Where phases are pushed (a folder, s3://...); null keeps them local.",
         json_schema_extra=choice("A folder or bucket", "Kept local"),
     )
-    store: str | None = Field(
+    store: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="Store",
         description="Object storage (s3://bucket/dpal) that carries a campaign's files to other "
         "machines; null: all machines share the artifacts folder.",
         json_schema_extra=choice("Object storage", "The shared artifacts folder"),
     )
-    store_holds: StoreHolds = Field(
+    store_holds: Annotated[StoreHolds, Guarded(place=False, free=(StoreHolds.RELEASED,))] = Field(
         StoreHolds.RELEASED,
         title="What the store holds",
         description="released, or everything: confidential files, too, where the store is inside "
@@ -153,7 +156,7 @@ class RuntimeConfig(Section):
         title="Shards",
         description="Parts of the pool that are scored side by side.",
     )
-    scheduler: str | None = Field(
+    scheduler: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="Cluster",
         description="Address of a running Dask or Ray cluster; null starts workers on this "

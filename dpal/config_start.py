@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from dpal.config_form import choice
+from dpal.config_guarded import Guarded
 from dpal.config_runtime import Section
 from dpal.privacy import Adjacency, Unit
 
@@ -50,13 +51,13 @@ class StartConfig(Section):
         description="Finished campaign whose model is improved; data, model and promise follow it.",
         json_schema_extra=choice("A finished campaign", "None"),
     )
-    model: Path | None = Field(
+    model: Annotated[Path | None, Guarded(free=(None,))] = Field(
         None,
         title="Model file",
         description="Weights (.safetensors) of a model that was made elsewhere.",
         json_schema_extra=choice("A file", "None"),
     )
-    certificate: Path | None = Field(
+    certificate: Annotated[Path | None, Guarded(free=(None,))] = Field(
         None,
         title="Certificate",
         description="Its certificate.json.",
@@ -122,7 +123,7 @@ class StartConfig(Section):
 class PublicDataConfig(Section):
     """Public records that may be labeled: nothing here is protected."""
 
-    pool: Path | list[Path] = Field(
+    pool: Annotated[Path | list[Path], Guarded()] = Field(
         Path("data/digits-public.parquet"),
         title="Public pool",
         description="Parquet file, folder or list; labels may be absent.",

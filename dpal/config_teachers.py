@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dpal.accounting.voting_rules import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
 from dpal.config_form import choice
+from dpal.config_guarded import Guarded
 from dpal.config_runtime import Section
 from dpal.planning.choice import FineTuning
 from dpal.planning.student import StudentTraining
@@ -44,7 +45,7 @@ class TeachersConfig(Section):
         "records.",
         json_schema_extra=choice("A column", "Records"),
     )
-    partition: Path | None = Field(
+    partition: Annotated[Path | None, Guarded(free=(None,))] = Field(
         None,
         title="Partition",
         description="Parquet with id and teacher, where somebody else chose the parts; null deals "
@@ -69,7 +70,7 @@ class TeachersConfig(Section):
         description="half: yes above 0.5. global, per_label: the cut of the best balanced accuracy "
         "on the public records of teachers.tuning.",
     )
-    tuning: Path | None = Field(
+    tuning: Annotated[Path | None, Guarded(free=(None,))] = Field(
         None,
         title="Tuning records",
         description="Public labeled records by which cuts are chosen; not protected, not the "

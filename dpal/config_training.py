@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
 from dpal.config_form import FOLDED, choice, fold
+from dpal.config_guarded import Guarded
 from dpal.config_runtime import Section
 from dpal.models.names import ModelName
 from dpal.models.normalisation import Normalisation
@@ -47,7 +48,7 @@ class ModelConfig(Section):
         title="Dropout",
         description="Chance that a unit is dropped in training; not of the small models.",
     )
-    weights: Path | None = Field(
+    weights: Annotated[Path | None, Guarded(free=(None,))] = Field(
         None,
         title="Pretrained weights",
         json_schema_extra=choice("A file or folder", "Afresh"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator
@@ -14,6 +14,7 @@ from pydantic import model_validator as _model_validator
 from dpal.config import CampaignConfig
 from dpal.config_cron import next_time, require_cron, require_timezone
 from dpal.config_data import DataConfig
+from dpal.config_guarded import Guarded
 from dpal.config_help import explain
 from dpal.config_runtime import RuntimeConfig, Section
 from dpal.errors import ConfigError
@@ -61,11 +62,11 @@ class WatchConfig(Section):
         title="Name",
         description="Names the watch; its campaigns are NAME-0001, NAME-0002 and so on.",
     )
-    folder: str = Field(
+    folder: Annotated[str, Guarded()] = Field(
         title="Folder",
         description="Where new files arrive: a folder, or object storage (s3://bucket/inbox).",
     )
-    dataset: str = Field(
+    dataset: Annotated[str, Guarded(place=False, key="data.dataset")] = Field(
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
         title="Data set",
         description="Registered data set (dpal data register) whose limit holds; new files "
@@ -99,7 +100,7 @@ class WatchConfig(Section):
         description="A file that breaks off is taken for an upload in progress for so long, and "
         "is put into quarantine then.",
     )
-    quarantine: str | None = Field(
+    quarantine: Annotated[str | None, Guarded(free=(None,))] = Field(
         None,
         title="Quarantine",
         description="Where files go that cannot be used; null is quarantine in the folder.",

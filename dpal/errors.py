@@ -112,6 +112,38 @@ class ConfigError(DpalError):
     """A configuration is unknown, incomplete or contradicts itself. Nothing was started."""
 
 
+class AllowListError(DpalError):
+    """The list of what runs from Prefect may use cannot be relied on. Nothing was read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} {self.reason}; nothing was read or released, and runs from Prefect are "
+            "refused until its owner corrects it"
+        )
+
+
+class NotAllowed(DpalError):
+    """A run from Prefect wants what the data's owner has not allowed. Nothing was read."""
+
+    def __init__(self, setting: str, value: str, line: str, path: str, others: int = 0) -> None:
+        super().__init__(setting, value, line, path, others)
+        self.setting, self.value, self.line = setting, value, line
+        self.path, self.others = path, others
+
+    def __str__(self) -> str:
+        more = f" (nor are {self.others} more settings)" if self.others else ""
+        return (
+            f"{self.setting} {self.value} is not allowed to runs from Prefect on this machine"
+            f"{more}; nothing was read or released, and the data's owner allows it by the line "
+            f"`{self.line}` in {self.path}, or all that a configuration needs by: dpal allow "
+            "FILE.yaml"
+        )
+
+
 class DataError(DpalError):
     """A data file is not what a campaign can read. Nothing was released."""
 

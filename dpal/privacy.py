@@ -115,11 +115,3 @@ def published_delta(requested: float | None, *, labels: int) -> float:
             "that privacy.profile paper allows; lower it, or leave it null"
         )
     return requested
-
-
-def exposed_records(delta: float, *, pool_size: int) -> float:
-    """Records that a mechanism with this delta may publish, on average; 0.0 where it is sound.
-
-    A delta of one over the pool's size or more allows publishing every record with that chance.
-    """
-    return delta * pool_size if delta >= 1 / pool_size else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpal.audit.findings import AuditReport
 from dpal.audit.run import Effort
 from dpal.config import CampaignConfig
+from tasks.allowing import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
 from tasks.planning import prepare_campaign
@@ -16,6 +17,7 @@ _USUAL = Effort()
 @flow(name="audit", retries=0, flow_run_name="audit of {config.name}", validate_parameters=True)
 def audit_campaign(config: CampaignConfig, effort: Effort = _USUAL) -> AuditReport:
     """Audits a campaign, started or not, and returns what was found. Charges nothing."""
+    require_allowed(config)
     campaign = prepare_campaign(config)
     reach_tracking(campaign)
     report = run_audit(campaign, effort)

@@ -12,6 +12,7 @@ from dpal.errors import TrainingStopped
 from dpal.ledger.claim import claim, conducting
 from dpal.planning.plan import Phase
 from flows.train_phase import train_phase
+from tasks.allowing import require_allowed
 from tasks.asking import await_server
 from tasks.attendant import leading, without_heart
 from tasks.boundary import flow
@@ -61,6 +62,7 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
     """
     if not isinstance(config, CampaignConfig):
         config = parse_config(config)
+    require_allowed(config)
     with leading(), conducting(folder_of(config).root):
         wait_for_earlier(config)
         last = _run(config, tuple(redraw))

@@ -16,6 +16,8 @@ from dpal.config_public import KIND
 from dpal.errors import ConfigError
 from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
+from flows.allow_cli import EXAMPLE as ALLOW_EXAMPLE
+from flows.allow_cli import allow
 from flows.audit_cli import audit
 from flows.compare_cli import EXAMPLE as COMPARE_EXAMPLE
 from flows.compare_cli import compare
@@ -44,6 +46,8 @@ from flows.verify_cli import verify
 from flows.vote_cli import EXAMPLE as VOTE_EXAMPLE
 from flows.vote_cli import vote
 from flows.watch_cli import watch
+from flows.worker_cli import EXAMPLE as WORKER_EXAMPLE
+from flows.worker_cli import worker
 
 if TYPE_CHECKING:
     from dpal.artifacts import CampaignFolder
@@ -150,6 +154,8 @@ app.command(epilog=RESTORE_EXAMPLE)(restore)
 app.command(epilog="Example: dpal watch watch.yaml --once")(watch)
 app.command(epilog=DEPLOY_EXAMPLE)(deploy)
 app.command(epilog=SERVE_EXAMPLE)(serve)
+app.command(epilog=ALLOW_EXAMPLE)(allow)
+app.command(epilog=WORKER_EXAMPLE)(worker)
 app.command(epilog=LABEL_EXAMPLE)(label)
 app.command(epilog=COLLECT_EXAMPLE)(collect)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tasks.allowing import require_allowed
 from tasks.boundary import flow
 from tasks.waiting import waiting_campaigns
 
@@ -18,6 +19,7 @@ def collect_labels(artifacts: Path = Path("artifacts")) -> int:
     Returns:
       How many campaigns were resumed.
     """
+    require_allowed(artifacts=artifacts)
     waiting = waiting_campaigns(artifacts)
     if not waiting:
         return 0  # before torch is imported: so it is most minutes of the day

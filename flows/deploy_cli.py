@@ -82,7 +82,7 @@ def deploy(
 
     The server is the one of PREFECT_API_URL. Doing it twice changes nothing.
     """
-    from flows.deployments import CAMPAIGN, from_file, pools_of
+    from flows.deployments import CAMPAIGN, from_file, pools_of, worker_command
 
     own = [from_file(file) for file in files]
     kinds = dict(_pool_of(text) for text in pools)
@@ -94,7 +94,7 @@ def deploy(
     if remove:
         return
     for pool in wanted:
-        out.print(f"on a machine that works for it: prefect worker start --pool {pool.name}")
+        out.print(f"on a machine that works for it: {worker_command(pool.name, pool.type)}")
     for one in own or [CAMPAIGN]:
         out.print(f"start one: on Prefect's page, or prefect deployment run {one.full_name}")
 

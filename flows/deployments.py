@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 import dpal
 from dpal import check
 from dpal.config import CampaignConfig
-from dpal.config_any import AnyConfig, parse_any
+from dpal.config_any import AnyConfig
 from dpal.config_pate import PateConfig
 from dpal.config_public import PublicConfig
-from dpal.config_watch import WatchConfig, is_watch
+from dpal.config_watch import WatchConfig
 from dpal.errors import ConfigError
-from flows.settings import read_values
-from flows.watch_settings import load_watch
+from flows.watch_settings import load_any
 from tasks.attendant import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 
 CAMPAIGNS = "campaigns"
@@ -183,7 +182,12 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-FLOWS = tuple(one.flow for one in (CAMPAIGN, _PUBLIC, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH))
+# Which function runs a flow: all that a worker of ours ever runs.
+ENTRYPOINTS = {
+    one.flow: one.entrypoint
+    for one in (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
+}
+FLOWS = tuple(ENTRYPOINTS)
 
 
 def usual(pools: Sequence[Pool]) -> list[Deployment]:
@@ -202,10 +206,9 @@ def from_file(file: Path) -> Deployment:
     Raises:
       ConfigError: the file says something impossible, or holds a password.
     """
-    values = read_values(file)
-    if is_watch(values):
-        return _of_watch(load_watch(file))
-    found = parse_any(values)
+    found = load_any(file)
+    if isinstance(found, WatchConfig):
+        return _of_watch(found)
     if isinstance(found, PateConfig):
         about = f"Lets teachers of {found.name} vote, and a student learn, or goes on from there."
         return _configured(_PATE, found, about)
@@ -229,6 +232,15 @@ def folder_for(pool: Pool, folders: Mapping[str, Path], here: Path) -> Path:
     """Where the runs of a pool work: as told, else here, or where a container has its data."""
     usually = here if pool.type == "process" else _IN_CONTAINER
     return folders.get(pool.name, folders.get("", usually))
+
+
+def worker_command(pool: str, kind: str = "process") -> str:
+    """What starts a worker for a pool; Prefect's own starts containers.
+
+    >>> worker_command("gpu"), worker_command("gpu", "docker")
+    ('dpal worker gpu', 'prefect worker start --pool gpu')
+    """
+    return f"dpal worker {pool}" if kind == "process" else f"prefect worker start --pool {pool}"
 
 
 def version() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from dpal.config import CampaignConfig
-from flows import doctor_stack
+from flows import doctor_doors, doctor_stack
 from flows.finding import Finding
 
 
@@ -21,11 +21,13 @@ def examine(config: CampaignConfig) -> Iterator[Finding]:
     for check in (_python, _packages, _web_framework, _device, _artifacts, _data, _remote):
         yield check(config)
     yield _prefect(config)
+    yield from doctor_doors.prefect_doors()
     yield from doctor_stack.prefect_parts(config)
     yield from doctor_stack.prefect_clock()
     yield from doctor_stack.mlflow_login(config)
     yield from doctor_stack.ledger(config)
     yield from doctor_stack.places(config)
+    yield from doctor_doors.allow_list(config)
     yield from doctor_stack.label_studio(config)
 
 
@@ -98,7 +100,7 @@ def _prefect(_: CampaignConfig) -> Finding:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return Finding("prefect", "no server set; each run starts a temporary one (about 10 s)")
-    return _server("prefect", f"{url}/health", "start it: prefect server start")
+    return _server("prefect", f"{url}/health", "start it: dpal serve")
 
 
 def _server(what: str, url: str, advice: str, *, shown: str = "") -> Finding:

@@ -18,7 +18,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.errors import DpalError, LedgerMissing
-from flows.deployments import CAMPAIGNS, HEARTBEAT_SECONDS, TRAINING, usual, version
+from flows.deployments import (
+    CAMPAIGNS,
+    HEARTBEAT_SECONDS,
+    TRAINING,
+    usual,
+    version,
+    worker_command,
+)
+from flows.doctor_doors import mlflow_doors
 from flows.finding import Finding
 
 if TYPE_CHECKING:
@@ -51,7 +59,6 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Findin
 
     for name in dict.fromkeys([CAMPAIGNS, config.runtime.training_pool or TRAINING]):
         what = f"pool {name}"
-        start = f"start one: prefect worker start --pool {name}"
         try:
             pool = client.read_work_pool(name)
         except ObjectNotFound:
@@ -66,7 +73,8 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Findin
             if one.status == WorkerStatus.ONLINE
         ]
         state = f"{pool.type}, workers online: {len(online)}"
-        yield Finding(what, state, "" if online else start)
+        advice = f"start one: {worker_command(name, pool.type)}"
+        yield Finding(what, state, "" if online else advice)
 
 
 def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Finding]:
@@ -143,6 +151,7 @@ def mlflow_login(config: CampaignConfig) -> Iterator[Finding]:
         yield Finding("mlflow", f"{shown} answers {answer.status_code}", "look into its log")
     else:
         yield Finding("mlflow", f"{shown} answers" + (f", as {name}" if name else ""))
+        yield from mlflow_doors(uri, login)
         yield from _clock(answer)
 
 

@@ -8,6 +8,7 @@ from prefect.states import Completed
 from dpal.config_pate import PateConfig, parse_pate
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
+from tasks.allowing import require_allowed
 from tasks.attendant import leading
 from tasks.baselines import (
     KNN,
@@ -49,6 +50,7 @@ def vote_and_learn(config: PateConfig) -> State:
     """
     if not isinstance(config, PateConfig):
         config = parse_pate(config)
+    require_allowed(config)
     root = ensemble_folder(config).root
     with leading(), conducting(root):
         last = _vote(config)

@@ -8,6 +8,7 @@ from prefect.states import Completed
 from dpal.config_public import PublicConfig, parse_public
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
+from tasks.allowing import require_allowed
 from tasks.attendant import leading
 from tasks.boundary import flow
 from tasks.fine_tuning import (
@@ -42,6 +43,7 @@ def improve_model(config: PublicConfig) -> State:
     """
     if not isinstance(config, PublicConfig):
         config = parse_public(config)
+    require_allowed(config)
     root = improvement_folder(config).root
     with leading(), conducting(root):
         last = _improve(config)

@@ -1,7 +1,7 @@
 """A small server that Label Studio calls when somebody labeled something.
 
 A call is a hint to look, and nothing in it is believed: what was labeled is asked of Label
-Studio itself. Whoever calls without need costs one look.
+Studio itself. Who does not know the shared secret, and every page in a browser, is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Receiver(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, secret: str | None) -> None:
+    def __init__(self, host: str, port: int, secret: str) -> None:
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
@@ -54,18 +54,25 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK)
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > _MOST_BYTES:
-            self.close_connection = True
-            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if refusal := self._refusal():
+            self.close_connection = True  # what else was sent is not read
+            self._answer(refusal)
             return
-        self.rfile.read(int(length))
-        given, wanted = self.headers.get(HOOK_HEADER, ""), self.server.secret
-        if wanted and not hmac.compare_digest(given.encode(), wanted.encode()):
-            self._answer(HTTPStatus.FORBIDDEN)
-            return
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self.server.called.set()
         self._answer(HTTPStatus.NO_CONTENT)
+
+    def _refusal(self) -> HTTPStatus | None:
+        """Why a call is not taken: from a browser's page, without the secret, or too large."""
+        given = self.headers.get_all(HOOK_HEADER) or [""]
+        known = hmac.compare_digest("\n".join(given).encode(), self.server.secret.encode())
+        if "Origin" in self.headers or not known:
+            return HTTPStatus.FORBIDDEN
+        length = self.headers.get("Content-Length", "0")
+        small = length.isascii() and length.isdigit() and int(length) <= _MOST_BYTES
+        if not small or "Transfer-Encoding" in self.headers:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return None
 
     def _answer(self, status: HTTPStatus) -> None:
         self.send_response(status)
@@ -85,9 +92,15 @@ def receive(artifacts: Path, host: str, port: int) -> None:
       port: likewise.
 
     Raises:
-      ConfigError: the port is taken.
+      ConfigError: the port is taken, or no secret is set.
     """
-    with Receiver(host, port, os.environ.get(HOOK_SECRET)) as server:
+    secret = os.environ.get(HOOK_SECRET, "")
+    if not secret:
+        raise ConfigError(
+            f"{HOOK_SECRET} is not set, and without a secret anybody could call; say source "
+            "stack/env, or set it to the same long word here and for the workers"
+        )
+    with Receiver(host, port, secret) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         out.print(f"listening on http://{host}:{port}; Ctrl-C ends it")
         while True:

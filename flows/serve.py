@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import getpass
+import importlib.metadata
+import importlib.util
 import os
-import secrets
 import shlex
 import shutil
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from flows.databases import database_url
 from flows.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.parts import Part, ServeError
+from flows.stack_secrets import StackSecrets, prefect_login
+from tasks.allowing import ALLOW
+from tasks.labelers import HOOK_SECRET
+from tasks.mlflow_app import ADMIN, READER, WORKER
+from tasks.web_guard import ORIGINS
 
 PORTS = {"prefect": 4200, "mlflow": 5000, "label-studio": 8080}
-_USER = "dpal"
+LOOPBACK = "127.0.0.1"
 _LABELER = "dpal@example.org"
+_MLFLOW_SECRETS = {ADMIN: "mlflow-admin", WORKER: "mlflow-worker", READER: "mlflow-reader"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +43,8 @@ class Stack:
       ports: by server.
       workers: processes that work for the pool `campaigns`; one more works for `gpu`.
       postgres: server that holds all databases; None keeps them in the folder.
-      auth: whether Prefect and MLflow ask for a password.
       label_studio: the command that starts it, where it is wanted.
+      origins: by server, where else its pages are shown: by a reverse proxy with TLS.
     """
 
     folder: Path
@@ -45,12 +53,28 @@ class Stack:
     ports: Mapping[str, int]
     workers: int
     postgres: str | None
-    auth: bool
     label_studio: str | None
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def url(self, server: str) -> str:
         """Where a server is reached."""
         return f"http://{self.name}:{self.ports[server]}"
+
+    def own_origins(self, server: str) -> list[str]:
+        """Where a server's own pages are, as browsers on this machine and elsewhere name it."""
+        names = dict.fromkeys((self.name, LOOPBACK, "localhost"))
+        own = [f"http://{name}:{self.ports[server]}" for name in names]
+        return [*own, self.origins[server]] if server in self.origins else own
+
+    @property
+    def secrets(self) -> StackSecrets:
+        """The stack's passwords."""
+        return StackSecrets(self.folder / "secrets")
+
+    @property
+    def allow_file(self) -> Path:
+        """What runs from Prefect may use here."""
+        return self.folder / "allow.yaml"
 
     @property
     def ledger(self) -> str | None:
@@ -58,54 +82,56 @@ class Stack:
         return database_url(self.postgres, "ledger") if self.postgres else None
 
     @property
+    def mlflow_passwords(self) -> dict[str, str]:
+        """Of MLflow's accounts, by name."""
+        return {name: self.secrets.read(file) for name, file in _MLFLOW_SECRETS.items()}
+
+    @property
     def environment(self) -> dict[str, str]:
         """What workers, and a person's terminal, are told; holds passwords."""
         told = {
             "PREFECT_API_URL": f"{self.url('prefect')}/api",
+            "PREFECT_API_AUTH_STRING": prefect_login(self.secrets),
             "DPAL_MLFLOW_URI": self.url("mlflow"),
+            "MLFLOW_TRACKING_USERNAME": WORKER,
+            "MLFLOW_TRACKING_PASSWORD": self.mlflow_passwords[WORKER],
+            HOOK_SECRET: self.secrets.read("webhook"),
+            ALLOW: str(self.allow_file),
         }
-        if self.auth:
-            password = self._secret("password")
-            told["PREFECT_API_AUTH_STRING"] = f"{_USER}:{password}"
-            told |= {"MLFLOW_TRACKING_USERNAME": _USER, "MLFLOW_TRACKING_PASSWORD": password}
         if self.label_studio:
-            told["LABEL_STUDIO_API_KEY"] = self._secret("label-studio-token")
+            told["LABEL_STUDIO_API_KEY"] = self.secrets.read("label-studio-token")
         return told
 
-    def login(self, server: str) -> str:
-        """What a person types into a server's page; empty where it asks for nothing."""
-        if server == "label-studio":
-            return f"{_LABELER}, {self._secret('label-studio-password')}"
-        if not self.auth:
-            return ""
-        password = self._secret("password")
-        return f"{_USER}:{password}" if server == "prefect" else f"{_USER}, {password}"
-
-    def _secret(self, name: str) -> str:
-        """A password that was made up once for this folder."""
-        file = self.folder / "secrets" / name
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not file.is_file():
-            _write(file, secrets.token_hex(20))
-        return file.read_text(encoding="utf-8")
+    def logins(self) -> list[tuple[str, str, str, str]]:
+        """What a person opens: server, address, account, and the file of its password."""
+        found = [
+            ("prefect", "", "prefect"),
+            ("mlflow", f"{READER}, reads", _MLFLOW_SECRETS[READER]),
+            ("mlflow", f"{ADMIN}, also deletes", _MLFLOW_SECRETS[ADMIN]),
+        ]
+        if self.label_studio:
+            found.append(("label-studio", _LABELER, "label-studio-password"))
+        return [
+            (server, self.origins.get(server, self.url(server)), account, f"secrets/{name}")
+            for server, account, name in found
+        ]
 
 
 def prefect(stack: Stack) -> Part:
-    """The Prefect server; it waits for nothing from the internet."""
+    """The Prefect server, which answers its own pages and who knows the password."""
     environment = {
         **ENVIRONMENT,
         "PREFECT_HOME": str(stack.folder / "prefect"),
-        "PREFECT_SERVER_UI_API_URL": f"{stack.url('prefect')}/api",
-        "PREFECT_UI_URL": stack.url("prefect"),
+        "PREFECT_UI_URL": stack.origins.get("prefect", stack.url("prefect")),
+        "PREFECT_SERVER_API_AUTH_STRING": prefect_login(stack.secrets),
+        ORIGINS: ",".join(stack.own_origins("prefect")),
     }
     if stack.postgres:
         url = database_url(stack.postgres, "prefect").replace(
             "postgresql:", "postgresql+asyncpg:", 1
         )
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = url
-    if stack.auth:
-        environment["PREFECT_SERVER_API_AUTH_STRING"] = stack.login("prefect")
-    command = [*_here("prefect"), "server", "start", "--host", stack.host]
+    command = [*_here("flows.prefect_app"), "--host", stack.host]
     command += ["--port", str(stack.ports["prefect"])]
     answers = f"{stack.url('prefect')}/api/health"
     return Part(name="prefect", command=command, environment=environment, answers=answers)
@@ -120,26 +146,26 @@ def mlflow(stack: Stack) -> Part:
         driver = "postgresql+psycopg:"
         store = database_url(stack.postgres, "mlflow").replace("postgresql:", driver, 1)
         users = database_url(stack.postgres, "mlflow_auth").replace("postgresql:", driver, 1)
+    _require_own_mlflow()
+    origins = stack.own_origins("mlflow")
     # One process: several are killed by their own watchman where a machine is busy for seconds.
     command = [*_here("mlflow"), "server", "--host", stack.host, "--workers", "1"]
     command += ["--port", str(stack.ports["mlflow"]), "--backend-store-uri", store]
     command += ["--artifacts-destination", (home / "artifacts").resolve().as_uri()]
-    environment = {**ENVIRONMENT}
-    if stack.host != "127.0.0.1":
-        port = stack.ports["mlflow"]
-        hosts = [f"{name}:{port}" for name in (stack.name, "localhost", "127.0.0.1")]
-        command += ["--allowed-hosts", ",".join([*hosts, stack.name])]
-        command += ["--cors-allowed-origins", stack.url("mlflow")]
-    if stack.auth:
-        settings = home / "auth.ini"
-        _write(settings, _AUTH.format(users=users))
-        environment |= {
-            "MLFLOW_AUTH_CONFIG_PATH": str(settings.resolve()),
-            "MLFLOW_AUTH_ADMIN_USERNAME": _USER,
-            "MLFLOW_AUTH_ADMIN_PASSWORD": stack.environment["MLFLOW_TRACKING_PASSWORD"],
-            "MLFLOW_FLASK_SERVER_SECRET_KEY": stack._secret("mlflow-sessions"),
-        }
-        command += ["--app-name", "basic-auth"]
+    command += ["--app-name", "dpal", "--x-frame-options", "SAMEORIGIN"]
+    command += ["--allowed-hosts", ",".join(urlsplit(one).netloc for one in origins)]
+    command += ["--cors-allowed-origins", ",".join(origins)]
+    settings = home / "auth.ini"
+    _write(settings, _AUTH.format(users=users))
+    environment = {
+        **ENVIRONMENT,
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings.resolve()),
+        "MLFLOW_AUTH_ADMIN_USERNAME": ADMIN,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": stack.mlflow_passwords[ADMIN],
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": stack.secrets.read("mlflow-sessions"),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # for language models
+        ORIGINS: ",".join(origins),
+    }
     answers = f"{stack.url('mlflow')}/health"
     return Part(name="mlflow", command=command, environment=environment, answers=answers)
 
@@ -150,8 +176,8 @@ def label_studio(stack: Stack) -> Part:
     home.mkdir(parents=True, exist_ok=True)
     environment = {
         "LABEL_STUDIO_USERNAME": _LABELER,
-        "LABEL_STUDIO_PASSWORD": stack._secret("label-studio-password"),
-        "LABEL_STUDIO_USER_TOKEN": stack._secret("label-studio-token"),
+        "LABEL_STUDIO_PASSWORD": stack.secrets.read("label-studio-password"),
+        "LABEL_STUDIO_USER_TOKEN": stack.secrets.read("label-studio-token"),
         "LABEL_STUDIO_DISABLE_SIGNUP_WITHOUT_LINK": "true",
         "LABEL_STUDIO_HOST": stack.url("label-studio"),
         "COLLECT_ANALYTICS": "false",
@@ -185,11 +211,11 @@ def workers(stack: Stack) -> list[Part]:
     """Process workers for both pools; a training on a machine's one GPU needs no second."""
     told = {**ENVIRONMENT, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
     names = [(CAMPAIGNS, number) for number in range(1, stack.workers + 1)] + [(TRAINING, 1)]
-    start = [*_here("prefect"), "worker", "start", "--type", "process"]
+    start = [*_here("flows.cli"), "worker"]
     return [
         Part(
             name=f"worker {pool} {number}",
-            command=[*start, "--pool", pool, "--name", f"{pool}-{number}"],
+            command=[*start, pool, "--name", f"{pool}-{number}"],
             environment=told,
         )
         for pool, number in names
@@ -243,7 +269,21 @@ def write_environment(stack: Stack) -> Path:
 
 def _here(program: str) -> list[str]:
     """A program of the environment that this command runs in."""
-    return [sys.executable, "-m", program]
+    return [sys.executable, "-P", "-m", program]  # and of no folder that somebody works in
+
+
+def _require_own_mlflow() -> None:
+    """Requires what MLflow needs to ask for passwords, and to find our application.
+
+    Raises:
+      ServeError: this installation lacks it.
+    """
+    known = importlib.metadata.entry_points(group="mlflow.app")
+    if "dpal" not in {one.name for one in known} or not importlib.util.find_spec("flask_wtf"):
+        raise ServeError(
+            "this installation cannot start MLflow with passwords; nothing was started, install "
+            "dpal again: pip install -c constraints.txt '.[server]'"
+        )
 
 
 def _is_free(host: str, port: int) -> bool:

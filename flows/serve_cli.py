@@ -14,20 +14,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from dpal.errors import ConfigError
 from dpal.reports.summary import Table
-from flows.terminal import out, show
+from flows.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:
+    from dpal.config_any import AnyConfig
+    from dpal.config_watch import WatchConfig
     from flows.parts import Crew
     from flows.serve import Stack
 
 EXAMPLE = (
-    "Examples: dpal serve | dpal serve clinic.yaml --auth --label-studio | "
-    "dpal serve --host 0.0.0.0 --auth --postgres postgresql://dpal@db.example.org"
+    "Examples: dpal serve clinic.yaml | dpal serve clinic.yaml --label-studio | "
+    "dpal serve --host 0.0.0.0 --postgres postgresql://dpal@db.example.org"
 )
 _LOCAL = "127.0.0.1"
 
@@ -50,14 +53,23 @@ def serve(
         int, typer.Option(min=1, help="Workers for campaigns; one more is for training.")
     ] = 1,
     host: Annotated[
-        str, typer.Option(help="Interface to listen on; 0.0.0.0 is all, and wants --auth.")
+        str, typer.Option(help="Interface to listen on; 0.0.0.0 lets other machines in.")
     ] = _LOCAL,
     name: Annotated[
         str | None, typer.Option(help="How others reach this machine; usually its host name.")
     ] = None,
-    auth: Annotated[bool, typer.Option("--auth", help="Prefect and MLflow ask for passwords.")] = (
-        False
-    ),
+    origins: Annotated[
+        list[str],
+        typer.Option(
+            "--origin",
+            metavar="SERVER=URL",
+            help="Where a reverse proxy shows a server's pages, such as "
+            "prefect=https://runs.example.org. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    auth: Annotated[
+        bool, typer.Option("--auth", hidden=True, help="As always: of earlier versions.")
+    ] = True,
     postgres: Annotated[
         str | None,
         typer.Option(
@@ -66,15 +78,18 @@ def serve(
     ] = None,
     label_studio: Annotated[bool, typer.Option("--label-studio", help="Start it, too.")] = False,
 ) -> None:
-    """Run Prefect, MLflow and workers on this machine, and deploy everything. Ctrl-C ends it."""
+    """Run Prefect, MLflow and workers on this machine, and deploy everything. Ctrl-C ends it.
+
+    All of it asks for passwords, which are made at the first start and stand in the folder's
+    `secrets`. Runs from Prefect may use what the folder's allow.yaml has: at the first start,
+    what the configurations here need.
+    """
     from flows.databases import make_databases
     from flows.parts import Crew
     from flows.serve import Stack, find_label_studio, require_free
+    from flows.watch_settings import load_any
 
-    if host != _LOCAL and not auth:
-        raise ConfigError(
-            f"--host {host} lets others in, who could then run anything here; say --auth, too"
-        )
+    configs = [load_any(file) for file in files]
     stack = Stack(
         folder=folder.absolute(),
         host=host,
@@ -82,8 +97,8 @@ def serve(
         ports=_ports(ports),
         workers=workers,
         postgres=postgres,
-        auth=auth,
         label_studio=find_label_studio() if label_studio else None,
+        origins=_origins(origins),
     )
     with _alone(folder):
         crew = Crew(stack.folder, lambda text: out.print(f"{time.strftime('%H:%M:%S')}  {text}"))
@@ -93,7 +108,7 @@ def serve(
             out.print(f"made the databases {', '.join(f'dpal_{one}' for one in made)}")
         with _until_told_to_end():
             try:
-                _start(stack, crew, files)
+                _start(stack, crew, files, configs)
                 while True:
                     crew.look()
                     time.sleep(1)
@@ -104,8 +119,12 @@ def serve(
     out.print("all stopped; the same command goes on where this one ended")
 
 
-def _start(stack: Stack, crew: Crew, files: list[Path]) -> None:
+def _start(
+    stack: Stack, crew: Crew, files: list[Path], configs: list[AnyConfig | WatchConfig]
+) -> None:
+    from flows.mlflow_accounts import make_accounts
     from flows.serve import label_studio, mlflow, prefect, workers, write_environment
+    from tasks.mlflow_app import ADMIN
 
     out.print(f"starting; logs are in {crew.logs}")
     servers = [prefect(stack), mlflow(stack)]
@@ -113,16 +132,40 @@ def _start(stack: Stack, crew: Crew, files: list[Path]) -> None:
         out.print("Label Studio takes minutes the first time ...")
         servers.append(label_studio(stack))
     crew.start(*servers)
+    passwords = stack.mlflow_passwords
+    for change in make_accounts(stack.url("mlflow"), passwords.pop(ADMIN), passwords):
+        out.print(change)
+    _allow(stack.allow_file, configs)
     told = write_environment(stack)
     _deploy(stack, crew.logs / "deploy.log", files)
     crew.start(*workers(stack))
-    rows = [(one.name, stack.url(one.name), stack.login(one.name)) for one in servers]
+    columns = ("what", "where", "account", "password")
+    show(Table("Running", columns, tuple(stack.logins())), left=columns)
     if stack.ledger:
-        rows.append(("ledger", stack.ledger, "set it as runtime.ledger"))
-    columns = ("what", "where", "login")
-    show(Table("Running", columns, tuple(rows)), left=columns)
+        out.print(f"runtime.ledger: {stack.ledger}", markup=False)
+    out.print(f"MLflow's runs: {how_to_open_mlflow(stack.url('mlflow'))}", markup=False)
+    out.print(f"a password stands in its file: cat {stack.secrets.file('prefect')}")
     out.print(f"in another terminal, first: source {told}")
     out.print("then: dpal doctor, or start a campaign on Prefect's page. Ctrl-C here stops all.")
+
+
+def _allow(file: Path, configs: list[AnyConfig | WatchConfig]) -> None:
+    """Writes a first list of what runs from Prefect may use; a list that is there stays."""
+    from flows.allow_cli import settings_to_allow
+    from tasks.allowing import read_allow_list, write_allow_list
+
+    allowed, wanted = read_allow_list(file), settings_to_allow(configs)
+    if not file.exists() and configs:
+        allowed = allowed.extended(wanted)
+        write_allow_list(file, allowed)
+        out.print(f"runs from Prefect may use what these configurations need: {file}")
+    if missing := {one.key for one in allowed.refused(wanted)}:
+        out.print(
+            f"{file} does not allow all of these configurations ({', '.join(sorted(missing))}), so "
+            f"their runs are refused until: dpal allow --to {file} FILE.yaml"
+        )
+    elif not allowed.values:
+        out.print(f"runs from Prefect may use nothing yet; allow it: dpal allow --to {file} FILE")
 
 
 def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
@@ -131,6 +174,7 @@ def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
 
     command = [sys.executable, "-m", "flows.cli", "deploy", *map(str, files)]
     environment = {**os.environ, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
+    environment["PREFECT_CLIENT_MAX_RETRIES"] = "8"  # the server is busy with its first start
     with log.open("wb") as file:
         ended = subprocess.run(
             command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
@@ -138,6 +182,21 @@ def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
     if ended.returncode:
         said = [one for one in log.read_text(encoding="utf-8").splitlines() if one.strip()]
         raise ServeError(f"deploying failed: {said[-1].removeprefix('dpal: ')}")
+
+
+def _origins(texts: list[str]) -> dict[str, str]:
+    origins = {}
+    for text in texts:
+        server, _, url = text.partition("=")
+        parts = urlsplit(url)
+        plain = parts.scheme in ("http", "https") and parts.netloc and not parts.path.strip("/")
+        if server not in ("prefect", "mlflow") or not plain or "@" in parts.netloc:
+            raise ConfigError(
+                "--origin takes prefect=URL or mlflow=URL without a path, such as "
+                f"prefect=https://runs.example.org, not {text!r}"
+            )
+        origins[server] = f"{parts.scheme}://{parts.netloc.lower()}"
+    return origins
 
 
 def _ports(texts: list[str]) -> dict[str, int]:

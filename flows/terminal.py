@@ -45,6 +45,9 @@ _QUIET = {
     # The newer pages ask a host outside for settings of their telemetry, on or off.
     "PREFECT_SERVER_UI_V2_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    # A temporary server has no page of its own: no page in a browser is answered, or may change it.
+    "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://nobody.invalid",
+    "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     # What `dpal deploy` installs gives up whoever is silent for three times as long.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # A server that died should be reported in seconds; by default each request waits minutes.
@@ -136,10 +139,11 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
 def how_to_open_mlflow(uri: str) -> str:
     """What a person does to see the campaign's runs."""
     from tasks.tracking import without_password
+    from tasks.tracking_words import RUNS_VIEW
 
     shown = without_password(uri)
     if uri.startswith("http"):
-        return f"open {shown}"
+        return f"open {shown.rstrip('/')}/#/experiments{RUNS_VIEW}"
     return f"{_beside_us('mlflow')} ui --backend-store-uri {shlex.quote(shown)}"
 
 
@@ -148,7 +152,7 @@ def how_to_open_prefect() -> str:
     api = os.environ.get("PREFECT_API_URL")
     if api:
         return f"open {api.removesuffix('/api')}/runs"
-    return f"{_beside_us('prefect')} server start, then open http://127.0.0.1:4200/runs"
+    return f"{_beside_us('python')} -m flows.prefect_app, then open http://127.0.0.1:4200/runs"
 
 
 def as_typed_here(command: str) -> str:

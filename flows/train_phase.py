@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpal.errors import TrainingStopped
 from dpal.store import ArtifactRef
+from tasks.allowing import require_allowed
 from tasks.asking import await_server
 from tasks.attendant import attending
 from tasks.boundary import flow
@@ -22,6 +23,7 @@ def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...]:
 
     Which campaign it is, its plan and its inputs are checked by digest first.
     """
+    require_allowed(order)
     try:
         with attending(f"phase-{order.phase}"), following(order) as campaign:
             phase = take_inputs(campaign, order)

@@ -8,6 +8,7 @@ from dpal.config_watch import WatchConfig
 from dpal.errors import CampaignBusy
 from dpal.ledger.claim import claim
 from flows.campaign import run_campaign
+from tasks.allowing import require_allowed
 from tasks.boundary import flow
 from tasks.context import say
 from tasks.watching import (
@@ -26,6 +27,7 @@ _PATIENCE_SECONDS = 120.0  # another look may be at work
 @flow(name="watch", retries=0, flow_run_name="watch {config.name}", validate_parameters=True)
 def watch(config: WatchConfig) -> None:
     """Looks once. Done again, also after a crash anywhere, nothing happens twice."""
+    require_allowed(config)
     root = watch_folder(config).root
     try:
         with claim(root):

@@ -1,4 +1,4 @@
-"""Reading the settings of a watch, and of the campaign that it names."""
+"""Reading the settings of a watch and of the campaign that it names, or of any other kind."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.config import override
-from dpal.config_watch import WatchConfig, parse_watch, template_values
-from flows.settings import read_values
+from dpal.config_any import AnyConfig, parse_any
+from dpal.config_watch import WatchConfig, is_watch, parse_watch, template_values
+from flows.settings import load_values, read_values
 from flows.terminal import parse_setting
+
+
+def load_any(file: Path, settings: Sequence[str] = ()) -> AnyConfig | WatchConfig:
+    """Reads settings of whatever kind and applies overrides.
+
+    Raises:
+      ConfigError: a file is missing, unreadable or says something impossible.
+    """
+    if is_watch(read_values(file)):
+        return load_watch(file, settings)
+    return parse_any(load_values(file, list(settings)))
 
 
 def load_watch(file: Path, settings: Sequence[str] = ()) -> WatchConfig:

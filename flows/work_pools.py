@@ -13,7 +13,7 @@ import httpx
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectNotFound
 
-from flows.deployments import MARK, Pool
+from flows.deployments import MARK, Pool, worker_command
 from flows.prefect_server import DeployError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def set_up_pool(client: SyncPrefectClient, pool: Pool) -> Change:
         wanted = WorkPoolCreate(
             name=pool.name,
             type=pool.type,
-            description=f"{MARK} Start a worker: prefect worker start --pool {pool.name}",
+            description=f"{MARK} Start a worker: {worker_command(pool.name, pool.type)}",
             base_job_template=template_of(pool.type),
             concurrency_limit=whole,
         )

@@ -22,6 +22,7 @@ from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.questions import Question
 from dpal.labels import Task
+from tasks.allowing import require_allowed
 from tasks.asking import has_server
 from tasks.context import Campaign
 
@@ -126,6 +127,7 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
             f"{folder.name} is private voting and no campaign; see its report.md, and run its "
             "settings again to continue it"
         )
+    require_allowed(found)  # recorded by a run that may not have been limited
     return found
 
 
@@ -138,7 +140,6 @@ def opened_label_studio(asked: Asked, files: PhaseFolder) -> Iterator[LabelStudi
     """
     settings = asked.config.labeler.label_studio
     secret = os.environ.get(HOOK_SECRET)
-    headers = {HOOK_HEADER: secret} if secret else {}
     server = LabelStudio(settings.url, label_studio_token(settings.url))
     try:
         yield LabelStudioLabeler(
@@ -150,7 +151,10 @@ def opened_label_studio(asked: Asked, files: PhaseFolder) -> Iterator[LabelStudi
             folder=files.query,
             delivered=files.labels,
             command=f"dpal label {asked.folder.root}",
-            webhook=(settings.webhook, headers) if settings.webhook else None,
+            # Without a secret nothing would be taken from it; labels are noticed in a minute.
+            webhook=(settings.webhook, {HOOK_HEADER: secret})
+            if settings.webhook and secret
+            else None,
         )
     finally:
         server.close()

@@ -31,6 +31,7 @@ from dpal.ledger.entries import Kind
 from dpal.persist import write_text
 from dpal.planning.voting import block_name
 from dpal.voting.release import UNANSWERED
+from tasks.allowing import require_allowed
 from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.labelers import Asked
 from tasks.pate_report import make_pate_report
@@ -103,7 +104,9 @@ def teachers_of(asked: Asked) -> Ensemble:
         )
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    ensemble = plan_ensemble(parse_pate(values))
+    teachers = parse_pate(values)
+    require_allowed(teachers)  # recorded by a run that may not have been limited
+    ensemble = plan_ensemble(teachers)
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError(
             f"the teachers of {name} answer within a bound or after a gate, so that the label of a "

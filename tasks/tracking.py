@@ -45,6 +45,7 @@ from tasks.tracked_run import (
 )
 from tasks.tracking_words import (
     NOTE,
+    RUNS_VIEW,
     campaign_note,
     campaign_parameters,
     phase_note,
@@ -93,8 +94,8 @@ def campaign_address(campaign: Campaign) -> str:
         run = _tell(campaign, lambda: _campaign_run(campaign), patient=False)
     except TrackingError:
         run = None
-    page = f"/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
-    return without_password(uri).rstrip("/") + page
+    page = f"/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
+    return f"{without_password(uri).rstrip('/')}/#/experiments{page}{RUNS_VIEW}"
 
 
 @contextmanager

@@ -40,6 +40,9 @@ phase. **The ledger is the truth, this is a copy for reading.**
 An epsilon holds at the delta, adjacency and unit that stand beside it.
 """
 
+# At the end of an address: MLflow 3.17 opens its pages for language models without it.
+RUNS_VIEW = "?workflowType=machine_learning"
+
 # A view that MLflow's page shares by its key: which columns, and only whole campaigns.
 VIEW = "mlflow.sharedViewState.campaigns"
 _COLUMNS = (

@@ -120,7 +120,7 @@ def _why_unstarted(what: str, pool: str, online: int, *, begun: bool) -> str:
         return f"{what} waits for its turn; workers of work pool {pool} that are online: {online}"
     return (
         f"{what} waits: no worker of work pool {pool} is online; start one with: "
-        f"prefect worker start --pool {pool}"
+        f"dpal worker {pool} (of containers: prefect worker start --pool {pool})"
     )
 
 

@@ -61,6 +61,14 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="session", autouse=True)
+def owners_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The list of what runs from Prefect may use: empty, and never that of who runs the tests."""
+    file = tmp_path_factory.mktemp("owner") / "allow.yaml"
+    os.environ["DPAL_ALLOW"] = str(file)
+    return file
+
+
 @pytest.fixture
 def bits() -> RepeatableBits:
     return RepeatableBits(20260101)
@@ -242,3 +250,13 @@ def shared_file(name: str) -> Path:
     if not path.is_file():
         pytest.skip(f"{path} is not there: set DPAL_DATA to the folder with the real data sets")
     return path
+
+
+def allow(*configs: Any, file: Path | None = None) -> Path:
+    """Lets runs from Prefect use what configurations need, as `dpal allow` does."""
+    from flows.allow_cli import settings_to_allow
+    from tasks.allowing import allow_file, read_allow_list, write_allow_list
+
+    place = file or allow_file()
+    write_allow_list(place, read_allow_list(place).extended(settings_to_allow(configs)))
+    return place

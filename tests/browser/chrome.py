@@ -36,11 +36,11 @@ _WIDTH, _HEIGHT = 1500, 1100
 
 
 @contextmanager
-def browser() -> Iterator[Chrome]:
+def browser(*flags: str) -> Iterator[Chrome]:
     """A browser of its own, in light colours, that notes every request."""
     options = Options()
     options.binary_location = CHROMIUM
-    for flag in (*_FLAGS, f"--window-size={_WIDTH},{_HEIGHT}"):
+    for flag in (*_FLAGS, *flags, f"--window-size={_WIDTH},{_HEIGHT}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     chrome = Chrome(options=options, service=Service(DRIVER))
@@ -54,12 +54,20 @@ def browser() -> Iterator[Chrome]:
 
 def outside(chrome: Chrome) -> set[str]:
     """Hosts beyond this machine that pages have asked since the last call."""
-    asked = set()
+    hosts = {place.rpartition(":")[0] or place for place in asked(chrome)}
+    return hosts - {"127.0.0.1", "localhost"}
+
+
+def asked(chrome: Chrome) -> set[str]:
+    """Hosts and ports that pages have asked, or would have, since the last call."""
+    places = set()
     for line in chrome.get_log("performance"):
         message = json.loads(line["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
-            asked.add(urlsplit(message["params"]["request"]["url"]).hostname)
-    return asked - {None, "", "127.0.0.1", "localhost"}
+            places.add(urlsplit(message["params"]["request"]["url"]).netloc)
+        elif message["method"] == "Network.webSocketCreated":
+            places.add(urlsplit(message["params"]["url"]).netloc)
+    return {place.rpartition("@")[2] for place in places} - {""}
 
 
 def open_page(chrome: Chrome, url: str, text: str) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow.parquet as pq
 from PIL import Image
 from selenium.webdriver import Chrome
@@ -82,6 +81,7 @@ class Life:
             deployments={"name": {"any_": ["campaign"]}},
         )
         page = f"{self.stack.url('prefect')}/deployments/deployment/{found[0]['id']}"
+        self.stack.log_in(self.chrome)
         open_page(self.chrome, f"{page}/run", "Who may see the selection")
         form, wishes = Form(self.chrome), self.wishes
         form.fill(wishes.name, "Name")
@@ -219,9 +219,8 @@ class Life:
         return str(links[0].get_attribute("href"))
 
     def _experiments(self) -> str:
-        url = f"{self.stack.url('mlflow')}/api/2.0/mlflow/experiments/get-by-name"
-        answer = httpx.get(url, params={"experiment_name": "dpal"}, timeout=60)
-        return str(answer.raise_for_status().json()["experiment"]["experiment_id"])
+        found = self.stack.ask_mlflow("experiments/get-by-name", experiment_name="dpal")
+        return str(found["experiment"]["experiment_id"])
 
     def picture_mlflow(self, page: str, name: str, text: str, place: str = "") -> None:
         """Takes a page of the campaign's MLflow run."""

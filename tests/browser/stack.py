@@ -12,9 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
+import yaml
+from prefect.client.orchestration import SyncPrefectClient
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
 
+from tasks.mlflow_app import READER
+from tests.browser.chrome import open_page, wait_for_text
 from tests.conftest import ROOT, command
 from tests.labelers.annotators import Annotator
 
@@ -40,17 +47,36 @@ class Stack:
 
     def flow_run(self, number: str) -> dict[str, object]:
         """A flow run as Prefect knows it."""
-        answer = httpx.get(f"{self.url('prefect')}/api/flow_runs/{number}", timeout=60)
-        return dict(answer.raise_for_status().json())
+        login = httpx.BasicAuth(*self.secret("prefect").split(":"))
+        url = f"{self.url('prefect')}/api/flow_runs/{number}"
+        return dict(httpx.get(url, auth=login, timeout=60).raise_for_status().json())
 
-    def ask_prefect(self, path: str, **wanted: object) -> list[dict[str, object]]:
-        """What Prefect lists under a path."""
-        answer = httpx.post(f"{self.url('prefect')}/api/{path}", json=wanted, timeout=60)
-        return list(answer.raise_for_status().json())
+    def ask_prefect(self, path: str, **wanted: object) -> Any:
+        """What Prefect answers under a path, to whom knows the password."""
+        api = f"{self.url('prefect')}/api"
+        with SyncPrefectClient(api, auth_string=self.secret("prefect")) as client:
+            return client.request("POST", f"/{path}", json=wanted).json()  # type: ignore[arg-type]
+
+    def ask_mlflow(self, path: str, **query: str) -> dict[str, Any]:
+        """What MLflow answers under a path, to a reader."""
+        login = (READER, self.secret("mlflow-reader"))
+        url = f"{self.url('mlflow')}/api/2.0/mlflow/{path}"
+        answer = httpx.get(url, params=query, auth=login, timeout=60)
+        return dict(answer.raise_for_status().json())
 
     def secret(self, name: str) -> str:
         """A password that the stack made up."""
         return (self.home / "stack" / "secrets" / name).read_text()
+
+    def log_in(self, chrome: Chrome, account: str = READER) -> None:
+        """Types Prefect's password into its page, and gives MLflow's to the browser."""
+        open_page(chrome, f"{self.url('prefect')}/dashboard", "Login")
+        box = chrome.find_element(By.CSS_SELECTOR, "input[type=password]")
+        box.send_keys(self.secret("prefect"), Keys.ENTER)
+        wait_for_text(chrome, "Dashboard")
+        secret = self.secret(account.replace("dpal-", "mlflow-"))
+        where = self.url("mlflow").removeprefix("http://")
+        chrome.get(f"http://{account}:{secret}@{where}/version")  # as its dialog would
 
     def annotator(self) -> Annotator:
         """A person who labels in the stack's Label Studio."""
@@ -61,16 +87,22 @@ class Stack:
 
 
 @contextmanager
-def served(home: Path) -> Iterator[Stack]:
+def served(home: Path, *, label_studio: bool = True) -> Iterator[Stack]:
     """Starts everything with `dpal serve`, on the sample data, and stops it in the end."""
     (home / "data").mkdir(parents=True)
     for file in (ROOT / "data").glob("*.parquet"):
         shutil.copy(file, home / "data" / file.name)
     stack = Stack(home=home, ports={server: free_port() for server in _SERVERS})
-    words = [command(), "serve", "--folder", "stack", "--label-studio"]
+    # What the form starts may ask people in this Label Studio; where that is, the owner allows.
+    people = {"kind": "label_studio", "label_studio": {"url": stack.url("label-studio")}}
+    settings = {"name": "of-the-owner", **({"labeler": people} if label_studio else {})}
+    (home / "owner.yaml").write_text(yaml.safe_dump(settings))
+    words = [command(), "serve", "owner.yaml", "--folder", "stack"]
+    words += ["--label-studio"] if label_studio else []
     for server, port in stack.ports.items():
         words += ["--port", f"{server}={port}"]
-    environment = {key: value for key, value in os.environ.items() if key != "PREFECT_API_URL"}
+    foreign = ("PREFECT_API_URL", "DPAL_ALLOW")
+    environment = {key: value for key, value in os.environ.items() if key not in foreign}
     environment["XDG_STATE_HOME"] = str(home / "state")
     with (home / "serve.log").open("w") as log:
         serving = subprocess.Popen(words, cwd=home, env=environment, stdout=log, stderr=log)
@@ -108,7 +140,7 @@ def _is_ready(stack: Stack, serving: subprocess.Popen[bytes]) -> bool:
         deployments = {str(one["name"]) for one in stack.ask_prefect("deployments/filter")}
         pools = ("campaigns", "gpu")
         workers = [stack.ask_prefect(f"work_pools/{pool}/workers/filter") for pool in pools]
-    except httpx.HTTPError:
+    except (httpx.HTTPError, FileNotFoundError):
         return False
     online = all(any(one["status"] == "ONLINE" for one in some) for some in workers)
     return online and {"campaign", "gpu", "collect-labels"} <= deployments

@@ -51,6 +51,7 @@ class Site:
             "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
             "COLUMNS": "200",
+            "DPAL_ALLOW": str(folder / "owner" / "allow.yaml"),
         }
         self._started: list[subprocess.Popen[bytes]] = []
         write_blobs(folder / "pool.parquet", 600, seed=1)
@@ -78,15 +79,17 @@ class Site:
 
     def worker(self, *before: str) -> subprocess.Popen[bytes]:
         """Starts a worker of the training pool, by another command where one is named."""
-        return self.start("worker.log", *before, *_prefect("worker", "start", "--pool", "gpu"))
+        return self.start("worker.log", *before, command(), "worker", "gpu")
 
     def deploy(self) -> None:
         """What an installation does once."""
         assert self.start("deploy.log", command(), "deploy").wait(300) == 0, self.log("deploy.log")
 
     def campaign(self, name: str, **settings: Any) -> Campaign:
-        """Writes a campaign's file."""
+        """Writes a campaign's file; the owner lets the worker do what it needs."""
         file = write_config(self.folder / f"{name}.yaml", name=name, **settings)
+        allowed = self.start("allow.log", command(), "allow", str(file))
+        assert allowed.wait(120) == 0, self.log("allow.log")
         return Campaign(self, name, file)
 
     def log(self, name: str) -> str:

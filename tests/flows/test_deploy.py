@@ -25,7 +25,7 @@ from flows.deploy_cli import make
 from flows.deployments import ENVIRONMENT, Pool, from_file, pools_of, usual
 from flows.prefect_server import DeployError, prefect_server
 from flows.work_pools import Done, template_of
-from tests.conftest import ROOT, write_config
+from tests.conftest import ROOT, command, write_config
 
 PLACEHOLDER = re.compile(r"^\{\{ (\w+) \}\}$")
 
@@ -65,6 +65,7 @@ def test_a_pool_template_fills_every_place_that_it_leaves_open(kind):
     defaults = {k: v["default"] for k, v in variables["properties"].items() if "default" in v}
     jsonschema.validate(defaults, variables)
     assert int(defaults["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) == 30
+    assert defaults["env"]["DPAL_ALLOW"] == "/state/allow.yaml"
     text = json.dumps(template)
     assert "/state" in text
     assert "/work" in text
@@ -225,7 +226,8 @@ def test_a_run_whose_machine_is_gone_is_crashed_and_said_so(dpal, prefect_api, w
     assert dpal("deploy", "c.yaml").returncode == 0
     environment = {**os.environ, "PREFECT_API_URL": prefect_api}
     prefect = [sys.executable, "-m", "prefect"]
-    worker = subprocess.Popen([*prefect, "worker", "start", "--pool", "campaigns"], env=environment)
+    assert dpal("allow", "c.yaml").returncode == 0
+    worker = subprocess.Popen([command(), "worker", "campaigns"], env=environment)
     try:
         start = [*prefect, "deployment", "run", "campaign/endless"]
         subprocess.run(start, env=environment, check=True)
@@ -268,3 +270,19 @@ def test_the_compose_file_names_what_it_uses():
         assert all(value.startswith("${") for value in secret.values())
     for one in said["configs"].values():
         assert Path(folder, one["file"]).is_file()
+
+
+def test_the_compose_files_doors_are_closed():
+    """Servers are the guarded ones, workers are ours, and no worker has the administrator's key."""
+    parts = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())["services"]
+    assert parts["prefect"]["command"][:3] == ["python", "-m", "flows.prefect_app"]
+    assert "--app-name=dpal" in " ".join(parts["mlflow"]["command"])
+    for server, port in (("prefect", 4200), ("mlflow", 5000)):
+        origins = parts[server]["environment"]["DPAL_WEB_ORIGINS"].split(",")
+        assert f"http://{server}:{port}" in origins, "the name by which workers call it"
+    for name in ("worker", "training-worker"):
+        assert parts[name]["command"][:2] == ["dpal", "worker"]
+        told = parts[name]["environment"]
+        assert told["MLFLOW_TRACKING_USERNAME"] == "dpal-worker"
+        assert not any("ADMIN" in value for value in told.values())
+        assert Path(told["DPAL_ALLOW"]).parent == Path(told["XDG_STATE_HOME"])

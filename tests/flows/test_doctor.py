@@ -38,7 +38,7 @@ def test_what_is_not_deployed_paused_or_off_is_named(orchestrated, small, monkey
         assert bare["automation"][1] == "run: dpal deploy"
         make([], pools_of({}, {}), {})
         well = found(doctor_stack.prefect_parts(small()))
-        assert well["pool gpu"][1] == "start one: prefect worker start --pool gpu"
+        assert well["pool gpu"][1] == "start one: dpal worker gpu"
         assert [well[one][1] for one in ("deployments", "heartbeat", "automation")] == [""] * 3
         audit = client.read_deployment_by_name("audit/audit")
         client._client.patch(f"/deployments/{audit.id}", json={"job_variables": {}, "version": "0"})

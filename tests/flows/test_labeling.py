@@ -19,6 +19,7 @@ from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tasks.labeling import deliver_labels
 from tasks.waiting import Outcome, resume, waiting_phases
+from tests.conftest import allow
 from tests.flows.calling import call
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -31,7 +32,8 @@ def asked(small, workplace):
 
 
 def deployed(config) -> UUID:
-    """A flow run of a deployment, which nobody executes yet."""
+    """A flow run of a deployment, which nobody executes yet; the owner allows what it needs."""
+    allow(config)
     with get_client(sync_client=True) as client:
         deployment = client.create_deployment(
             flow_id=client.create_flow(run_campaign), name="campaign", work_pool_name=None

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from dpal.config import parse_config
 from dpal.data.pool import RETIRED, cohort_column, read_selection
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
-from tests.conftest import command, small_values, write_blobs
+from tests.conftest import allow, command, small_values, write_blobs
 from tests.flows.leaks import naming
 from tests.labelers.annotators import LabelStudioServer, label_studio  # noqa: F401
 
@@ -53,7 +52,7 @@ def place(
     monkeypatch.setenv("DPAL_COLLECT_SECRET", "a word that only both know")
     with get_client(sync_client=True) as client:
         client.create_work_pool(WorkPoolCreate(name=POOL, type="process"), overwrite=True)
-    with started(sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL):
+    with started(command(), "worker", POOL):
         yield workplace
 
 
@@ -77,6 +76,7 @@ class started:  # noqa: N801  reads as what it does
 
 def ordered(config) -> UUID:
     """A flow run that the worker takes up."""
+    allow(config)
     step = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd())}}
     with get_client(sync_client=True) as client:
         deployment = client.create_deployment(
@@ -165,7 +165,7 @@ def engines() -> list[int]:
     found = []
     for one in psutil.process_iter(["cmdline", "pid"]):
         words = " ".join(one.info["cmdline"] or [])
-        with_us = "prefect.engine" in words or "flow-run execute" in words
+        with_us = "prefect.flow_engine" in words
         try:
             if with_us and Path(one.cwd()) == Path.cwd():
                 found.append(one.info["pid"])

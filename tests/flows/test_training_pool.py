@@ -26,7 +26,7 @@ def test_a_pool_trains_what_the_campaign_itself_would(site):
     alone = site.campaign("alone", runtime__checkpoint_steps=4)
     running = pooled.run()
     await_true(lambda: "no worker of work pool gpu is online" in pooled.said, 240)
-    assert "prefect worker start --pool gpu" in pooled.said
+    assert "dpal worker gpu" in pooled.said
     worker = site.worker()
     assert running.wait(500) == 0, pooled.said
     assert alone.run().wait(300) == 0, alone.said

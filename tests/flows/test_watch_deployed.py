@@ -38,13 +38,15 @@ def installation(workplace):
         "PREFECT_HOME": str(workplace / "prefect"),
         "PREFECT_API_URL": api,
         "XDG_STATE_HOME": str(workplace / "state"),
+        "DPAL_ALLOW": str(workplace / "owner" / "allow.yaml"),
         "OMP_NUM_THREADS": "1",
     }
     started = []
 
     def start(*arguments):
         log = (workplace / f"{arguments[0]}.log").open("w")
-        line = [sys.executable, "-m", "prefect", *arguments]
+        ours = arguments[0] == "worker"
+        line = [*([command()] if ours else [sys.executable, "-m", "prefect"]), *arguments]
         process = subprocess.Popen(line, env=env, stdout=log, stderr=log, start_new_session=True)
         started.append(process)
         return process
@@ -60,7 +62,7 @@ def installation(workplace):
         return ended.stdout
 
     dpal.api = api
-    yield dpal, lambda: start("worker", "start", "--pool", "campaigns")
+    yield dpal, lambda: start("worker", "campaigns")
     for process in reversed(started):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -97,6 +99,7 @@ def test_files_become_campaigns_while_nobody_types_anything(installation):
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(every_minutes=1)))
     dpal("data", "register", "clinic", "inbox", "--epsilon", "8", "--delta", "1e-4")
     dpal("deploy", "watch.yaml")
+    dpal("allow", "watch.yaml")
     start_worker()
     first = wait(lambda: finished("clinic-0001"), "the first campaign")
     assert first.flow_run  # given to the workers, not run by the watch

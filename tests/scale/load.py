@@ -22,9 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dpal.config import parse_config
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
-from tests.conftest import command, small_values, write_blobs
+from tests.conftest import allow, command, small_values, write_blobs
 from tests.scale.place import Place, place
 from tests.whole_postgres import WholePostgres, find_programs, running_postgres
 
@@ -73,6 +74,8 @@ def run_all(here: Place, numbers: list[int]) -> dict[str, Any]:
         get_client(sync_client=True) as client,
     ):
         deployment = client.read_deployment_by_name("campaign/load").id
+        owners = Path(here.environment["DPAL_ALLOW"])
+        allow(*(parse_config(settings(here, number)) for number in numbers), file=owners)
         runs = {
             client.create_flow_run_from_deployment(
                 deployment,

@@ -119,6 +119,7 @@ def place(root: Path, postgres: WholePostgres | None) -> Iterator[Place]:
             "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
             "DO_NOT_TRACK": "1",
             "XDG_STATE_HOME": str(root / "state"),
+            "DPAL_ALLOW": str(root / "owner" / "allow.yaml"),
             "PYTHONPATH": str(ROOT),
         },
     )

@@ -1,0 +1,136 @@
+"""Runs of deployments are held to the owner's list, in every flow and before anything is read."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+
+from dpal.allow_list import AllowList
+from dpal.config import parse_config
+from dpal.errors import AllowListError, NotAllowed
+from flows.collect_labels import collect_labels
+from flows.deployments import ENTRYPOINTS, Pool, usual
+from tasks.allowing import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
+from tests.conftest import allow, small_values
+from tests.flows.watching import watch_values
+
+pytestmark = pytest.mark.usefixtures("orchestrated")
+
+
+@pytest.fixture
+def owners_file(workplace, monkeypatch) -> Path:
+    """A list of this test's own; nothing is in it yet."""
+    file = workplace / "owner" / "allow.yaml"
+    monkeypatch.setenv(ALLOW, str(file))
+    return file
+
+
+def run_deployed(flow_name: str, **parameters: Any) -> Any:
+    """Does what a worker's process does with a flow run that somebody started by the API."""
+    module, _, function = ENTRYPOINTS[flow_name].rpartition(".")
+    flow = getattr(import_module(module), function)
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(flow_id=client.create_flow(flow), name="of-a-test")
+        run = client.create_flow_run_from_deployment(deployment, parameters=parameters)
+    return run_flow(flow, flow_run=run)
+
+
+def campaign(**overrides: Any) -> dict[str, Any]:
+    return parse_config(small_values(**overrides)).model_dump(mode="json")
+
+
+def order(**overrides: Any) -> dict[str, Any]:
+    about = {"phase": 0, "plan": "0" * 64, "inputs": [], "drawer": "nobody"}
+    return {"config": campaign(**overrides), **about}
+
+
+START = {
+    "campaign": lambda: {"config": campaign()},
+    "public": lambda: {"config": {"kind": "public", "name": "better"}},
+    "pate": lambda: {"config": {"kind": "pate", "name": "votes"}},
+    "train-phase": lambda: {"order": order()},
+    "audit": lambda: {"config": campaign()},
+    "collect-labels": lambda: {"artifacts": "artifacts"},
+    "watch": lambda: {"config": watch_values()},
+}
+
+
+def test_every_deployed_flow_is_tested_here():
+    deployed = {one.flow for one in usual([Pool(name="gpu", limit=1)])}
+    assert deployed == set(START) == set(ENTRYPOINTS)
+
+
+@pytest.mark.parametrize("flow_name", START)
+def test_no_flow_starts_without_a_list(flow_name, owners_file):
+    with pytest.raises(NotAllowed) as refused:
+        run_deployed(flow_name, **START[flow_name]())
+    assert refused.value.path == str(owners_file)
+    assert refused.value.setting.startswith(("data.", "public.", "runtime.", "folder"))
+    assert not Path("artifacts").exists()
+
+
+def test_the_refusal_is_one_sentence_with_the_line_that_is_missing(owners_file):
+    allow(parse_config(small_values()))
+    loot = {"runtime__store": "s3://mine/loot", "runtime__store_holds": "everything"}
+    with pytest.raises(NotAllowed) as refused:
+        run_deployed("campaign", config=campaign(**loot))
+    said = str(refused.value)
+    assert said.startswith("runtime.store s3://mine/loot is not allowed to runs from Prefect")
+    assert "nothing was read or released" in said and "\n" not in said
+    assert refused.value.others == 1
+    line = yaml.safe_load(refused.value.line)
+    assert line == {"runtime.store": ["s3://mine/loot"]}
+    assert f"`{refused.value.line}` in {owners_file}" in said
+
+
+def test_an_order_to_train_is_held_to_the_workers_own_list(owners_file):
+    allow(parse_config(small_values()))
+    with pytest.raises(NotAllowed) as refused:
+        run_deployed("train-phase", order=order(data__pool="/srv/other.parquet"))
+    assert refused.value.setting == "data.pool"
+
+
+def test_what_is_listed_runs_and_a_call_of_ones_own_is_not_limited(owners_file):
+    allow(parse_config(small_values()))
+    assert run_deployed("collect-labels", artifacts="artifacts") == 0
+    assert run_deployed("collect-labels", artifacts=str(Path("artifacts").absolute())) == 0
+    owners_file.unlink()
+    assert collect_labels(Path("artifacts")) == 0
+
+
+def test_a_folder_that_a_worker_may_not_work_in_is_refused(owners_file, monkeypatch):
+    allow(parse_config(small_values()))
+    monkeypatch.setenv(ASKED_FOLDER, "/tmp/elsewhere")
+    with pytest.raises(NotAllowed) as refused:
+        run_deployed("collect-labels", artifacts="artifacts")
+    assert (refused.value.setting, refused.value.value) == ("workdir", "/tmp/elsewhere")
+
+
+def test_a_list_that_others_could_write_is_no_list(owners_file):
+    allow(parse_config(small_values()))
+    assert owners_file.stat().st_mode & 0o077 == 0
+    for path, mode in ((owners_file, 0o620), (owners_file, 0o602), (owners_file.parent, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        with pytest.raises(AllowListError, match="replaced by others"):
+            run_deployed("collect-labels", artifacts="artifacts")
+        path.chmod(before)
+    if os.geteuid() == 0:
+        os.chown(owners_file, 12345, -1)
+        with pytest.raises(AllowListError, match="replaced by others"):
+            run_deployed("collect-labels", artifacts="artifacts")
+
+
+def test_a_damaged_list_is_one_sentence(owners_file):
+    write_allow_list(owners_file, AllowList())
+    assert read_allow_list(owners_file) == AllowList()
+    owners_file.write_bytes(b"\xff\xfe")
+    with pytest.raises(AllowListError, match="cannot be read"):
+        run_deployed("campaign", config=campaign())
