@@ -183,17 +183,20 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-FLOWS = tuple(one.flow for one in (CAMPAIGN, _PUBLIC, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH))
+_DEPLOYED = (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
+FLOWS = tuple(deployment.flow for deployment in _DEPLOYED)
 
 
 def usual(pools: Sequence[Pool]) -> list[Deployment]:
     """A deployment for every flow, and one of train-phase for each pool that trains."""
-    training = [
-        replace(_TRAIN_PHASE, name=one.name, pool=one.name)
-        for one in pools
-        if one.name != CAMPAIGNS
-    ]
-    return [CAMPAIGN, _PUBLIC, _PATE, *training, _AUDIT, _COLLECT, _WATCH]
+    training = [pool.name for pool in pools if pool.name != CAMPAIGNS]
+    found: list[Deployment] = []
+    for deployment in _DEPLOYED:
+        if deployment is _TRAIN_PHASE:
+            found += [replace(deployment, name=pool, pool=pool) for pool in training]
+        else:
+            found.append(deployment)
+    return found
 
 
 def from_file(file: Path) -> Deployment:
