@@ -209,7 +209,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_twenty_of_twenty_starts_at_load_30(tmp_path, record_property):
+def test_twenty_of_twenty_starts_at_load_30(tmp_path):
     """20 processes that compute, and five starts at a time of two processes each."""
 
     def one(_: int) -> tuple[int | None, str, str, float]:
@@ -222,5 +222,7 @@ def test_twenty_of_twenty_starts_at_load_30(tmp_path, record_property):
     with busy(20), ThreadPoolExecutor(5) as pool:
         ended = list(pool.map(one, range(20)))
     failed = [each for each in ended if each[:2] != (0, "flow\ndone\n")]
-    record_property("seconds", sorted(round(each[3]) for each in ended))
-    assert not failed
+    if failed:
+        told = "\n".join(complained for _, _, complained, _ in failed)
+        pytest.fail(f"{len(failed)} of 20 starts failed, the longest after "
+                    f"{max(each[3] for each in failed):.0f} s:\n{told}")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -270,7 +271,7 @@ def test_the_report_of_an_account_is_written_from_what_it_released(account, monk
     sealed = json.loads(Path("artifacts/clinic/certificate.json").read_text())
     assert sealed["digest"] in text
     for block in (1, 2):
-        assert f"votes-{block}/released.parquet | 20 |" in text.replace("  ", " ")
+        assert re.search(rf"votes-{block}/released\.parquet[ |]+20[ |]", text)
     assert "2 of 2 blocks are released" in text
     assert entries("clinic") == before
 
