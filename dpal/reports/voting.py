@@ -34,7 +34,7 @@ class ReleasedBlock:
 
     file: str
     queries: int
-    labels: NDArray[np.integer]
+    labels: NDArray[np.int8] | NDArray[np.int64]
     note: str | None
 
 
