@@ -13,6 +13,7 @@ from dpal.errors import DataError
 from dpal.persist import write_text
 
 RECORD = "campaign.json"
+VOTE_ACCOUNT = "voting"  # kind of the record of what `dpal vote` keeps
 CERTIFICATE = "certificate.json"
 SIGNATURE = "certificate.dsse.json"
 LEDGER = "ledger.sqlite"

@@ -42,21 +42,25 @@ def audit(
     charged.
     """
     config = _config_of(campaign, settings)
-    from dpal.audit.run import Effort
-    from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
-    from flows.audit import audit_campaign
-    from tasks.audit import TEXT
-    from tasks.context import folder_of
+    from flows.orchestrator import needing_prefect, starting_prefect
 
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
+    with starting_prefect():
+        from dpal.audit.run import Effort
+        from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
+        from flows.audit import audit_campaign
+        from tasks.audit import TEXT
+        from tasks.context import folder_of
+
     effort = Effort(
         canaries=canaries,
         most_steps=steps,
         draws=draws,
         physical_batch=config.runtime.physical_batch,
     )
-    report = audit_campaign(config, effort)
+    with needing_prefect():
+        report = audit_campaign(config, effort)
     if as_json:
         print(json.dumps(report.record(), indent=2))  # noqa: T201
     else:

@@ -234,13 +234,22 @@ def status(
 
 @app.command(epilog="Example: dpal report artifacts/digits")
 def report(folder: CampaignDir) -> None:
-    """Write the report again from a campaign's files, and print its path."""
+    """Write the report again from a campaign's files, and print its path.
+
+    Of an account of teachers (dpal vote) it shows what was released, and what that cost.
+    """
+    from dpal.artifacts import VOTE_ACCOUNT
+    from tasks.account_report import make_account_report
     from tasks.improvement_report import make_improvement_report
     from tasks.pate_report import make_pate_report
     from tasks.reporting import make_report
 
     place = campaign_folder(folder)
-    writers = {KIND: make_improvement_report, PATE: make_pate_report}
+    writers = {
+        KIND: make_improvement_report,
+        PATE: make_pate_report,
+        VOTE_ACCOUNT: make_account_report,
+    }
     out.print(str(writers.get(place.read_record().get("kind", ""), make_report)(place)))
 
 

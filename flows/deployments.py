@@ -182,22 +182,22 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
+_DEPLOYED = (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
-ENTRYPOINTS = {
-    one.flow: one.entrypoint
-    for one in (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
-}
+ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
 
 
 def usual(pools: Sequence[Pool]) -> list[Deployment]:
     """A deployment for every flow, and one of train-phase for each pool that trains."""
-    training = [
-        replace(_TRAIN_PHASE, name=one.name, pool=one.name)
-        for one in pools
-        if one.name != CAMPAIGNS
-    ]
-    return [CAMPAIGN, _PUBLIC, _PATE, *training, _AUDIT, _COLLECT, _WATCH]
+    training = [pool.name for pool in pools if pool.name != CAMPAIGNS]
+    found: list[Deployment] = []
+    for deployment in _DEPLOYED:
+        if deployment is _TRAIN_PHASE:
+            found += [replace(deployment, name=pool, pool=pool) for pool in training]
+        else:
+            found.append(deployment)
+    return found
 
 
 def from_file(file: Path) -> Deployment:

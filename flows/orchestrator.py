@@ -6,42 +6,35 @@ import atexit
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from threading import Thread
+from contextlib import contextmanager
 
 from dpal.errors import DpalError, ServerLost
-from flows.terminal import leave_at_once
+from flows.temporary_server import TemporaryServer
+from flows.terminal import err, leave_at_once
 
 
 @contextmanager
 def starting_prefect() -> Iterator[None]:
-    """Starts Prefect's temporary server, where none is named, beside what the block imports."""
+    """Starts Prefect's temporary server, where none is named, beside what the block imports.
+
+    Raises:
+      PrefectNotStarted: the server ended, or made no progress.
+    """
     with _loading():
         from prefect.server.api.server import SubprocessASGIServer
         from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
 
-        if PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
+        # One for the whole process: whatever of Prefect wants a temporary server asks for this.
+        shared = SubprocessASGIServer()
+        named = PREFECT_API_URL.value() or not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value()
+        if named or shared.running:
             yield
             return
-        server = SubprocessASGIServer()
-
-        def start() -> None:
-            # What keeps it from starting is said when the flow asks for it, and tries again.
-            with suppress(Exception):
-                server.start()
-                atexit.register(let_go)
-
-        def let_go() -> None:
-            # Lines and events were sent by now. It writes them down and ends, which takes seconds;
-            # Prefect would wait for that.
-            if server.server_process is not None:
-                server.server_process.terminate()
-                server.server_process = None
-
-        starting = Thread(target=start, daemon=True)
-        starting.start()
+        server = TemporaryServer()
+        atexit.register(server.stop)
         yield
-    starting.join()
+    server.wait_until_ready(lambda line: err.print(line, style="dim"))
+    shared.port, shared.server_process, shared.running = server.port, server.process, True
 
 
 @contextmanager

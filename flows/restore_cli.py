@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dpal.artifacts import RECORD, CampaignFolder
+from dpal.artifacts import RECORD, VOTE_ACCOUNT, CampaignFolder
 from dpal.errors import DataError, LedgerError
 from dpal.ledger.entries import Entry
 from flows.terminal import out
@@ -95,19 +95,34 @@ def _which(
         above = folder or Path("artifacts")
         place = above if above.name == name else above / name
         return CampaignFolder(place), at, wanted
+    places = [] if folder is None else [folder, Path("artifacts") / folder]
+    known = next((place for place in places if (place / RECORD).is_file()), None)
+    _require_versioned(known)
     if folder is None or phase is None:
         raise DataError(
             "say which phase: dpal restore DIR --phase N, or dpal restore --run ID for a run of "
             "MLflow"
         )
-    places = [folder, Path("artifacts") / folder]
-    known = next((one for one in places if (one / RECORD).is_file()), None)
     if known is None and md5 is None:
         raise DataError(
             f"{folder} is not a campaign folder; `dpal status` lists the ones there are, and "
             "--md5 brings back files of one that is gone"
         )
     return CampaignFolder(known or folder), phase, md5
+
+
+def _require_versioned(place: Path | None) -> None:
+    """Refuses what DVC never kept."""
+    if place is None:
+        return
+    folder = CampaignFolder(place)
+    if folder.read_record().get("kind") == VOTE_ACCOUNT:
+        raise DataError(
+            f"{folder.name} is an account of teachers (dpal vote), which has no phases, and whose "
+            "files DVC does not keep; nothing was written, copy its folder back from your own "
+            "backup, and compare it with the ledger: dpal verify "
+            f"{folder.certificate} --ledger {folder.root}"
+        )
 
 
 def _ledger(named: str | None, campaign: CampaignFolder) -> tuple[Sequence[Entry] | None, str]:

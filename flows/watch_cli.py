@@ -35,8 +35,12 @@ def watch(
     if status:
         _show(config)
         return
+    from flows.orchestrator import starting_prefect
+
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
+    with starting_prefect():
+        import flows.watch  # noqa: F401  for every look
     if once:
         _look(config)
         return

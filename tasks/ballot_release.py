@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpal.artifacts import RECORD, CampaignFolder, campaigns_of
+from dpal.artifacts import RECORD, VOTE_ACCOUNT, CampaignFolder, campaigns_of
 from dpal.canonical import digest
 from dpal.errors import ParameterError
 from dpal.ledger.claim import claim
@@ -54,7 +54,7 @@ def write_account(account: Account, wishes: Wishes) -> None:
     runtime = account.runtime.model_dump(mode="json")
     account.folder.write_record(
         {
-            "kind": "voting",
+            "kind": VOTE_ACCOUNT,
             "name": account.name,
             "plan": {**account.certified.summary(), "phases": []},
             "teachers": list(wishes.cast.teachers),

@@ -25,7 +25,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.fitting import fitted
 from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
-from tasks.planning import absolute_paths, open_data
+from tasks.planning import absolute_paths, absolute_remote, open_data
 from tasks.sources import open_public
 from tasks.standing import require_unregistered
 from tasks.voting import Account
@@ -274,6 +274,7 @@ def anywhere(config: PateConfig) -> PateConfig:
             "public": config.public.model_copy(update={"pool": places}),
             "teachers": teachers.model_copy(update=files),
             "model": config.model.model_copy(update={"weights": weights}),
+            "runtime": absolute_remote(config.runtime),
         }
     )
 

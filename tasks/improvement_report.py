@@ -28,7 +28,7 @@ from tasks.boundary import task
 from tasks.certificate import keep_certificate, program_versions
 from tasks.fine_tuning import choice_file
 from tasks.improving import Improving
-from tasks.planning import absolute_paths
+from tasks.planning import absolute_paths, absolute_remote
 from tasks.reporting import as_png
 from tasks.saying import say
 
@@ -156,16 +156,13 @@ def anywhere(config: PublicConfig) -> PublicConfig:
     files = {"model": start.model and start.model.resolve()}
     files["certificate"] = start.certificate and start.certificate.resolve()
     model = {"weights": config.model.weights and config.model.weights.resolve()}
-    remote = config.runtime.dvc_remote
-    if remote and "://" not in remote:
-        remote = str(Path(remote).resolve())
     return config.model_copy(
         update={
             "start": start.model_copy(update=files),
             "public": public.model_copy(update={"pool": places}),
             "data": absolute_paths(config.data),
             "model": config.model.model_copy(update=model),
-            "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
+            "runtime": absolute_remote(config.runtime),
         }
     )
 

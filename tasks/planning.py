@@ -18,6 +18,7 @@ from dpal.acquisition.scores import score_function
 from dpal.artifacts import RECORD
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.config_data import DataConfig
+from dpal.config_runtime import RuntimeConfig
 from dpal.data.catalog import Source, missing_label
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
@@ -293,16 +294,21 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
 def anywhere(config: CampaignConfig) -> CampaignConfig:
     """The configuration with absolute paths, so that it means the same from any folder."""
     weights = config.model.weights and config.model.weights.resolve()
-    remote = config.runtime.dvc_remote
-    if remote and "://" not in remote:
-        remote = str(Path(remote).resolve())
     return config.model_copy(
         update={
             "data": absolute_paths(config.data),
             "model": config.model.model_copy(update={"weights": weights}),
-            "runtime": config.runtime.model_copy(update={"dvc_remote": remote}),
+            "runtime": absolute_remote(config.runtime),
         }
     )
+
+
+def absolute_remote(runtime: RuntimeConfig) -> RuntimeConfig:
+    """The runtime section with an absolute path to DVC's remote; a URL stays as it is."""
+    remote = runtime.dvc_remote
+    if remote and "://" not in remote:
+        remote = str(Path(remote).resolve())
+    return runtime.model_copy(update={"dvc_remote": remote})
 
 
 def absolute_paths(data: DataConfig) -> DataConfig:

@@ -76,6 +76,7 @@ NO_DOORS = {
     "near_private.voters",
     "privacy.accountant",
     "privacy.adjacency",
+    "privacy.profile",
     "privacy.selection",
     "runtime.backend",
     "runtime.task_runner",

@@ -63,7 +63,9 @@ def read_weights(path: Path) -> Weights:
             whole = size >= _LENGTH_BYTES and length <= min(size - _LENGTH_BYTES, _LONGEST_HEADER)
             header = stream.read(length) if whole else b""
     except OSError as error:
-        raise CertificateError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise CertificateError(
+            f"{path} cannot be read ({error.strerror or type(error).__name__})"
+        ) from error
     try:
         if not whole:
             raise ValueError(f"its {size:,} bytes do not begin with the length of a header")

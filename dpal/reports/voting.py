@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.reports.summary import Table
-from dpal.voting.release import UNANSWERED
+from dpal.reports.summary import Table, promise
+from dpal.voting.release import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
 PRIVATE_NOTE = (
@@ -18,6 +19,23 @@ PRIVATE_NOTE = (
     "(with a confidence check it is an expectation). What is certified holds whatever the votes "
     "are."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedBlock:
+    """What a block of an account released.
+
+    Attributes:
+      file: of the labels, below the account's folder.
+      queries: how many were asked.
+      labels: (queries, labels), or (queries,) classes, as released.
+      note: what else was released with them, in a sentence, if anything was.
+    """
+
+    file: str
+    queries: int
+    labels: NDArray[np.int8] | NDArray[np.int64]
+    note: str | None
 
 
 def rule_words(summary: Mapping[str, Any]) -> str:
@@ -101,3 +119,57 @@ def released_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
         share = len(said) / max(1, len(answers))
         rows.append((name, f"{share:.1%}", f"{said.mean():.1%}" if len(said) else "-"))
     return Table("Released labels", ("label", "answered", "yes"), tuple(rows))
+
+
+def account_report(
+    summary: Mapping[str, Any],
+    blocks: Sequence[ReleasedBlock],
+    *,
+    names: Sequence[str],
+    has_summary: bool,
+    certificate: str,
+) -> str:
+    """Writes the report of an account as Markdown, from what was released alone.
+
+    Args:
+      summary: of the certified plan.
+      blocks: that were released.
+      names: of the labels; empty where there are none.
+      has_summary: whether a noisy summary of the ballots was released.
+      certificate: digest of the certificate.
+    """
+    rule = rule_words(summary)
+    tables = [cost_table(summary)]
+    if blocks:
+        tables.append(_blocks_table(blocks))
+    answers = [block.labels for block in blocks if block.labels.ndim == 2 and block.labels.size]
+    if answers:
+        tables.append(released_table(names, np.concatenate(answers)))
+    parts = [
+        f"# Account of teachers {summary['name']}",
+        f"Promised: {promise(summary)}. What all queries cost whatever the votes are: "
+        f"{summary['epsilon']:.4f}, by another program {summary['epsilon_oracle']:.4f}.",
+        f"{rule[0].upper()}{rule[1:]}. {len(blocks)} of {len(summary['blocks'])} blocks are "
+        "released.",
+    ]
+    if has_summary:
+        parts.append("A noisy summary of the ballots is released: `votes-summary/summary.json`.")
+    parts += [f"{block.file}: {block.note}" for block in blocks if block.note]
+    for table in tables:
+        parts += [f"## {table.title}", table.markdown()]
+    parts += [
+        "## What this does not protect",
+        "Queries and their released labels. How the teachers were trained, and that no record "
+        "reached two of them, is what whoever made the ballots says.",
+        f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
+        f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER`.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:
+    rows = [
+        (block.file, f"{block.queries:,}", f"{Released(block.labels).answered:.1%}")
+        for block in blocks
+    ]
+    return Table("Released blocks", ("file", "queries", "answered"), tuple(rows))

@@ -22,6 +22,8 @@ OURS = {name for name, one in vars(errors).items() if isinstance(one, type)}
 # Quoted all the same: these libraries were handed nothing but what is public.
 PUBLIC = {
     "dpal/certificate/document.py": "a certificate is public",
+    "dpal/certificate/envelope.py": "a signature is public",
+    "dpal/certificate/exports.py": "a signature is public",
     **{f"dpal/config{name}.py": "settings" for name in ("", "_cron", "_pate", "_public", "_watch")},
     "dpal/data/inbox.py": "an address in the settings, or a storage that was asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",

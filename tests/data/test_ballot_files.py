@@ -142,7 +142,7 @@ def parts(**columns):
     ],
 )
 def test_partitions_that_overlap_are_refused(tmp_path, table, says):
-    with pytest.raises(DataError, match=says):
+    with owner_reads(DataError, match=says):
         require_disjoint(written(tmp_path / "parts.parquet", table), ["a", "b"])
 
 
@@ -156,7 +156,7 @@ def test_disjoint_partitions_pass_and_a_record_may_be_listed_twice(tmp_path):
 def test_classes_are_numbered_from_0(tmp_path):
     for wrong, says in ((-1, "teachers named class -1, and"), (10**9, "class 1,000,000,000, and")):
         chosen = np.array([[0, wrong, 1]])
-        with pytest.raises(DataError, match=says):
+        with owner_reads(DataError, match=says):
             read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
 
 
@@ -164,7 +164,7 @@ def test_an_empty_ballot_is_none(tmp_path):
     for column in ("ballot", "scores"):
         table = long_table().drop_columns(["ballot"])
         lists = pa.array([[]] * 6, pa.list_(pa.float32()))
-        with pytest.raises(DataError, match=f"an empty {column}, which votes on no label"):
+        with owner_reads(DataError, match=f"an empty {column}, which votes on no label"):
             read_ballots([written(tmp_path / "e.parquet", table.append_column(column, lists))])
 
 
@@ -173,7 +173,7 @@ def test_ballots_that_fit_no_table_are_counted_and_not_laid_out(tmp_path):
     count = 20_000
     rows = {"id": [f"q{at}" for at in range(count)], "teacher": [f"t{at}" for at in range(count)]}
     table = pa.table({**rows, "ballot": [[0, 1]] * count})
-    with pytest.raises(DataError, match="20,000 ballots of 20,000 teachers on 20,000 queries"):
+    with owner_reads(DataError, match="20,000 ballots of 20,000 teachers on 20,000 queries"):
         read_ballots([written(tmp_path / "b.parquet", table)])
 
 
@@ -184,15 +184,15 @@ def test_teachers_may_be_numbers_or_categories(tmp_path):
     table = long_table().set_column(1, "teacher", names)
     found = read_ballots([written(tmp_path / "d.parquet", table)])
     assert found.teachers == ("a", "b", "c")
-    with pytest.raises(DataError, match=r"column 'teacher' of .* holds double, where texts or"):
+    with owner_reads(DataError, match=r"column 'teacher' of .* holds double, where texts or"):
         read_ballots([written(tmp_path / "f.parquet", replaced("teacher", [0.0, 1.0, 2.0] * 2))])
 
 
 @pytest.mark.parametrize("column", ["id", "teacher"])
 def test_names_that_are_lists_or_no_text_are_a_sentence(tmp_path, column):
     listed = replaced(column, [["a"], ["b"]] * 3)
-    with pytest.raises(DataError, match=f"column '{column}' of .* holds list.* where texts or"):
+    with owner_reads(DataError, match=f"column '{column}' of .* holds list.* where texts or"):
         read_ballots([written(tmp_path / "lists.parquet", listed)])
     broken = replaced(column, pa.array([b"a", b"\xff"] * 3).view(pa.string()))
-    with pytest.raises(DataError, match=f"row 1 has a '{column}' that is no text in UTF-8"):
+    with owner_reads(DataError, match=f"row 1 has a '{column}' that is no text in UTF-8"):
         read_ballots([written(tmp_path / "bytes.parquet", broken)])

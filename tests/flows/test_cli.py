@@ -126,7 +126,12 @@ def test_init_writes_what_plan_can_read(called, workplace):
     assert text.count("#") > 15
     assert "exists already" in sentence(called("init", "clinic"))
     own = ["--set", "data.pool=pool.parquet", "--set", "data.validation=validation.parquet"]
-    small = ["--set", "model={name: logistic}", "--set", "schedule={initial: 100, queries: [200]}"]
+    small = [
+        "--set",
+        "model={name: logistic}",
+        "--set",
+        "schedule={initial: 100, queries: [200], batch_size: 100}",
+    ]
     assert called("plan", "clinic.yaml", *own, *small).returncode == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import jsonschema
 import psutil
@@ -19,7 +21,7 @@ import yaml
 from prefect.client.orchestration import get_client
 
 from dpal.errors import ConfigError
-from flows.automations import SILENT
+from flows.automations import SILENT, crash_silent_runs, tell_people
 from flows.deploy import set_up, take_down
 from flows.deploy_cli import make
 from flows.deployments import ENVIRONMENT, Pool, from_file, pools_of, usual
@@ -54,6 +56,16 @@ def test_prefect_yaml_says_what_dpal_deploy_does():
         assert pool["job_variables"]["env"] == ENVIRONMENT
         every = one.get("schedule", {}).get("interval")
         assert every == (other.schedule and other.schedule.interval / timedelta(seconds=1))
+
+
+def test_every_deployed_flow_is_crashed_when_silent_and_told_of_when_lost():
+    named = {deployment.entrypoint: deployment.flow for deployment in usual(pools_of({}, {}))}
+    for entrypoint, name in named.items():
+        module, _, function = entrypoint.rpartition(".")
+        assert getattr(importlib.import_module(module), function).name == name
+    for automation in (crash_silent_runs(), tell_people(uuid4())):
+        related = automation.trigger.match_related
+        assert set(related.root["prefect.resource.name"]) == set(named.values())
 
 
 @pytest.mark.parametrize("kind", ["docker", "kubernetes"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +260,34 @@ def test_an_earlier_account_counts_in_the_promise(account, monkeypatch):
     assert last.returncode == 0, last
     # Both later ones count it, one of them by way of the other.
     assert vote("1.parquet", "--name", "clinic").returncode == 0
+
+
+def test_the_report_of_an_account_is_written_from_what_it_released(account, monkeypatch):
+    monkeypatch.chdir(account)
+    before = entries("clinic")
+    done = call("report", "artifacts/clinic")
+    assert (done.returncode, done.stdout) == (0, "artifacts/clinic/report.md\n"), done
+    text = Path("artifacts/clinic/report.md").read_text()
+    sealed = json.loads(Path("artifacts/clinic/certificate.json").read_text())
+    assert sealed["digest"] in text
+    for block in (1, 2):
+        assert re.search(rf"votes-{block}/released\.parquet[ |]+20[ |]", text)
+    assert "2 of 2 blocks are released" in text
+    assert entries("clinic") == before
+
+
+def test_an_account_that_released_nothing_has_no_report(account, tmp_path):
+    shutil.copytree(account / "artifacts", tmp_path / "artifacts")
+    for released_file in Path("artifacts/clinic").glob("votes-*/released.parquet"):
+        released_file.unlink()
+    assert "has not released anything" in sentence(call("report", "artifacts/clinic"))
+
+
+@pytest.mark.parametrize("phase", [(), ("--phase", "0")])
+def test_an_account_is_not_restored_from_dvc(account, monkeypatch, phase):
+    monkeypatch.chdir(account)
+    before = list(files_below(Path("artifacts")))
+    said = sentence(call("restore", "artifacts/clinic", *phase))
+    assert "clinic is an account of teachers" in said
+    assert "backup" in said
+    assert list(files_below(Path("artifacts"))) == before

@@ -104,7 +104,7 @@ def test_published_deltas_are_possible_where_they_are_marked(pool_size, queries,
         "pool_size": pool_size,
     }  # fmt: skip
     assert "PROFILE PAPER" in promise(summary)
-    assert f"{delta * pool_size:.3g} records" in promise(summary)
+    assert f"publishing {delta * pool_size:.3g} of them" in promise(summary)
     assert "PROFILE" not in promise({**summary, "delta": 1e-7})
 
 
