@@ -7,7 +7,7 @@ Everything here may be done again: finished runs are found by their tags and lef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from dpal.canonical import plain
-from dpal.errors import TrainingStopped
+from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.planning.plan import Phase
 from dpal.reports.plots import budget_figure, validation_figure
 from tasks.boundary import is_public, task
@@ -31,6 +31,7 @@ from tasks.mlflow_server import TrackingError as TrackingError
 from tasks.mlflow_server import tracking_uri as tracking_uri
 from tasks.mlflow_server import watched as watched
 from tasks.mlflow_server import without_password as without_password
+from tasks.opening import open_ledger
 from tasks.promotion import AUDIT_NUMBER, newest_audit
 from tasks.registry import register
 from tasks.tracked_run import (
@@ -244,8 +245,12 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
 
 
 def _day(campaign: Campaign) -> str:
-    with campaign.ledger() as ledger:
-        return day_of_plan([campaign.config.name], ledger.entries())
+    """The day of the plan; today where nothing is held, as for an audit of mere settings."""
+    try:
+        with closing(open_ledger(campaign.config.runtime, create=False)) as store:
+            return day_of_plan([campaign.config.name], store.entries())
+    except LedgerMissing:
+        return day_of_plan([], [])
 
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:

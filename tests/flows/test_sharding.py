@@ -152,10 +152,10 @@ def same(one, other):
 
 def small_batches(monkeypatch, rows=128):
     """Several batches in a small pool."""
-    import dpal.data.readers
+    import dpal.data.parquet
     import dpal.data.shards
 
-    monkeypatch.setattr(dpal.data.readers, "BATCH_ROWS", rows)
+    monkeypatch.setattr(dpal.data.parquet, "BATCH_ROWS", rows)
     monkeypatch.setattr(dpal.data.shards, "BATCH_ROWS", rows)
     monkeypatch.setattr(dpal.data.shards, "MOST_ROWS", 256 * rows)
 

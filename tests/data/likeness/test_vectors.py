@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from dpal.data.likeness import vectors
 from dpal.data.likeness.described import Described
+from dpal.data.parquet import RowNumbers
 from dpal.errors import DataError
 from tests.conftest import owner_reads
 from tests.data.copies import SAME_VALUES
@@ -20,7 +23,8 @@ SALT = bytes(range(32))
 
 def described(values: np.ndarray, salt: bytes = SALT) -> Described:
     column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-    return vectors.describe(column, rows=None, salt=salt)
+    rows = RowNumbers(Path("vectors.parquet"), np.arange(len(values)))
+    return vectors.describe(column, rows=rows, salt=salt)
 
 
 def table(rows: int, width: int, seed: int = 0) -> np.ndarray:
