@@ -24,6 +24,13 @@ data_app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Name of the data set.")]
+Apart = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REASON",
+        help="Why earlier runs whose records cannot be compared any more were about other people.",
+    ),
+]
 Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
 
 
@@ -40,6 +47,7 @@ def register(
         str | None,
         typer.Option(metavar="COLUMN", help="Protect everything of one person, by this column."),
     ] = None,
+    apart: Apart = None,
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
     """Set a limit for everyone in these records, over all campaigns together."""
@@ -57,7 +65,9 @@ def register(
         unit=Unit.GROUP if group else Unit.RECORD,
         group_column=group,
     )
-    added = datasets.register(name, limit, files, runtime)
+    if apart is not None and not apart.strip():
+        raise ConfigError("--apart needs a reason; nothing was registered")
+    added = datasets.register(name, limit, files, runtime, apart=apart)
     out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
     _say_added(name, added)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
@@ -74,6 +84,7 @@ def add(
             help="Why records that look like known ones are other people's; stands in the ledger.",
         ),
     ] = None,
+    apart: Apart = None,
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
     """Make new records a block with the whole limit; known ones stay where they are."""
@@ -81,7 +92,10 @@ def add(
 
     if similar is not None and not similar.strip():
         raise ConfigError("--similar needs a reason; nothing was added")
-    _say_added(name, datasets.add(name, files, runtime_from(settings), similar=similar))
+    if apart is not None and not apart.strip():
+        raise ConfigError("--apart needs a reason; nothing was added")
+    runtime = runtime_from(settings)
+    _say_added(name, datasets.add(name, files, runtime, similar=similar, apart=apart))
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
@@ -133,9 +147,11 @@ def _say_added(name: str, added: Added) -> None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
     else:
         known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+        left = "the whole limit"
+        if added.earlier:
+            left = f"what {', '.join(added.earlier)} left of the limit (dpal data show {name})"
         out.print(
-            f"block {added.block}: {added.new:,} new records with the whole limit{known}",
-            soft_wrap=True,
+            f"block {added.block}: {added.new:,} new records with {left}{known}", soft_wrap=True
         )
     if added.copied:
         out.print(

@@ -20,25 +20,42 @@ from dpal.ledger.registry import Added
 from dpal.ledger.reservations import CampaignLedger
 from tasks.opening import open_ledger, recorded_ledger
 from tasks.standing import registry_of
+from tasks.unregistered import earlier_on, require_known, runs_on
 
 
-def register(name: str, limit: Limit, files: Sequence[Path], runtime: RuntimeConfig) -> Added:
-    """Registers a data set and its first block."""
+def register(
+    name: str,
+    limit: Limit,
+    files: Sequence[Path],
+    runtime: RuntimeConfig,
+    *,
+    apart: str | None = None,
+) -> Added:
+    """Registers a data set and its first block; settings as in `add`."""
+    source = open_source(list(files), Role.POOL, label_column="label")
     with closing(open_ledger(runtime)) as store:
-        registry_of(runtime.artifacts, store).register(name, limit)
-    return add(name, files, runtime)
+        runs = runs_on(source, store.entries(), runtime.artifacts)
+        require_known(runs, apart)
+        registry_of(runtime.artifacts, store).register(name, limit, earlier=runs.about)
+    return add(name, files, runtime, apart=apart)
 
 
 def add(
-    name: str, files: Sequence[Path], runtime: RuntimeConfig, *, similar: str | None = None
+    name: str,
+    files: Sequence[Path],
+    runtime: RuntimeConfig,
+    *,
+    similar: str | None = None,
+    apart: str | None = None,
 ) -> Added:
-    """Makes what is new in files a block of a data set.
+    """Makes what is new in files a block of a data set, with what was spent on it before.
 
     Args:
       name: of the data set.
       files: with its records.
       runtime: says where ledger and data sets are.
       similar: why records that look like known ones are other people's; as `Registry.add`.
+      apart: why runs whose records cannot be compared any more were about other people.
     """
     source = open_source(list(files), Role.POOL, label_column="label")
     with (
@@ -46,7 +63,8 @@ def add(
         tqdm(desc="reading records", unit="rec", disable=None, leave=False) as bar,
     ):
         registry = registry_of(runtime.artifacts, store)
-        return registry.add(name, source, similar=similar, on_rows=bar.update)
+        earlier = earlier_on(source, store, runtime.artifacts, apart=apart)
+        return registry.add(name, source, similar=similar, earlier=earlier, on_rows=bar.update)
 
 
 def change_limit(name: str, epsilon: float, reason: str, runtime: RuntimeConfig) -> Limit:

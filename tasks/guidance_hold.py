@@ -37,7 +37,7 @@ def hold_guidance(improving: Improving) -> None:
             made_of,
             improving.plan.releases(),
             accountant=improving.spec.accountant,
-            data=ledger.data() or _shares(improving),
+            data=ledger.data() if ledger.identity else _shares(improving),
             before=improving.spec.before,
         )
 

@@ -32,7 +32,7 @@ from tasks.improving import Improving, rotation_weights
 from tasks.planning import open_data
 from tasks.saying import say
 from tasks.sources import open_public
-from tasks.standing import Start, plan_start, require_unregistered
+from tasks.standing import Start, holds_a_plan, plan_start, require_unregistered
 from tasks.start_points import (
     StartModel,
     charged_in,
@@ -41,6 +41,7 @@ from tasks.start_points import (
     start_of,
     training_settings,
 )
+from tasks.unregistered import tell_of_others
 
 _EPSILON = 3.0  # of a start that is trained here, where nobody asks for another
 _DELTA = 1e-5  # where a declared delta is 0 and nobody asks for another
@@ -55,6 +56,10 @@ def prepare_improvement(config: PublicConfig) -> Improving:
         f"plan certified: {found.epsilon:.4f} of epsilon {improving.spec.target.epsilon:g} in all, "
         f"the start alone {found.start_epsilon:.4f}"
     )
+    start = improving.start
+    if start.data is None and start.private is not None and config.choice.method.reads_private:
+        before = improving.spec.before.campaign or ""
+        tell_of_others(config.runtime, start.private, config.name, start=before)
     return improving
 
 
@@ -272,4 +277,5 @@ def _require_votes_of_records(config: PublicConfig, private: Source, target: Pri
             f"near_private with start.model protects single records, and the start protects unit "
             f"{target.unit}; use diverse_public, or start.campaign (nothing was released)"
         )
-    require_unregistered(config.runtime, private)
+    if not holds_a_plan(config.runtime, config.name):
+        require_unregistered(config.runtime, private)

@@ -47,6 +47,7 @@ from tasks.standing import (
     require_unregistered,
     weights_for,
 )
+from tasks.unregistered import tell_of_others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +187,8 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
         f"{promise(campaign.certified.summary())}")  # fmt: skip
     if (used := campaign.plan.spec.strategy) is not config.strategy:
         say(other_strategy(used, config.strategy))
+    if leads and campaign.start.data is None:
+        tell_of_others(config.runtime, campaign.pool, config.name)
     return campaign
 
 

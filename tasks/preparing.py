@@ -9,6 +9,7 @@ from dpal.config_pate import PateConfig
 from tasks.boundary import task
 from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.saying import say
+from tasks.unregistered import tell_of_others
 
 
 @task(cache_policy=NO_CACHE)
@@ -20,6 +21,7 @@ def prepare_ensemble(config: PateConfig) -> Ensemble:
         f"plan certified: {ensemble.certified.epsilon:.4f} of epsilon {target.epsilon:g} for "
         f"{sum(ensemble.spec.blocks):,} queries, sigma {ensemble.spec.rule.sigma:.4g}"
     )
+    tell_of_others(config.runtime, ensemble.pool, config.name)
     return ensemble
 
 

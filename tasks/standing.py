@@ -16,13 +16,15 @@ from dpal.config import CampaignConfig
 from dpal.config_runtime import RuntimeConfig
 from dpal.config_training import ModelConfig
 from dpal.data.catalog import Source
+from dpal.data.known import COINCIDENCE
 from dpal.data.pool import holds_all
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
 from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
 from dpal.ledger.datasets import DataSet, data_set
+from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.registry import COINCIDENCE, Located, Registry
+from dpal.ledger.registry import Located, Registry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.participation import plan_within
@@ -138,7 +140,8 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
     if config.data.dataset is None:
         if config.start_from is not None:
             raise ConfigError("start_from needs data.dataset (dpal data register)")
-        require_unregistered(config.runtime, pool)
+        if not holds_a_plan(config.runtime, config.name):
+            require_unregistered(config.runtime, pool)
         return Participants(rows=rows, dataset=None, sizes={}, held=None, earlier=None)
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
@@ -273,6 +276,15 @@ def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
             "its weights were trained for; use the same as there, also the same content of a "
             "file of weights, or of a validation set that normalisation is measured on"
         )
+
+
+def holds_a_plan(runtime: RuntimeConfig, name: str) -> bool:
+    """Whether a run of this name has begun: what it holds was counted when it began, or since."""
+    try:
+        with closing(open_ledger(runtime, create=False)) as store:
+            return any(entry.kind is Kind.HOLD for entry in store.entries(name))
+    except LedgerMissing:
+        return False
 
 
 def require_unregistered(

@@ -27,6 +27,7 @@ from tasks.context import say
 from tasks.opening import open_ledger
 from tasks.sources import open_sources
 from tasks.standing import registry_of
+from tasks.unregistered import earlier_on
 
 
 def watch_folder(config: WatchConfig) -> WatchFolder:
@@ -78,7 +79,8 @@ def register_files(config: WatchConfig) -> None:
     source, _ = open_sources(config.campaign_on("to-register-files", files))
     with closing(open_ledger(runtime, create=False)) as store:
         registry = registry_of(runtime.artifacts, store)
-        added = registry.add(config.dataset, source)
+        earlier = earlier_on(source, store, runtime.artifacts)
+        added = registry.add(config.dataset, source, earlier=earlier)
         block = added.block
         if block is None:  # all was known; or a crash came between the ledger and our state
             block = max(registry.locate(config.dataset, source).sizes(), default=None)

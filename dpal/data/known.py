@@ -32,6 +32,12 @@ from dpal.errors import DataError
 
 UNKNOWN = -1
 
+# Share of a file's contents that may be known under other names, or be like known ones: few
+# values of a table make different people look alike.
+COINCIDENCE = 0.01
+# The same for contents that say little, such as two words or an empty picture.
+COMMONPLACE = 0.1
+
 _NO_HASHES, _NO_BLOCKS = np.zeros(0, np.uint64), np.zeros(0, np.int16)
 
 
@@ -55,6 +61,17 @@ class Marks:
     way: str
     sketches: Sketches
     telling: NDArray[np.bool_]
+
+    def of(self, rows: NDArray[np.bool_]) -> Marks:
+        """Those of some rows."""
+        return Marks(
+            owners=self.owners[rows],
+            stored=self.stored[rows],
+            contents=self.contents[rows],
+            way=self.way,
+            sketches=self.sketches[rows],
+            telling=self.telling[rows],
+        )
 
     def in_blocks(
         self, rows: NDArray[np.bool_], owner_blocks: Blocks, content_blocks: Blocks
@@ -106,6 +123,11 @@ class Overlap:
     owners: bool
     telling: float
     contents: float
+
+    def is_more_than(self, coincidence: float) -> bool:
+        """Whether chance does not explain it: any owner, or more contents than a share."""
+        commonplace = max(coincidence, COMMONPLACE)
+        return self.owners or self.telling > coincidence or self.contents > commonplace
 
 
 @dataclass(frozen=True, eq=False)

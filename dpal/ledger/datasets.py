@@ -16,6 +16,7 @@ from typing import Any
 from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
+from dpal.ledger.counted import SOLE, charge_of_earlier
 from dpal.ledger.entries import Entry, Kind
 from dpal.privacy import Adjacency, Unit
 
@@ -97,7 +98,8 @@ class BlockAccount:
       taken: held by running campaigns and spent by ended ones.
       sole: the campaign that took it whole, if one did.
       alone: what the only campaign on it costs at most; None where there are others, or none.
-      campaigns: all that took something, in order.
+      campaigns: all that took something, in order; first those of `earlier`.
+      earlier: those that began before its records were registered; their whole plans count.
       uncertain: whether entries about it may have been lost; it counts as spent then.
     """
 
@@ -107,6 +109,7 @@ class BlockAccount:
     sole: str | None = None
     alone: float | None = None
     campaigns: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
     uncertain: bool = False
 
     @property
@@ -156,7 +159,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     limits: dict[str, Limit] = {}
     salts: dict[str, str] = {}
     index: dict[str, list[str]] = {}
-    sizes: dict[str, list[tuple[int, bool]]] = {}
+    blocks: dict[str, list[tuple[Entry, bool]]] = {}
     lost = lost_entries(entries) or 0
     for entry in entries:
         if entry.kind in (Kind.REGISTER, Kind.LIMIT):
@@ -166,8 +169,8 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
         if entry.kind in (Kind.BLOCK, Kind.INDEX):
             index.setdefault(entry.body["dataset"], []).append(str(entry.body["index"]))
         if entry.kind is Kind.BLOCK:
-            owners = (int(entry.body["size"]), entry.sequence < lost)
-            sizes.setdefault(entry.body["dataset"], []).append(owners)
+            begun = (entry, entry.sequence < lost)
+            blocks.setdefault(entry.body["dataset"], []).append(begun)
     return {
         name: DataSet(
             name=name,
@@ -175,8 +178,8 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
             salt=salts[name],
             index=tuple(index.get(name, [])),
             blocks=tuple(
-                replace(_account(entries, name, number, size), uncertain=uncertain)
-                for number, (size, uncertain) in enumerate(sizes.get(name, []))
+                replace(_account(entries, name, limit, number, block), uncertain=uncertain)
+                for number, (block, uncertain) in enumerate(blocks.get(name, []))
             ),
         )
         for name, limit in limits.items()
@@ -251,9 +254,19 @@ def limit_of(body: dict[str, Any]) -> Limit:
     )
 
 
-def _account(entries: Sequence[Entry], name: str, number: int, size: int) -> BlockAccount:
-    """Adds up holds, or, for ended campaigns, what they used."""
+def _account(
+    entries: Sequence[Entry], name: str, limit: Limit, number: int, block: Entry
+) -> BlockAccount:
+    """Adds up what was spent before, and holds, or, for ended campaigns, what they used."""
     taken, sole, alone, campaigns = NOTHING, None, 0.0, []
+    promised = {entry.campaign: entry.body for entry in entries if entry.kind is Kind.HOLD}
+    for earlier in block.body.get("earlier", ()):
+        campaign = str(earlier["campaign"])
+        amount = charge_of_earlier(entries, campaign, limit.filter, limit.adjacency)
+        campaigns.append(campaign)
+        taken, alone = taken + amount, limit.filter.epsilon_of(amount)
+        if earlier["basis"] == SOLE:
+            sole, alone = campaign, float(promised[campaign]["epsilon"])
     ended = {entry.campaign: entry for entry in entries if entry.kind is Kind.END}
     for entry in entries:
         data = entry.body.get("data") if entry.kind is Kind.HOLD else None
@@ -269,9 +282,10 @@ def _account(entries: Sequence[Entry], name: str, number: int, size: int) -> Blo
                 sole = entry.campaign
     return BlockAccount(
         block=number,
-        size=size,
+        size=int(block.body["size"]),
         taken=taken,
         sole=sole,
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
+        earlier=tuple(str(one["campaign"]) for one in block.body.get("earlier", ())),
     )

@@ -10,6 +10,7 @@ from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import Release, thin
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.errors import DataBudgetExceeded, LedgerError
+from dpal.ledger.counted import charge_of_earlier
 from dpal.ledger.datasets import (
     Basis,
     BlockAccount,
@@ -17,6 +18,7 @@ from dpal.ledger.datasets import (
     DataSet,
     Limit,
     data_set,
+    data_sets,
     limit_of,
     register_body,
     share_record,
@@ -157,6 +159,34 @@ def admit(entries: Iterable[Entry], name: str, campaign: str, shares: Sequence[B
             fits = account.is_untouched and share.epsilon <= known.limit.filter.epsilon
         if not fits:
             raise refusal(known, account, campaign, share)
+
+
+def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -> None:
+    """Requires room for a release of a campaign that began before its records were registered.
+
+    All of its plan is counted; another attempt at a release is not.
+
+    Raises:
+      DataBudgetExceeded: a block would pass the limit. Nothing may be drawn.
+    """
+    entries = list(entries)
+    for known in data_sets(entries).values():
+        limit = known.limit.filter
+        for account in known.blocks:
+            if campaign not in account.earlier or account.sole == campaign:
+                continue
+            about = (entries, campaign, limit, known.limit.adjacency)
+            more = charge_of_earlier(*about, further=[release]) - charge_of_earlier(*about)
+            if not (account.taken + more).within(limit.limit):
+                raise DataBudgetExceeded(
+                    campaign,
+                    f"block {account.block} of data set {known.name}",
+                    limit.epsilon_of(account.taken + more),
+                    account.epsilon_taken(known.limit),
+                    f"{limit.epsilon:g} allowed",
+                    ", ".join(account.campaigns),
+                    0.0,
+                )
 
 
 def refusal(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpal.canonical import file_digest
 from dpal.data.catalog import Source
 from dpal.data.known import (
+    COINCIDENCE,
     UNKNOWN,
     Assigned,
     KnownRecords,
@@ -26,22 +27,23 @@ from dpal.data.known import (
 from dpal.data.known_index import Blocks, read_index, write_index
 from dpal.errors import DataError, LedgerError
 from dpal.ledger.claim import claim
+from dpal.ledger.counted import Earlier, counted
 from dpal.ledger.datasets import PART, SALT, DataSet, Limit, data_set, data_sets, register_body
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
 from dpal.persist import staged
 
 OnRows = Callable[[int], object]
-
-# Share of a file's contents that may be known under other names, or be like known ones: few
-# values of a table make different people look alike.
-COINCIDENCE = 0.01
-# The same for contents that say little, such as two words or an empty picture.
-COMMONPLACE = 0.1
+EarlierOn = Callable[[NDArray[np.bool_]], Earlier]  # of the (n,) rows of a source that are meant
 
 
 def _quietly(count: int) -> None:
     """Nobody watches."""
+
+
+def _none_earlier(rows: NDArray[np.bool_]) -> Earlier:
+    """Nothing was ever made of these records."""
+    return Earlier()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Added:
       copied: those among them that only look like a known record.
       unread: contents that an earlier version put on file as they were stored, and that came in
         no file since: no copies of them are recognised.
+      earlier: campaigns without a data set whose spending the new block counts.
     """
 
     block: int | None
@@ -62,6 +65,7 @@ class Added:
     known: int
     copied: int
     unread: int
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,17 +99,24 @@ class Registry:
     store: LedgerStore
     folder: Path
 
-    def register(self, name: str, limit: Limit) -> None:
+    def register(self, name: str, limit: Limit, *, earlier: Sequence[str] = ()) -> None:
         """Registers a data set; doing it again with the same limit changes nothing.
 
+        Args:
+          name: of the data set.
+          limit: over everything that is made of its records.
+          earlier: campaigns without a data set that its first records were in.
+
         Raises:
-          LedgerError: it is registered with another limit, or in another ledger.
+          LedgerError: it is registered with another limit, or in another ledger; or earlier
+            campaigns took more than the limit.
         """
         with claim(self.folder / name):
             known = data_sets(self.store.entries()).get(name)
             if known is None:
                 if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
+                _count(self.store.entries(), earlier, name, limit)
                 salt = self._make_salt(name)
                 self.store.append(
                     campaign="",
@@ -166,6 +177,7 @@ class Registry:
         source: Source,
         *,
         similar: str | None = None,
+        earlier: EarlierOn = _none_earlier,
         on_rows: OnRows = _quietly,
     ) -> Added:
         """Makes the records of files that are not known yet a new block, with full budget.
@@ -178,6 +190,7 @@ class Registry:
           similar: why records that look like known ones are other people's all the same, as the
             data owner says; stands in the ledger. Those that do look like one belong to its
             block in any case.
+          earlier: is asked which campaigns without a data set the rows of the new block were in.
           on_rows: told how many more rows were read.
 
         Raises:
@@ -202,6 +215,8 @@ class Registry:
             )
             if not found.unindexed.any():
                 return added
+            spent = earlier(fresh) if fresh.any() else Earlier()
+            _count(self.store.entries(), spent.campaigns, name, known.limit)
             part = len(known.index)
             path, rows = self._part(name, part), found.unindexed
             blocks = np.where(fresh, np.int16(len(known.blocks)), found.blocks)
@@ -214,15 +229,21 @@ class Registry:
             facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
             if fresh.any():
                 facts |= {"block": added.block, "size": added.new}
+                facts |= {"apart": dict(spent.apart)} if spent.apart else {}
             if similar is not None:
                 facts |= {"similar": added.copied, "reason": similar}
+
+            def counting(entries: list[Entry]) -> dict[str, Any]:
+                taken = _count(entries, spent.campaigns, name, known.limit)
+                return {**facts, "earlier": taken} if taken else facts
+
             self.store.append(
                 campaign="",
                 kind=Kind.BLOCK if fresh.any() else Kind.INDEX,
                 release=f"{name}/{PART}{part}",
-                body=facts,
+                body=counting,
             )
-            return added
+            return replace(added, earlier=tuple(spent.campaigns))
 
     def require_new(self, name: str, source: Source) -> None:
         """Requires that few of the records that would come as new ones look like known ones.
@@ -286,13 +307,7 @@ class Registry:
             names = {*pq.read_schema(source.paths[0]).names}
             column = one.limit.owner_column if one.limit.owner_column in names else None
             marks = scan(source, self._salt(one), owner_column=column, on_rows=on_rows)
-            overlap = self._known(one).overlap(marks)
-            shared = (
-                overlap.owners
-                or overlap.telling > coincidence
-                or overlap.contents > max(coincidence, COMMONPLACE)
-            )
-            if shared:
+            if self._known(one).overlap(marks).is_more_than(coincidence):
                 raise DataError(
                     f"{source.name} holds records of data set {name}, or copies of them, and its "
                     "limit counts everything together that is made of them; a campaign on them "
@@ -349,6 +364,12 @@ class Registry:
             f"data set {name}: it is not the ledger that its budget was spent in; restore that "
             "one, nothing was registered or released"
         )
+
+
+def _count(
+    entries: Sequence[Entry], earlier: Sequence[str], name: str, limit: Limit
+) -> list[dict[str, Any]]:
+    return counted(entries, earlier, name, limit.filter, adjacency=limit.adjacency, unit=limit.unit)
 
 
 def _require_few_copies(name: str, source: Source, found: Assigned) -> None:

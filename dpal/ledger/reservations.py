@@ -18,7 +18,7 @@ from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.holding import hold_body, spent_before
-from dpal.ledger.limits import DataHold, admit
+from dpal.ledger.limits import DataHold, admit, require_counted
 from dpal.ledger.releases import release_of, release_record
 from dpal.persist import roll_forward
 from dpal.privacy import PrivacyTarget
@@ -264,6 +264,8 @@ class CampaignLedger(CampaignView):
                 raise BudgetExceeded(release.name, epsilon, target.epsilon)
             if data is not None:
                 data.require_covers(plan, spent, target)
+            elif release.name != planned["release"]:
+                require_counted(entries, self.campaign, release)
             return body
 
         # Checked and written in one transaction, as a hold is: a copy of the folder on a

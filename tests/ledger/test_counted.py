@@ -1,0 +1,137 @@
+"""Records that were spent on before they were registered: their block counts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
+from dpal.data.catalog import Role, open_source
+from dpal.errors import DataBudgetExceeded, LedgerError
+from dpal.ledger.attempts import attempt_name
+from dpal.ledger.claim import claim
+from dpal.ledger.counted import Earlier
+from dpal.ledger.datasets import data_set
+from dpal.ledger.limits import require_counted
+from dpal.ledger.registry import Registry
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.verify import certified_plan
+from dpal.privacy import Adjacency, Unit
+from tests.conftest import small_spec, write_blobs
+from tests.ledger.owning import DELTA, LIMIT
+from tests.ledger.releasing import draw
+
+
+class Unregistered:
+    """Campaigns on records that are registered afterwards."""
+
+    def __init__(self, root) -> None:
+        self.root = root
+        self.store = LedgerStore(root / "ledger.sqlite")
+        self.registry = Registry(self.store, root / "datasets")
+
+    def hold(self, name: str, epsilon: float = 3.0):
+        """A campaign that begins without a data set."""
+        privacy = {"selection": "visible", "epsilon": epsilon, "delta": DELTA}
+        plan = certified_plan(
+            small_spec(name=name, strategy="naive", schedule__queries=[40], privacy=privacy)
+        ).plan
+        ledger = CampaignLedger(self.store, name, self.root / name)
+        ledger.hold(plan.spec.target, plan.digest, "pool", plan.releases())
+        return ledger, list(plan.releases())
+
+    def register(self, *earlier: str, limit=LIMIT):
+        path = write_blobs(self.root / "pool.parquet", 600, seed=1)
+        source = open_source(path, Role.POOL, label_column="label")
+        self.registry.register("clinic", limit, earlier=earlier)
+        return self.registry.add("clinic", source, earlier=lambda rows: Earlier(campaigns=earlier))
+
+    @property
+    def block(self):
+        (found,) = data_set(self.store.entries(), "clinic").blocks
+        return found
+
+
+@pytest.fixture
+def before(tmp_path):
+    return Unregistered(tmp_path)
+
+
+def charge(releases):
+    return LIMIT.filter.charge_of_ended(releases, releases, Adjacency.ZERO_OUT)
+
+
+def test_what_a_campaign_holds_is_taken_of_the_block_its_records_become(before):
+    with claim(before.root / "first"):
+        ledger, releases = before.hold("first")
+        draw(ledger, releases[0])
+        assert before.register("first").earlier == ("first",)
+        assert before.block.taken == charge(releases)
+        assert (before.block.campaigns, before.block.earlier) == (("first",), ("first",))
+        assert before.block.epsilon_taken(LIMIT) == LIMIT.filter.epsilon_of(charge(releases))
+        assert not before.block.is_untouched
+        for one in releases[1:]:
+            draw(ledger, one)  # it goes on, and takes nothing more
+        assert before.block.taken == charge(releases)
+
+
+def test_what_it_gives_back_when_it_ends_is_left(before):
+    with claim(before.root / "first"):
+        ledger, releases = before.hold("first")
+        before.register("first")
+        draw(ledger, releases[0])
+        ledger.end()
+    used = LIMIT.filter.charge([releases[0]], Adjacency.ZERO_OUT)
+    assert NOTHING != used == before.block.taken != charge(releases)
+
+
+def test_several_campaigns_add_up_to_more_than_the_limit(before):
+    for name in ("first", "second", "third"):
+        with claim(before.root / name):
+            before.hold(name, epsilon=5.0)
+    with pytest.raises(LedgerError, match="first, second, third spent on these records before"):
+        before.register("first", "second", "third")
+    assert "clinic" not in [one.release for one in before.store.entries()]
+    larger = replace(LIMIT, filter=RenyiFilter.fitted(30.0, DELTA))
+    assert before.register("first", "second", "third", limit=larger).block == 0
+    assert before.block.taken.within(larger.filter.limit)
+
+
+def test_a_campaign_alone_with_the_whole_promise_leaves_nothing(before):
+    """As when it had been registered first: its own certificate is tighter than the sum."""
+    with claim(before.root / "first"):
+        before.hold("first", epsilon=8.0)
+    before.register("first")
+    assert before.block.sole == "first"
+    assert before.block.left(LIMIT) == NOTHING
+    assert before.block.epsilon_taken(LIMIT) == 8.0
+
+
+def test_a_release_begun_again_may_not_pass_the_limit_unseen(before):
+    """Its plan is counted; another attempt, which its own promise would allow, is not."""
+    with claim(before.root / "first"):
+        _, releases = before.hold("first")
+    before.register("first")
+    again = replace(releases[0], name=attempt_name(releases[0].name, 2))
+    entries = before.store.entries()
+    require_counted(entries, "first", again)
+    require_counted(entries, "other", again)
+    used = LIMIT.filter.epsilon_of(charge(releases))
+    for epsilon, fits in ((used + 2.0, True), (used + 0.01, False)):
+        before.registry.change_limit("clinic", epsilon, reason="a test")
+        entries = before.store.entries()
+        if fits:
+            require_counted(entries, "first", again)
+        else:
+            with pytest.raises(DataBudgetExceeded, match="would take block 0 of data set clinic"):
+                require_counted(entries, "first", again)
+
+
+@pytest.mark.parametrize("limit", [replace(LIMIT, unit=Unit.GROUP, group_column="person")])
+def test_what_cannot_be_counted_is_refused(before, limit):
+    with claim(before.root / "first"):
+        before.hold("first")
+    with pytest.raises(LedgerError, match="cannot be counted; nothing was registered"):
+        before.register("first", limit=limit)
