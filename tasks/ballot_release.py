@@ -8,7 +8,7 @@ from pathlib import Path
 from dpal.artifacts import RECORD
 from dpal.canonical import digest
 from dpal.errors import ParameterError
-from dpal.ledger.claim import claim
+from dpal.ledger.claim import claim, only_vote
 from dpal.planning.voting import VotingSpec, certify_voting
 from dpal.voting.advice import LabelStatistics
 from dpal.voting.ballots import Ballots
@@ -25,7 +25,7 @@ def account_of(wishes: Wishes, spec: VotingSpec | None = None) -> Account:
 def release_ballots(wishes: Wishes) -> tuple[Account, Path]:
     """Holds the account, releases a block of it, certifies; again, it changes nothing."""
     account = account_of(wishes)
-    with claim(account.folder.root):
+    with claim(account.folder.root), only_vote(account.runtime.artifacts):
         _hold(account, wishes)
         released = ask(account, wishes.cast.queries, wishes.ballots)
         certify_votes(account)
@@ -37,7 +37,7 @@ def release_summary(
 ) -> tuple[Account, LabelStatistics]:
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
     account = account_of(wishes, spec)
-    with claim(account.folder.root):
+    with claim(account.folder.root), only_vote(account.runtime.artifacts):
         _hold(account, wishes)
         known = released_summary(account, wishes.cast.queries, ballots)
         certify_votes(account)

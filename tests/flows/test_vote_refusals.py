@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,10 +14,13 @@ import pytest
 
 from dpal.accounting.events import Charge, NoisyVotes, Release
 from dpal.config_runtime import RuntimeConfig
+from dpal.errors import ParameterError
 from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from tasks.ballot_release import release_ballots
+from tasks.ballots import Wishes
 from tasks.opening import open_ledger
 from tests.flows.calling import call, sentence
 from tests.flows.voting import (
@@ -326,6 +330,28 @@ def test_another_ensemble_may_be_numbered_alike():
     # A third of such names needs a reason of its own.
     third = of_the_same(3)
     assert "of the account first" in sentence(vote(third, "--name", "third"))
+
+
+def test_of_two_at_once_one_gets_a_promise():
+    """Each would find no other account while neither has kept its ballots."""
+
+    def released(wishes: Wishes) -> str:
+        try:
+            release_ballots(wishes)
+        except ParameterError as error:
+            return str(error)
+        return ""
+
+    asked = [
+        Wishes(places=(Path(of_the_same(1, first=first)),), name=name, epsilon=2.0, records=2000)
+        for name, first in (("one", 0), ("two", 1000))
+    ]
+    assert all(wishes.spec for wishes in asked)  # fitted before, so that both compare at once
+    with ThreadPoolExecutor(2) as pool:
+        accepted, refused = sorted(pool.map(released, asked))
+    assert accepted == ""
+    assert "these teachers have the account" in refused
+    assert sorted([releases("one"), releases("two")]) == [[], ["votes/1"]]
 
 
 def test_ballots_that_are_gone_cannot_clear_an_account():
