@@ -30,8 +30,10 @@ class Recognition(IntEnum):
         teachers do so on few or easy queries.
       SAME: three of four teachers of the larger ensemble, and 8, answered as exactly one teacher
         of the other and as nobody of their own. Different ensembles do not: where all teachers
-        draw their answers independently and alike, a fifth are expected to at most, whatever the
-        answers and their chances are (n p (1 - p)^(n - 1) is both times the chance of an answer).
+        draw their answers independently and alike, about a fifth are expected to at most, whatever
+        is asked: in each ensemble exactly one of n gives an answer of chance p with a chance of
+        n p (1 - p)^(n - 1), and the square of that, summed over answers, is at most n / (2e) of
+        many teachers.
     """
 
     NOTHING = 0
