@@ -9,7 +9,7 @@ from typing import Any
 from dpal.data.ballot_files import public_labels
 from dpal.errors import ConfigError
 from dpal.planning.voting import least_summary_sigma
-from dpal.reports.voting import advice_table
+from dpal.reports.voting import advice_table, recognition_words
 from dpal.voting.advice import LabelStatistics, from_public, options
 from dpal.voting.ballots import Ballots
 from flows.vote_view import View
@@ -47,6 +47,7 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
             f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
             f"of the votes with --after {bought['name']}"
         )
+        lines += recognition_words(bought["other_teachers"])
         if bought["summary_sigma"] > _TOO_MANY * ballots.teachers:
             lines.append(
                 f"that is much noise beside {ballots.teachers} teachers: such a summary says "
@@ -94,4 +95,8 @@ def _paid_summary(
     from tasks.ballot_release import release_summary
 
     account, known = release_summary(wishes, spec, ballots)
-    return known, {**account.certified.summary(), "summary_sigma": spec.summary_sigma}
+    return known, {
+        **account.certified.summary(),
+        "summary_sigma": spec.summary_sigma,
+        "other_teachers": account.folder.read_record()["other_teachers"],
+    }

@@ -89,6 +89,12 @@ def vote(
         str | None,
         typer.Option(metavar="ACCOUNT", help="Count what this account holds in the promise."),
     ] = None,
+    other_teachers: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Why these are not the teachers of another account "
+                     "that has such names or answers: no private record is behind both. It is "
+                     "kept in the account's record."),
+    ] = None,
     agreement: Annotated[
         float | None,
         typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
@@ -145,6 +151,8 @@ def vote(
             f"--name {name!r} names a folder and ledger entries: use lower-case letters, digits, - "
             "and _ (nothing was released)"
         )
+    if other_teachers is not None and not (other_teachers := " ".join(other_teachers.split())):
+        raise ConfigError("--other-teachers needs a reason; nothing was released")
     from flows import vote_view
     from tasks.ballots import Wishes
 
@@ -166,6 +174,7 @@ def vote(
         blocks=blocks,
         partitions=partitions,
         after=after,
+        other_teachers=other_teachers,
         agreement=agreement,
         runtime=runtime_from(settings),
     )

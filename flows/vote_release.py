@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpal.reports.commands import verify_here
-from dpal.reports.voting import cost_table, released_table, rule_words
+from dpal.reports.voting import cost_table, recognition_words, released_table, rule_words
 from dpal.voting.release import Released
 from flows.terminal import as_typed_here
 from flows.vote_view import View, modes_of, table_of_modes
@@ -25,6 +25,7 @@ def released(wishes: Wishes, *, private: bool) -> View:
     if rows:
         tables.append(table_of_modes(rows))
     certificate = account.folder.certificate
+    other_teachers = account.folder.read_record()["other_teachers"]
     check = as_typed_here(verify_here(account.folder, key_word(account.runtime)))
     return View(
         record={
@@ -32,12 +33,14 @@ def released(wishes: Wishes, *, private: bool) -> View:
             "released": str(path),
             "certificate": str(certificate),
             "answered": Released(labels).answered,
+            "other_teachers": other_teachers,
             **({"modes": rows, "private": " ".join(notes)} if rows else {}),
         },
         tables=tuple(tables),
         lines=(
             rule_words(summary),
             *notes,
+            *recognition_words(other_teachers),
             f"released labels: {path}",
             f"check it yourself: {check}",
         ),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dpal.artifacts import RECORD, VOTE_ACCOUNT, CampaignFolder, campaigns_of
+from dpal.artifacts import RECORD, VOTE_ACCOUNT
 from dpal.canonical import digest
 from dpal.errors import ParameterError
-from dpal.ledger.claim import claim
+from dpal.ledger.claim import claim, only_vote
 from dpal.planning.voting import VotingSpec, certify_voting
 from dpal.voting.advice import LabelStatistics
 from dpal.voting.ballots import Ballots
 from tasks.ballots import Wishes
+from tasks.known_teachers import require_one_account
 from tasks.voting import Account, ask, certify_votes, hold_votes, released_summary
 
 
@@ -24,11 +25,8 @@ def account_of(wishes: Wishes, spec: VotingSpec | None = None) -> Account:
 def release_ballots(wishes: Wishes) -> tuple[Account, Path]:
     """Holds the account, releases a block of it, certifies; again, it changes nothing."""
     account = account_of(wishes)
-    with claim(account.folder.root):
-        _require_same_teachers(account, wishes.cast.teachers)
-        _require_one_account(account, wishes)
-        hold_votes(account, _made_of(wishes))
-        write_account(account, wishes)
+    with claim(account.folder.root), only_vote(account.runtime.artifacts):
+        _hold(account, wishes)
         released = ask(account, wishes.cast.queries, wishes.ballots)
         certify_votes(account)
     return account, released
@@ -39,18 +37,29 @@ def release_summary(
 ) -> tuple[Account, LabelStatistics]:
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
     account = account_of(wishes, spec)
-    with claim(account.folder.root):
-        _require_same_teachers(account, wishes.cast.teachers)
-        _require_one_account(account, wishes)
-        hold_votes(account, _made_of(wishes))
-        write_account(account, wishes)
+    with claim(account.folder.root), only_vote(account.runtime.artifacts):
+        _hold(account, wishes)
         known = released_summary(account, wishes.cast.queries, ballots)
         certify_votes(account)
     return account, known
 
 
-def write_account(account: Account, wishes: Wishes) -> None:
-    """Writes what later commands need to know of an account."""
+def _hold(account: Account, wishes: Wishes) -> None:
+    """Requires teachers that have no other promise, and holds theirs. Needs the folder's claim."""
+    _require_same_teachers(account, wishes.cast.teachers)
+    other_teachers = require_one_account(account, wishes)
+    hold_votes(account, _made_of(wishes))
+    write_account(account, wishes, other_teachers)
+
+
+def write_account(account: Account, wishes: Wishes, other_teachers: Mapping[str, str]) -> None:
+    """Writes what later commands need to know of an account.
+
+    Args:
+      account: that is held.
+      wishes: it was held for.
+      other_teachers: why the teachers are not those of accounts that they might be mistaken for.
+    """
     runtime = account.runtime.model_dump(mode="json")
     account.folder.write_record(
         {
@@ -60,6 +69,7 @@ def write_account(account: Account, wishes: Wishes) -> None:
             "teachers": list(wishes.cast.teachers),
             "class_names": list(wishes.cast.names),
             "after": wishes.after,
+            "other_teachers": dict(other_teachers),
             "config": {"name": account.name, "runtime": runtime},
         }
     )
@@ -80,33 +90,6 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
             f"the account {account.name} is about other teachers; choose another --name, nothing "
             "was released"
         )
-
-
-def _require_one_account(account: Account, wishes: Wishes) -> None:
-    """Teachers with two accounts would give their records two promises."""
-    artifacts = wishes.runtime.artifacts
-    mine = {account.name, *_counted(artifacts, wishes.after)}
-    for folder in campaigns_of(artifacts):
-        record = folder.read_record()
-        same = record.get("teachers") == list(wishes.cast.teachers)
-        counts_mine = account.name in _counted(artifacts, record.get("after"))
-        if record.get("kind") == "voting" and same and folder.name not in mine and not counts_mine:
-            raise ParameterError(
-                f"these teachers have the account {folder.name} already, and two promises add up; "
-                f"nothing was released, ask with --name {folder.name}, or count it in this promise "
-                f"with --after {folder.name}"
-            )
-
-
-def _counted(artifacts: Path, after: str | None) -> set[str]:
-    """The account that --after names, and those that it counts itself."""
-    found: set[str] = set()
-    while after is not None and after not in found:
-        found.add(after)
-        folder = CampaignFolder(artifacts / after)
-        known = (folder.root / RECORD).is_file()
-        after = folder.read_record().get("after") if known else None
-    return found
 
 
 def _made_of(wishes: Wishes) -> str:

@@ -49,6 +49,7 @@ class Wishes:
     blocks: int | None = None
     partitions: Path | None = None
     after: str | None = None
+    other_teachers: str | None = None
     agreement: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from dpal.errors import CampaignBusy, LedgerError, StorageError
 from dpal.persist import make_private
 
-_CLAIM, _CONDUCTOR = ".lock", ".conductor"
+_CLAIM, _CONDUCTOR, _TEACHERS = ".lock", ".conductor", ".teachers"
 _LOOK_AGAIN = 0.2
 _HAND_OVER_SECONDS = 120.0  # whoever had the claim ends its process first
+_VOTE_SECONDS = 600.0  # for a block of votes to be released
 
 _HELD: dict[Path, int] = {}
 
@@ -60,6 +61,22 @@ def conducting(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def only_vote(artifacts: Path) -> Iterator[None]:
+    """Is the one process that opens or asks a voting account of an artifacts folder.
+
+    Two at once could ask the same teachers, and neither would find the other's ballots.
+
+    Raises:
+      CampaignBusy: another process released votes for too long.
+      StorageError: the folder cannot be made or written.
+    """
+    with _locked(
+        artifacts, _TEACHERS, _VOTE_SECONDS, what=f"an account of teachers in {artifacts}"
+    ):
+        yield
+
+
+@contextmanager
 def lent(folder: Path) -> Iterator[None]:
     """Lets go of a claim, so that a worker can hold it, and takes it back at the end.
 
@@ -96,20 +113,20 @@ def _claim_of(folder: Path) -> Path:
 
 
 @contextmanager
-def _locked(folder: Path, name: str, patience: float) -> Iterator[int]:
+def _locked(folder: Path, name: str, patience: float, what: str = "") -> Iterator[int]:
     try:
         make_private(folder)
         descriptor = os.open((folder / name).resolve(), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise StorageError(str(folder), error.strerror or type(error).__name__) from error
     try:
-        _take(descriptor, folder, patience)
+        _take(descriptor, folder, patience, what)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path, patience: float) -> None:
+def _take(descriptor: int, folder: Path, patience: float, what: str = "") -> None:
     """Locks a file, or says that another process has it and kept it for too long."""
     deadline = time.monotonic() + patience
     while True:
@@ -119,7 +136,7 @@ def _take(descriptor: int, folder: Path, patience: float) -> None:
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise CampaignBusy(
-                    f"campaign {folder.name} is being run by another process; wait for it to "
-                    "end, or stop it and run the same command again"
+                    f"{what or f'campaign {folder.name}'} is being run by another process; wait "
+                    "for it to end, or stop it and run the same command again"
                 ) from error
         time.sleep(_LOOK_AGAIN)

@@ -19,6 +19,24 @@ PRIVATE_NOTE = (
     "(with a confidence check it is an expectation). What is certified holds whatever the votes "
     "are."
 )
+RECOGNITION_NOTE = (
+    "Teachers were compared with those of the other accounts in this folder by name, and by their "
+    "ballots on queries of the same ids; that two ensembles were trained on the same records, "
+    "nothing in ballots shows."
+)
+
+
+def recognition_words(other_teachers: Mapping[str, str]) -> tuple[str, ...]:
+    """How teachers are recognised, and what somebody said to tell them from others.
+
+    Args:
+      other_teachers: reasons, by name of the account with the other ones.
+    """
+    said = (
+        f"said to be other teachers than those of {account}: {reason}"
+        for account, reason in sorted(other_teachers.items())
+    )
+    return (RECOGNITION_NOTE, *said)
 
 
 @dataclass(frozen=True, kw_only=True)

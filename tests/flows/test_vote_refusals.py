@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,10 +14,13 @@ import pytest
 
 from dpal.accounting.events import Charge, NoisyVotes, Release
 from dpal.config_runtime import RuntimeConfig
+from dpal.errors import ParameterError
 from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from tasks.ballot_release import release_ballots
+from tasks.ballots import Wishes
 from tasks.opening import open_ledger
 from tests.flows.calling import call, sentence
 from tests.flows.voting import (
@@ -264,3 +268,101 @@ def test_a_campaign_is_no_account_of_teachers():
     assert entries("after") == []
     sentence(vote("b.parquet", "--name", "trained"))
     assert len(entries("trained")) == 1
+
+
+def of_the_same(
+    seed: int, *, queries: range = range(20), teachers: int = 12, first: int = 0
+) -> str:
+    """Ballots on some of 40 queries; a seed is an ensemble, a first number what it is called."""
+    said = ballots(seed, queries=40, teachers=teachers)[queries.start : queries.stop]
+    place, named = f"{seed}-{first}.parquet", [f"{first + at}" for at in range(teachers)]
+    ids = [f"q-{query:03d}" for query in queries]
+    return write_ballots(place, said, teachers=named, queries=ids)
+
+
+OTHER = ("--other-teachers", "trained at the\n harbour clinic")
+
+
+def test_teachers_are_known_by_their_ballots_whatever_they_are_called():
+    """The same ballots under other names would be paid for by a second promise."""
+    assert vote(of_the_same(1), "--name", "first", "--blocks", "2").returncode == 0
+    again = of_the_same(1, first=1000)
+    for more in ((), OTHER):
+        said = sentence(vote(again, "--name", "second", *more))
+        assert "these teachers have the account first already" in said
+        assert "count it in this promise with --after first" in said
+    assert entries("second") == []
+    # Unrecognised while they were asked something else; recognised once the queries meet.
+    later = of_the_same(1, first=1000, queries=range(20, 40))
+    assert vote(later, "--name", "second", "--blocks", "2").returncode == 0
+    for name, first in (("second", 1000), ("first", 0)):
+        met = range(20) if name == "second" else range(20, 40)
+        file = of_the_same(1, first=first, queries=met)
+        assert "have the account" in sentence(vote(file, "--name", name, "--blocks", "2"))
+        assert releases(name) == ["votes/1"]
+    assert "have the account first already" in sentence(vote(again, "--name", "third"))
+    both = ("--name", "third", "--after", "first", "--epsilon", "5")
+    assert "may be those of the account second" in sentence(vote(again, *both))
+
+
+def test_another_ensemble_may_be_numbered_alike():
+    """Somebody says that no private record is behind both, and is on record with it."""
+    assert vote(of_the_same(1), "--name", "first", "--blocks", "2").returncode == 0
+    for queries in (range(20), range(20, 40)):
+        said = sentence(vote(of_the_same(2, queries=queries, teachers=15), "--name", "second"))
+        assert "may be those of the account first (a teacher of each has the same name)" in said
+        assert "--other-teachers REASON" in said
+        assert entries("second") == []
+    file = of_the_same(2, teachers=15)
+    assert "needs a reason" in sentence(vote(file, "--name", "second", "--other-teachers", " "))
+    done = vote(file, "--name", "second", *OTHER)
+    assert done.returncode == 0, done
+    assert "said to be other teachers than those of first: trained at the harbour clinic" in (
+        " ".join(done.stdout.split())
+    )
+    record = json.loads(Path("artifacts/second/campaign.json").read_text(encoding="utf-8"))
+    assert record["other_teachers"] == {"first": "trained at the harbour clinic"}
+    # It need not be said again, and holds for both of them.
+    assert vote(file, "--name", "second").returncode == 0
+    more = of_the_same(1, queries=range(20, 40))
+    assert vote(more, "--name", "first", "--blocks", "2").returncode == 0
+    assert "nothing in ballots shows" in " ".join(done.stdout.split())
+    # A third of such names needs a reason of its own.
+    third = of_the_same(3)
+    assert "of the account first" in sentence(vote(third, "--name", "third"))
+
+
+def test_of_two_at_once_one_gets_a_promise():
+    """Each would find no other account while neither has kept its ballots."""
+
+    def released(wishes: Wishes) -> str:
+        try:
+            release_ballots(wishes)
+        except ParameterError as error:
+            return str(error)
+        return ""
+
+    asked = [
+        Wishes(places=(Path(of_the_same(1, first=first)),), name=name, epsilon=2.0, records=2000)
+        for name, first in (("one", 0), ("two", 1000))
+    ]
+    assert all(wishes.spec for wishes in asked)  # fitted before, so that both compare at once
+    with ThreadPoolExecutor(2) as pool:
+        accepted, refused = sorted(pool.map(released, asked))
+    assert accepted == ""
+    assert "these teachers have the account" in refused
+    assert sorted([releases("one"), releases("two")]) == [[], ["votes/1"]]
+
+
+def test_ballots_that_are_gone_cannot_clear_an_account():
+    assert vote(of_the_same(1), "--name", "first").returncode == 0
+    kept = Path("artifacts/first/confidential/votes-1/ballots.parquet")
+    content = kept.read_bytes()
+    kept.write_bytes(content[: len(content) // 2])
+    file = of_the_same(2, first=1000)
+    assert "ballots.parquet" in sentence(vote(file, "--name", "second"))
+    kept.unlink()
+    said = sentence(vote(file, "--name", "second"))
+    assert "may be those of the account first (ballots that it released are missing here)" in said
+    assert entries("second") == []
+    assert vote(file, "--name", "second", *OTHER).returncode == 0

@@ -37,14 +37,16 @@ def write_ballots(
     column: str = "ballot",
     names: Sequence[str] = NAMES,
     teachers: Sequence[str] | None = None,
+    queries: Sequence[str] | None = None,
 ) -> str:
     """Writes a row for each query and teacher; classes where votes are (queries, teachers)."""
+    asked = list(queries or (f"q-{query:03d}" for query in range(votes.shape[0])))
     who = list(teachers or (f"t{at}" for at in range(votes.shape[1])))
     rows = [(query, at) for query in range(votes.shape[0]) for at in range(len(who))]
     said = [votes[row].tolist() for row in rows]
     table = pa.table(
         {
-            "id": [f"q-{query:03d}" for query, _ in rows],
+            "id": [asked[query] for query, _ in rows],
             "teacher": [who[at] for _, at in rows],
             column: said,
         }
