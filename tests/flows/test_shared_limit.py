@@ -24,6 +24,8 @@ from tasks.ensemble import Ensemble, plan_ensemble
 from tasks.opening import open_ledger
 from tasks.standing import registry_of
 from tasks.student import hold_ensemble
+from tests.conftest import write_blobs
+from tests.flows import improving
 from tests.flows.calling import Result, call, sentence
 from tests.flows.voting import (
     TEACHERS,
@@ -150,6 +152,13 @@ def test_votes_and_a_campaign_share_a_limit_and_what_does_not_fit_is_refused():
         done = checked(account)
         assert done.returncode == 0, done.stdout
         assert "all campaigns on clinic together stay within its limit" in done.stdout
+    status = call("status")
+    assert "votes" in status.stdout
+    assert status.stdout.count("finished") == 2
+    assert call("ledger", "show", "artifacts/votes").returncode == 0
+    ended = sentence(call("end", "artifacts/votes"))
+    assert "private voting and no campaign" in ended
+    assert blocks() == (both,)
     moved = write_settings("votes", **VOTES, data__dataset=None)
     assert "was started on data set clinic" in sentence(call("run", moved))
 
@@ -180,6 +189,32 @@ def test_groups_are_those_of_the_data_set_and_count_once():
     assert hold.body["unit"] == "group"
     assert hold.body["data"]["blocks"][0]["size"] == 30
     assert checked("votes").returncode == 0
+
+
+@pytest.mark.slow  # trains the start of an improvement
+@pytest.mark.usefixtures("orchestrated")
+def test_votes_share_the_limit_of_an_improvement_and_its_start(tmp_path):
+    write_blobs(tmp_path / "private.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    write_blobs(tmp_path / "public.parquet", 400, seed=3, prefix="p")
+    register(epsilon=6)
+    about = {
+        "data": DATA,
+        "choice": {"method": "near_private", "labels": 60, "components": 3},
+        "start": {"batch_size": 100, "epochs": 3},
+    }
+    run(improving.write("better", **about))
+    (taken,) = blocks()
+    assert set(taken.campaigns) == {"better", "better-start"}
+    with pytest.raises(DataBudgetExceeded) as refusal:
+        hold("votes", 5.0)
+    assert set(refusal.value.holders.split(", ")) == set(taken.campaigns)
+    assert entries("votes") == []
+    small = hold("votes", 1.5)
+    (both,) = blocks()
+    assert both.taken == taken.taken + small.data.shares[0].amount
+    refused(improving.write("more", **about), "more")
+    assert blocks() == (both,)
 
 
 def test_teachers_protect_whom_the_data_set_protects():
