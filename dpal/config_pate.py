@@ -116,10 +116,10 @@ class PateConfig(Section):
                 f"student.cut {self.student.cut} is chosen on public labeled records; set "
                 "teachers.tuning, or cut: half"
             )
-        if self.data.dataset is not None:
+        if self.data.dataset is not None and voting.agreement is not None:
             raise ValueError(
-                "data.dataset is for campaigns: a vote's promise is kept by its own account; leave "
-                "it null"
+                "voting.agreement bounds answers by a divergence at an order of its own, which "
+                "cannot be added to what others on data.dataset release; leave it null"
             )
         if self.runtime.store is not None:
             raise ValueError(

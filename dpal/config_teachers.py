@@ -41,8 +41,8 @@ class TeachersConfig(Section):
         AUTO,
         title="Group column",
         description="All records of a group (a patient, say) go to one teacher, and the group "
-        "is what is protected; auto is the column group, where there is one; null protects "
-        "records.",
+        "is what is protected; auto is that of data.dataset, or the column group, where "
+        "there is one; null protects records.",
         json_schema_extra=choice("A column", "Records"),
     )
     partition: Annotated[Path | None, Guarded(free=(None,))] = Field(

@@ -6,6 +6,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from dpal.config_pate import PateConfig, parse_pate
+from dpal.errors import DataBudgetExceeded, ParameterError
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
 from tasks.allowing import require_allowed
@@ -25,6 +26,7 @@ from tasks.ensemble import Ensemble
 from tasks.page import run_name
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
 from tasks.preparing import ensemble_folder, prepare_ensemble
+from tasks.saying import say
 from tasks.student import (
     close_student,
     hold_ensemble,
@@ -84,10 +86,20 @@ def _compare(ensemble: Ensemble) -> None:
         if is_judged(ensemble, name):
             continue
         tell_voting(ensemble, f"for comparing: {name}")
-        if is_campaign(name):
-            run_campaign(baseline_settings(ensemble, name))
-            judge_campaign(ensemble, name)
-        elif name == NON_PRIVATE:
-            judge_non_private(ensemble)
-        elif name == KNN:
-            judge_private_knn(ensemble)
+        try:
+            _judge(ensemble, name)
+        except (DataBudgetExceeded, ParameterError) as refusal:
+            if ensemble.data is None:
+                raise
+            # Votes took what it needs; they are released, and their student is certified.
+            say(f"{name} is left out: {refusal}")
+
+
+def _judge(ensemble: Ensemble, name: str) -> None:
+    if is_campaign(name):
+        run_campaign(baseline_settings(ensemble, name))
+        judge_campaign(ensemble, name)
+    elif name == NON_PRIVATE:
+        judge_non_private(ensemble)
+    elif name == KNN:
+        judge_private_knn(ensemble)

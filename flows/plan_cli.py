@@ -127,14 +127,17 @@ def _improvement(config: PublicConfig, as_json: bool) -> None:
 
 def _votes(config: PateConfig, as_json: bool) -> None:
     """The plan of private voting: what teachers may be asked, and what that costs."""
-    from dpal.reports.summary import promise
+    from dpal.reports.summary import promise, shares_table
     from dpal.reports.voting import cost_table, rule_words
     from tasks.ensemble import plan_ensemble
 
-    summary = plan_ensemble(config).certified.summary()
+    ensemble = plan_ensemble(config)
+    summary, data = ensemble.certified.summary(), ensemble.data
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        typer.echo(json.dumps({**summary, "data": data and data.record()}, indent=2))
         return
     out.print(f"private voting {config.name}: {promise(summary)}", soft_wrap=True)
     out.print(rule_words(summary))
     show(cost_table(summary), left=("", "account"))
+    if data is not None:
+        show(shares_table(data.record()), left=("counted",))

@@ -39,6 +39,7 @@ def make_account_report(folder: CampaignFolder) -> Path:
         blocks,
         names=record.get("class_names") or (),
         has_summary=has_summary,
+        other_teachers=record.get("other_teachers") or {},
         certificate=str(certificate["digest"]),
     )
     write_text(folder.report, text)

@@ -80,7 +80,7 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
     if not (account.folder.root / RECORD).is_file():
         return
     record = account.folder.read_record()
-    if record.get("kind") != "voting":
+    if record.get("kind") != VOTE_ACCOUNT:
         raise ParameterError(
             f"{account.name} is a campaign and no account of teachers; choose another --name, "
             "nothing was released"

@@ -35,6 +35,7 @@ from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 from tasks.boundary import task
 from tasks.ensemble import Ensemble, reading_settings
+from tasks.ensemble_shares import further_shares
 from tasks.opening import commit_to, open_ledger
 from tasks.saying import say
 from tasks.start_points import finished_folder, last_model
@@ -55,13 +56,15 @@ def is_campaign(name: str) -> bool:
 def baseline_settings(ensemble: Ensemble, name: str) -> CampaignConfig:
     """The campaign that is a baseline: DP-SGD on all private records at once."""
     config, about = ensemble.config, ensemble.config.baselines
-    training = config.training.model_dump()
+    training, data = config.training.model_dump(), ensemble.data
+    # Of a registered data set one record of each owner is trained on.
+    owners = ensemble.rows if data is None else sum(share.size for share in data.shares)
     if name == "dp_sgd_adaptive":
         training["clipping"] = {**training["clipping"], "kind": "adaptive"}
     schedule = {
-        "initial": ensemble.rows,
+        "initial": owners,
         "queries": [],
-        "batch_size": min(about.batch_size, ensemble.rows),
+        "batch_size": min(about.batch_size, owners),
         "epochs_per_phase": about.epochs,
     }
     return reading_settings(
@@ -107,7 +110,8 @@ def judge_private_knn(ensemble: Ensemble) -> None:
         ledger = CampaignLedger(store, folder.name, folder.root)
         made_of = commit_to(ledger, folder, digest_of(ensemble.pool.paths), called="account")
         target = _target(ensemble)
-        ledger.hold(target, digest(plain(neighbours)), made_of, [release])
+        data = ledger.data() or further_shares(store, folder.name, ensemble.data, [release], target)
+        ledger.hold(target, digest(plain(neighbours)), made_of, [release], data=data)
 
         def draw() -> None:
             ids, asked = load_inputs(ensemble.public, asked_rows(ensemble))

@@ -15,16 +15,17 @@ from dpal.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder
 from dpal.canonical import digest, file_digest, plain
 from dpal.config import CampaignConfig, parse_config
 from dpal.config_pate import PateConfig
-from dpal.config_teachers import AUTO
 from dpal.data.catalog import Source
 from dpal.data.inspect import inspect, require_apart, require_match
-from dpal.data.partitions import has_column, require_groups, require_parts
+from dpal.data.partitions import require_groups, require_parts
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.labels import Task
+from dpal.ledger.limits import DataHold
 from dpal.models.spec import ModelSpec
 from dpal.planning.fitting import fitted
 from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
+from tasks.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
 from tasks.planning import absolute_paths, absolute_remote, open_data
 from tasks.sources import open_public
 from tasks.standing import require_unregistered
@@ -46,6 +47,7 @@ class Ensemble:
       model: architecture of teachers and student.
       rows: private records.
       public_rows: public ones.
+      data: what the account takes of a registered data set; None for none.
     """
 
     config: PateConfig
@@ -58,6 +60,7 @@ class Ensemble:
     model: ModelSpec
     rows: int
     public_rows: int
+    data: DataHold | None
 
     @property
     def spec(self) -> VotingSpec:
@@ -109,15 +112,18 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     Raises:
       PlanRejected: the queries cost more than is promised, whatever the votes are.
       ParameterError: the wishes contradict each other or the data.
+      DataBudgetExceeded: the data set has not enough left.
     """
     reading = reading_settings(config)
-    opened = open_data(reading)
-    if config.teachers.group_column == AUTO:
-        group = "group" if has_column(opened.pool, "group") else None
-        teachers = config.teachers.model_copy(update={"group_column": group})
-        config = config.model_copy(update={"teachers": teachers})
-    require_unregistered(config.runtime, opened.pool)
+    opened, start = open_data(reading), find_start(reading)
+    group = owner_of_ballots(config.teachers.group_column, opened.pool, start.dataset)
+    teachers = config.teachers.model_copy(update={"group_column": group})
+    config = config.model_copy(update={"teachers": teachers})
+    if start.dataset is None and not start.begun:
+        require_unregistered(config.runtime, opened.pool)
     public = replace(open_public(reading, config.public), task=opened.spec.model.task)
+    if not start.begun:
+        require_unregistered(config.runtime, public)
     tuning = None
     with tqdm(desc="checking public data", unit="rec", disable=None, leave=False) as bar:
         held, checked = inspect(public, on_rows=bar.update), inspect(opened.validation)
@@ -125,6 +131,8 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         if config.teachers.tuning is not None:
             section = config.public.model_copy(update={"pool": config.teachers.tuning})
             tuning = open_public(reading, section)
+            if not start.begun:
+                require_unregistered(config.runtime, tuning)
             if not inspect(tuning, on_rows=bar.update).fully_labeled:
                 raise DataError(
                     f"teachers.tuning {tuning.name} has rows without a label; cuts are chosen on "
@@ -148,9 +156,10 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             f"voting.queries {spec.blocks[0]:,} are asked for and there are {held.rows:,} public "
             "records; lower it, nothing was released"
         )
+    certified = certify_voting(spec)
     ensemble = Ensemble(
         config=config,
-        certified=certify_voting(spec),
+        certified=certified,
         pool=opened.pool,
         public=public,
         validation=opened.validation,
@@ -159,6 +168,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         model=opened.spec.model,
         rows=opened.rows,
         public_rows=held.rows,
+        data=shares_of_votes(start, reading, opened.pool, certified),
     )
     guesses = config.student.method == "mixmatch"
     single = ensemble.model.task is Task.SINGLE_LABEL

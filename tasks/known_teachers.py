@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpal.artifacts import CONFIDENTIAL, RECORD, CampaignFolder, campaigns_of
+from dpal.artifacts import CONFIDENTIAL, RECORD, VOTE_ACCOUNT, CampaignFolder, campaigns_of
 from dpal.data.parquet import reading
 from dpal.errors import ParameterError
 from dpal.voting.recognition import Recognition, Said, recognised
@@ -34,7 +34,7 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
     for folder in campaigns_of(artifacts):
         record = folder.read_record()
         if (
-            record.get("kind") != "voting"
+            record.get("kind") != VOTE_ACCOUNT
             or folder.name in counted
             or account.name in _counted(artifacts, record.get("after"))
         ):

@@ -21,7 +21,8 @@ def prepare_ensemble(config: PateConfig) -> Ensemble:
         f"plan certified: {ensemble.certified.epsilon:.4f} of epsilon {target.epsilon:g} for "
         f"{sum(ensemble.spec.blocks):,} queries, sigma {ensemble.spec.rule.sigma:.4g}"
     )
-    tell_of_others(config.runtime, ensemble.pool, config.name)
+    if config.data.dataset is None:
+        tell_of_others(config.runtime, ensemble.pool, config.name)
     return ensemble
 
 

@@ -148,13 +148,7 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
         known = data_set(store.verified(), name)
         folder = config.runtime.artifacts / config.name
         ledger = CampaignLedger(store, config.name, folder)
-        held = ledger.data()
-        if ledger.identity and (held is None or held.dataset != name):
-            of = f"data set {held.dataset}" if held else "no data set"
-            raise LedgerError(
-                f"campaign {config.name} was started on {of}, and data.dataset is {name}; set it "
-                "as it was to continue, or choose another name for a new campaign"
-            )
+        held = held_data(ledger, name)
         if held is not None:
             sizes = {share.block: share.size for share in held.shares}
         else:
@@ -188,6 +182,23 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
         certified = plan_within(wishes, known, sizes)
         held = DataHold(dataset=known.name, limit=known.limit, shares=certified.plan.spec.blocks)
     return Start(certified=certified, data=held, earlier=earlier)
+
+
+def held_data(ledger: CampaignLedger, dataset: str | None) -> DataHold | None:
+    """What a campaign holds of its data set; None before it began, and where it has none.
+
+    Raises:
+      LedgerError: it was started on another data set than the settings name.
+    """
+    held = ledger.data()
+    if ledger.identity and (held.dataset if held else None) != dataset:
+        of = f"data set {held.dataset}" if held else "no data set"
+        raise LedgerError(
+            f"campaign {ledger.campaign} was started on {of}, and data.dataset is "
+            f"{dataset or 'null'}; set it as it was to continue, or choose another name for a new "
+            "campaign"
+        )
+    return held
 
 
 def locate(config: CampaignConfig, pool: Source, store: LedgerStore) -> Located:

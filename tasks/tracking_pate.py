@@ -52,6 +52,8 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         **prefect_tag(),
         **SOURCE,
     }
+    if ensemble.data is not None:
+        tags["dpal.dataset"] = ensemble.data.dataset
     if "non_private" in judgements(ensemble):
         tags["dpal.not_private"] = "metrics non_private.* protect nobody; they are for comparing"
     with ensemble.account.ledger() as ledger:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpal.artifacts import CampaignFolder, campaigns_of
+from dpal.artifacts import VOTE_ACCOUNT, CampaignFolder, campaigns_of
 from dpal.config_data import DataConfig
 from dpal.config_runtime import RuntimeConfig
 from dpal.data.catalog import Content, Role, Source, open_source
@@ -200,7 +200,7 @@ def _commits(folder: CampaignFolder, digest: str, known: str) -> bool:
 
 def _is_of_ballots(folder: CampaignFolder) -> bool:
     try:
-        return folder.read_record().get("kind") == "voting"
+        return folder.read_record().get("kind") == VOTE_ACCOUNT
     except DpalError:
         return False
 

@@ -19,6 +19,7 @@ from dpal.certificate.voting import voting_certificate
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.persist import staged, sweep, write_private_parquet, write_text
 from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
@@ -81,15 +82,17 @@ class Account:
         return self.folder.root / f"votes-{block}" / "released.parquet"
 
 
-def hold_votes(account: Account, made_of: str) -> None:
+def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) -> None:
     """Sets everything aside that the teachers may ever be asked. Needs the folder's claim.
 
     Args:
       account: whose plan is held; doing it again changes nothing.
       made_of: digest of the private files or ballots that it is about; it is kept under salt.
+      data: what it takes of a registered data set.
 
     Raises:
       LedgerError: the account holds another plan, or its files are gone.
+      DataBudgetExceeded: the data set has not that much left. Nothing was held.
     """
     folder, plan = account.folder, account.certified.plan
     sweep(folder.root)
@@ -100,6 +103,7 @@ def hold_votes(account: Account, made_of: str) -> None:
             commit_to(ledger, folder, made_of, called="account"),
             plan.releases(),
             accountant=plan.spec.kept_by,
+            data=ledger.data() or data,
             before=plan.spec.before if plan.spec.before.releases else None,
             changes="its rule, its promise or its number of queries",
         )

@@ -96,7 +96,10 @@ WRONG = [
     ({"privacy": {"epsilon": 0}}, "privacy.epsilon"),
     ({"privacy": {"epsilon": float("nan")}}, "privacy.epsilon"),
     ({"privacy": {"delta": 1.0}}, "privacy.delta"),
-    ({"data": {"dataset": "clinic"}}, "data.dataset is for campaigns"),
+    (
+        {"data": {"dataset": "clinic"}, "voting": {"agreement": 0.95}},
+        "cannot be added to what others on data.dataset release",
+    ),
     ({"runtime": {"store": "file:///tmp/store"}}, "runtime.store"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
     ({"name": "Upper"}, "name"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from dpal.accounting.agreement import tolerance
-from dpal.accounting.events import thin
+from dpal.accounting.events import Release, thin
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.figures import by_dp_accounting
 from dpal.certificate.sources import Sources
@@ -14,18 +14,41 @@ from dpal.certificate.words import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_from
+from dpal.privacy import PrivacyTarget
+
+# Epsilon of releases by another program, and by how much it may be above ours.
+SecondOpinion = Callable[[tuple[Release, ...], PrivacyTarget], tuple[float, float]]
 
 
-def check_shares(sources: Sources) -> Check:
-    """Whether a campaign's part of every block is as large as its events make it."""
+def by_dp_accounting_within(
+    releases: tuple[Release, ...], target: PrivacyTarget
+) -> tuple[float, float]:
+    """The opinion of dp-accounting's loss distributions."""
+    return by_dp_accounting(releases, target), tolerance(releases, target)
+
+
+def check_shares(
+    sources: Sources,
+    *,
+    releases: tuple[Release, ...] | None = None,
+    second: SecondOpinion = by_dp_accounting_within,
+) -> Check:
+    """Whether a campaign's part of every block is as large as its events make it.
+
+    Args:
+      sources: the campaign's entries.
+      releases: those that are certified; None for what was reserved.
+      second: an opinion that shares nothing with our accountants.
+    """
     data = sources.hold.body.get("data")
     if data is None:
         return unchecked("blocks of the data set", NO_DATA_SET)
     limit, shares = limit_of(data["limit"]), shares_in(sources.hold.body)
+    certified = sources.releases if releases is None else releases
     parts = ", ".join(f"block {one.block}: {_taken(one, limit):.4f}" for one in shares)
     return judged(
         "blocks of the data set",
-        _share_faults(sources, limit),
+        _share_faults(sources, limit, certified, second),
         f"{data['name']}, epsilon at delta {limit.filter.delta:.4g}: {parts}; the limit is "
         f"{limit.filter.epsilon:g}",
     )
@@ -47,39 +70,52 @@ def _taken(share: BlockShare, limit: Limit) -> float:
     return share.epsilon if sole else limit.filter.epsilon_of(share.amount)
 
 
-def _share_faults(sources: Sources, limit: Limit) -> Iterator[str]:
+def _share_faults(
+    sources: Sources, limit: Limit, releases: tuple[Release, ...], second: SecondOpinion
+) -> Iterator[str]:
     target = sources.target
     if (limit.adjacency, limit.unit) != (target.adjacency, target.unit):
         yield "the campaign and the data set's limit speak of different changes of the data"
+    planned = [release_from(record) for record in sources.hold.body["releases"]]
+    cost = _Cost(target=target, planned=planned, releases=releases, second=second)
     stated = [sources.hold, *(one for one in sources.entries if one.kind is Kind.END)]
     for entry in stated:
         name = "held" if entry.kind is Kind.HOLD else "used"
         for share in shares_in(entry.body):
-            yield from _too_small(share, sources, limit, name)
+            yield from _too_small(share, cost, limit, name)
             if share.basis is Basis.RENYI and not share.amount.within(limit.filter.limit):
                 yield f"block {share.block}: more is {name} than its whole limit"
 
 
-def _too_small(share: BlockShare, sources: Sources, limit: Limit, name: str) -> Iterator[str]:
-    """A share below what the events cost, by our accountant or by dp-accounting."""
-    target, releases = sources.target, sources.releases
-    planned = [release_from(record) for record in sources.hold.body["releases"]]
-    met = tuple(thin(one, share.participation) for one in releases)
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    """What is certified, and who says what it costs."""
+
+    target: PrivacyTarget
+    planned: Sequence[Release]
+    releases: tuple[Release, ...]
+    second: SecondOpinion
+
+
+def _too_small(share: BlockShare, cost: _Cost, limit: Limit, name: str) -> Iterator[str]:
+    """A share below what the events cost, by our accountant or by another program."""
+    target = cost.target
+    met = tuple(thin(one, share.participation) for one in cost.releases)
     taken, allowed = _taken(share, limit), limit.filter
     if share.basis is Basis.RENYI:
         needed = allowed.charge_of_ended(
-            planned, releases, target.adjacency, participation=share.participation
+            cost.planned, cost.releases, target.adjacency, participation=share.participation
         )
         if not needed.within(share.amount):
             yield f"block {share.block}: less is {name} than the events take of it"
     elif not taken <= allowed.epsilon:
         yield f"block {share.block}: its only campaign takes more than the limit"
     at_limit = replace(target, epsilon=max(taken, 1e-3), delta=allowed.delta)
-    second, apart = by_dp_accounting(met, at_limit), tolerance(met, at_limit)
-    if not second <= taken + apart:
+    found, apart = cost.second(met, at_limit)
+    if not found <= taken + apart:
         yield (
             f"block {share.block}: epsilon {taken:.4f} is {name}, dp-accounting finds "
-            f"{second:.4f}: too little"
+            f"{found:.4f}: too little"
         )
 
 

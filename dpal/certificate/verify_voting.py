@@ -6,24 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dpal.accounting import oracle_votes
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.before import Before
 from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import Release
 from dpal.accounting.told_costs import require_told
 from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.checks import MALFORMED, Check, judged, refuted, unchecked, unreadable
 from dpal.certificate.compare import Difference, Place, Room, compared
+from dpal.certificate.data_set import by_dp_accounting_within, check_shares, check_together
 from dpal.certificate.document import same
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.inside import check_entries, check_seal
 from dpal.certificate.outside import Model, check_ledger, check_model
 from dpal.certificate.promise import VOTES, check_promise, pool_size_of
 from dpal.certificate.sources import Sources, sources_from
-from dpal.certificate.voting import Parts, derived
+from dpal.certificate.voting import Parts, derived, votes_in
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.holding import before_from
 from dpal.ledger.releases import release_from
+from dpal.privacy import PrivacyTarget
 
 _BESIDES = ("inputs", "drawer")
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
@@ -59,6 +63,8 @@ def verify_voting(
             judged("statements", (one.says for one in found), "rule, blocks, what was released")
         )
         checks += _figure_checks(follows, sources, figures, apart)
+        if sources.hold.body.get("data") is not None:
+            checks += [check_part(sources, held), check_together(sources, ledger)]
         checks.append(check_ledger(_with_later(sources, ledger or ()), ledger))
         if parts.model is not None:
             checks.append(check_model({**follows, "digest": document.get("digest")}, model))
@@ -184,6 +190,19 @@ def _figure_checks(
             pool_size=pool_size_of(follows),
         ),
     ]
+
+
+def check_part(sources: Sources, held: tuple[Release, ...]) -> Check:
+    """Whether an account's part of a data set covers all its blocks, released or not."""
+    # Answers cost less than the counts that dp-accounting knows of.
+    told = sources.accountant is Accountant.RDP
+    second = _by_renyi_sums if told else by_dp_accounting_within
+    return check_shares(sources, releases=held, second=second)
+
+
+def _by_renyi_sums(releases: tuple[Release, ...], target: PrivacyTarget) -> tuple[float, float]:
+    found = oracle_votes.epsilon_of_votes(votes_in(releases), delta=target.delta)
+    return found, _RENYI_GRIDS * (1 + found)
 
 
 def _second_faults(found: Mapping[str, float], apart: float, rounding: float) -> Iterator[str]:

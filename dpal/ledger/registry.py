@@ -76,10 +76,12 @@ class Located:
       blocks: (n,) block of each row.
       eligible: (n,) rows that may take part: the first of each owner whose content belongs
         to the owner's block, too.
+      disputed: (n,) rows whose content belongs to another block than their owner.
     """
 
     blocks: Blocks
     eligible: NDArray[np.bool_]
+    disputed: NDArray[np.bool_]
 
     def sizes(self) -> dict[int, int]:
         """Owners by block."""
@@ -274,7 +276,7 @@ class Registry:
                 f"{' '.join(str(path) for path in source.paths)} (nothing was released)"
             )
         eligible = first_of_owner(marks, ~found.disputed)
-        return Located(blocks=found.blocks, eligible=eligible)
+        return Located(blocks=found.blocks, eligible=eligible, disputed=found.disputed)
 
     def require_unregistered(
         self,

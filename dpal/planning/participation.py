@@ -2,24 +2,26 @@
 
 A campaign is planned for records with enough budget. A block with less takes part at lower
 sample rates: the same steps and the same noise, met less often. A block that could hardly
-take part sits out: its records are neither scored nor trained on.
+take part sits out: its records are neither scored nor trained on. Votes have no sample rate: there
+every block takes part in full, or none does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from dpal.accounting.cohorts import campaign_epsilon
-from dpal.accounting.events import thin
+from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.events import Release, VotesWithin, thin
 from dpal.accounting.renyi_filter import Amount
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
-from dpal.ledger.limits import refusal
+from dpal.ledger.limits import DataHold, refusal
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec
 from dpal.planning.verify import certified_or_next_best, certified_plan
+from dpal.privacy import PrivacyTarget
 
 LEAST = 0.1  # below this factor a label would be bought for next to nothing
 _FINENESS = 1000  # participation is a whole number of thousandths
@@ -47,7 +49,7 @@ def plan_within(
     taking = sorted(number for number, size in sizes.items() if size)
     while True:
         spec = spec_for(taking)
-        _require_same_promise(spec, known)
+        _require_same_promise(spec.target, known)
         certified = certified_or_next_best(spec)
         shares = [
             share
@@ -61,14 +63,96 @@ def plan_within(
         taking = [share.block for share in shares]
 
 
-def _require_same_promise(spec: CampaignSpec, known: DataSet) -> None:
-    limit, target = known.limit, spec.target
+def hold_in_full(
+    name: str,
+    releases: Sequence[Release],
+    target: PrivacyTarget,
+    known: DataSet,
+    sizes: Mapping[int, int],
+    *,
+    accountant: Accountant,
+) -> DataHold:
+    """What is taken of a data set by releases that every record of a pool takes part in.
+
+    Args:
+      name: of the account that releases them.
+      releases: all of them, in order.
+      target: the account's promise.
+      known: the data set as it stands.
+      sizes: owners of each block that are in the pool.
+      accountant: by which the account's promise is kept.
+
+    Raises:
+      ParameterError: adjacency or unit are not the data set's, or the releases cannot be added
+        to others.
+      DataBudgetExceeded: a block has not enough left.
+    """
+    _require_same_promise(target, known)
+    if any(isinstance(charge.event, VotesWithin) for one in releases for charge in one.charges):
+        # Their loss is known at an order of their own, and may fail to hold.
+        raise ParameterError(
+            "answers within a bound cannot be added to what campaigns on the same data set "
+            "release; leave voting.agreement out (nothing was released)"
+        )
+    shares = []
+    for number in sorted(number for number, size in sizes.items() if size):
+        account = known.blocks[number]
+        share = _full_share(releases, target, known, account, sizes[number], accountant=accountant)
+        if share is None:
+            asked = BlockShare(
+                block=number,
+                size=sizes[number],
+                participation=1.0,
+                basis=Basis.RENYI,
+                amount=known.limit.filter.charge(releases, target.adjacency),
+                epsilon=target.epsilon,
+            )
+            raise refusal(known, account, name, asked)
+        shares.append(share)
+    return DataHold(dataset=known.name, limit=known.limit, shares=tuple(shares))
+
+
+def _require_same_promise(target: PrivacyTarget, known: DataSet) -> None:
+    limit = known.limit
     if target.adjacency is not limit.adjacency or target.unit is not limit.unit:
         raise ParameterError(
             f"data set {known.name} is limited under adjacency {limit.adjacency} and unit "
-            f"{limit.unit}, and the campaign promises {target.adjacency} and {target.unit}; "
+            f"{limit.unit}, and {target.adjacency} and {target.unit} are promised here; "
             f"set privacy.adjacency: {limit.adjacency} (the unit follows the data set)"
         )
+
+
+def _full_share(
+    releases: Sequence[Release],
+    target: PrivacyTarget,
+    known: DataSet,
+    account: BlockAccount,
+    size: int,
+    *,
+    accountant: Accountant = Accountant.PLD,
+) -> BlockShare | None:
+    """The share of a block whose records take part in full, or None where it does not fit."""
+    limit = known.limit
+    amount = limit.filter.charge(releases, target.adjacency)
+    alone = target.epsilon <= limit.filter.epsilon and target.delta <= limit.filter.delta
+    if amount.within(account.left(limit)):
+        at_limit = replace(target, delta=limit.filter.delta)
+        basis, epsilon = (
+            Basis.RENYI,
+            campaign_epsilon(releases, at_limit, accountant=accountant),
+        )
+    elif account.is_untouched and alone:
+        basis, epsilon = Basis.SOLE, target.epsilon
+    else:
+        return None
+    return BlockShare(
+        block=account.block,
+        size=size,
+        participation=1.0,
+        basis=basis,
+        amount=amount,
+        epsilon=epsilon,
+    )
 
 
 def _share(
@@ -78,36 +162,29 @@ def _share(
     target, limit = certified.plan.spec.target, known.limit
     releases = list(certified.plan.releases())
     left = account.left(limit)
+    full = _full_share(releases, target, known, account, size)
+    if full is not None:
+        return full
 
     def charge(participation: float) -> Amount:
         return limit.filter.charge(releases, target.adjacency, participation=participation)
 
-    def share(participation: float, basis: Basis, epsilon: float) -> BlockShare:
-        return BlockShare(
-            block=account.block,
-            size=size,
-            participation=participation,
-            basis=basis,
-            amount=charge(participation),
-            epsilon=epsilon,
-        )
-
-    def epsilon(participation: float) -> float:
-        thinned = [thin(one, participation) for one in releases]
-        return campaign_epsilon(thinned, replace(target, delta=limit.filter.delta))
-
-    if charge(1.0).within(left):
-        return share(1.0, Basis.RENYI, epsilon(1.0))
-    alone = target.epsilon <= limit.filter.epsilon and target.delta <= limit.filter.delta
-    if account.is_untouched and alone:
-        return share(1.0, Basis.SOLE, target.epsilon)
     low, high = 0, _FINENESS  # charge(low) fits, charge(high) does not
     if not charge(LEAST).within(left):
         return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if charge(middle / _FINENESS).within(left) else (low, middle)
-    return share(low / _FINENESS, Basis.RENYI, epsilon(low / _FINENESS))
+    participation = low / _FINENESS
+    thinned = [thin(one, participation) for one in releases]
+    return BlockShare(
+        block=account.block,
+        size=size,
+        participation=participation,
+        basis=Basis.RENYI,
+        amount=charge(participation),
+        epsilon=campaign_epsilon(thinned, replace(target, delta=limit.filter.delta)),
+    )
 
 
 def _nothing_fits(

@@ -145,6 +145,7 @@ def account_report(
     *,
     names: Sequence[str],
     has_summary: bool,
+    other_teachers: Mapping[str, str],
     certificate: str,
 ) -> str:
     """Writes the report of an account as Markdown, from what was released alone.
@@ -154,6 +155,7 @@ def account_report(
       blocks: that were released.
       names: of the labels; empty where there are none.
       has_summary: whether a noisy summary of the ballots was released.
+      other_teachers: as in `recognition_words`.
       certificate: digest of the certificate.
     """
     rule = rule_words(summary)
@@ -179,6 +181,7 @@ def account_report(
         "## What this does not protect",
         "Queries and their released labels. How the teachers were trained, and that no record "
         "reached two of them, is what whoever made the ballots says.",
+        *recognition_words(other_teachers),
         f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
         f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER`.",
     ]

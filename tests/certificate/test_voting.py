@@ -8,16 +8,22 @@ from dataclasses import replace
 import pytest
 
 from dpal.accounting.before import Before
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.accounting.voting_rules import Mechanism, VotingRule
 from dpal.canonical import plain
 from dpal.certificate.checks import Outcome, refuted
 from dpal.certificate.document import sealed_certificate
 from dpal.certificate.outside import Model
+from dpal.certificate.sources import sources_in
 from dpal.certificate.verify_improvement import verify_any
-from dpal.certificate.verify_voting import verify_voting
+from dpal.certificate.verify_voting import check_part, verify_voting
 from dpal.certificate.voting import epsilons, voting_certificate
 from dpal.errors import CertificateError
 from dpal.ledger.claim import claim
+from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
+from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.voting import VotingPlan, VotingSpec, block_name
@@ -32,10 +38,11 @@ MODEL = {"file": "phase-0/model.safetensors", "sha256": "a" * 64}
 class Account:
     """An account in a ledger of its own, without ballots."""
 
-    def __init__(self, folder, spec=SPEC):
+    def __init__(self, folder, spec=SPEC, register=lambda store, releases: None):
         self.plan, self.root = VotingPlan(spec), folder / spec.name
         self.store = LedgerStore(folder / "ledger.sqlite", anchors=folder / "anchors")
         self.ledger = CampaignLedger(self.store, spec.name, self.root)
+        data = register(self.store, list(self.plan.releases()))
         before = spec.before if spec.before.releases else None
         with claim(self.root):
             self.ledger.hold(
@@ -44,6 +51,7 @@ class Account:
                 "pool",
                 self.plan.releases(),
                 accountant=spec.kept_by,
+                data=data,
                 before=before,
             )
 
@@ -188,3 +196,70 @@ def test_every_change_is_found(sealed, change, where):
     if where != {"certificate"}:
         document = sealed_certificate(document)
     assert failed(verify_voting(document)) & where
+
+
+LIMIT = Limit(filter=RenyiFilter.fitted(4.0, 1e-5), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+
+
+def share_of(releases, basis=Basis.RENYI, less=0):
+    amount = LIMIT.filter.charge(releases, Adjacency.ZERO_OUT)
+    return BlockShare(
+        block=0,
+        size=60,
+        participation=1.0,
+        basis=basis,
+        amount=Amount(amount.divergence - less, amount.overflow),
+        epsilon=2.0,
+    )
+
+
+def registering(basis):
+    """Registers a data set of one block; the account's share of it."""
+
+    def register(store, releases):
+        limit = {**register_body("clinic", LIMIT), "salt": "0" * 64}
+        block = {"dataset": "clinic", "block": 0, "size": 60, "index": "0" * 64}
+        for kind, body in ((Kind.REGISTER, limit), (Kind.BLOCK, block)):
+            store.append(campaign="", kind=kind, release="clinic", body=body)
+        return DataHold(dataset="clinic", limit=LIMIT, shares=(share_of(releases, basis),))
+
+    return register
+
+
+@pytest.mark.parametrize("basis", Basis)
+def test_its_part_of_a_data_set_is_checked_and_summed_up(tmp_path, basis):
+    account = Account(tmp_path, register=registering(basis))
+    try:
+        account.release(1)
+        document, ledger = account.certificate(), account.store.verified()
+        checks = {one.name: one for one in verify_any(document, ledger=ledger)}
+        assert failed(checks.values()) == set()
+        assert "clinic, epsilon at delta 1e-05" in checks["blocks of the data set"].detail
+        assert checks["other campaigns"].outcome is Outcome.OK
+        alone = {one.name: one for one in verify_any(document)}
+        assert alone["other campaigns"].outcome is Outcome.UNCHECKED
+    finally:
+        account.store.close()
+
+
+@pytest.mark.parametrize(
+    ("accountant", "basis"), [(a, b) for a in Accountant for b in Basis], ids=str
+)
+def test_a_part_that_covers_less_than_all_blocks_is_refused(tmp_path, accountant, basis):
+    """Also where only one of its blocks was asked so far."""
+    account = Account(tmp_path, register=registering(basis))
+    try:
+        account.release(1)
+        sources = sources_in(account.store.verified(), SPEC.name, plain(account.plan))
+        held = list(account.plan.releases())
+        tiny = replace(share_of(held[:1], basis), epsilon=0.7)
+        hold = DataHold(dataset="clinic", limit=LIMIT, shares=(tiny,))
+        body = {**sources.hold.body, "accountant": accountant.value, "data": hold.record()}
+        entries = [
+            replace(one, body=body) if one.kind is Kind.HOLD else one for one in sources.entries
+        ]
+        check = check_part(replace(sources, entries=entries), tuple(held))
+        assert check.outcome is Outcome.FAILED
+        assert "block 0" in check.detail
+    finally:
+        account.store.close()

@@ -1,0 +1,269 @@
+"""Votes, campaigns and their baselines on one data set: one limit for all that is released."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
+from dpal.artifacts import RECORD
+from dpal.config_pate import parse_pate
+from dpal.errors import DataBudgetExceeded, DataError, LedgerError
+from dpal.ledger.claim import claim
+from dpal.ledger.datasets import Limit, data_set
+from dpal.ledger.entries import Kind
+from dpal.ledger.store import LedgerStore
+from dpal.privacy import Adjacency, Unit
+from tasks.ensemble import Ensemble, plan_ensemble
+from tasks.opening import open_ledger
+from tasks.standing import registry_of
+from tasks.student import hold_ensemble
+from tests.conftest import write_blobs
+from tests.flows import improving
+from tests.flows.calling import Result, call, sentence
+from tests.flows.voting import (
+    TEACHERS,
+    checked,
+    entries,
+    releases,
+    settings,
+    write_campaign,
+    write_data,
+    write_records,
+    write_settings,
+)
+
+DATA = {"pool": "private.parquet", "validation": "validation.parquet", "dataset": "clinic"}
+TEACHERS_OF_SECONDS = {"count": TEACHERS, "epochs": 1}
+VOTES = {
+    "data": DATA,
+    "teachers": TEACHERS_OF_SECONDS,
+    "voting": {"queries": 20},
+    "privacy": {"epsilon": 4.0, "delta": 1e-4},
+    "student": {"epochs": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path, groups=30)
+
+
+def register(*more: str, epsilon: float = 8) -> None:
+    limit = ("--epsilon", str(epsilon), "--delta", "1e-4")
+    done = call("data", "register", "clinic", "private.parquet", *limit, *more)
+    assert done.returncode == 0, done
+
+
+def run(file: str) -> Result:
+    done = call("run", file)
+    assert done.returncode == 0, done
+    return done
+
+
+def blocks():
+    with closing(LedgerStore(Path("artifacts/ledger.sqlite"), create=False)) as store:
+        known = data_set(store.verified(), "clinic")
+    assert all(one.taken.within(known.limit.filter.limit) or one.sole for one in known.blocks)
+    return known.blocks
+
+
+def refused(file: str, name: str) -> str:
+    """The sentence of a refusal that held, trained and released nothing."""
+    said = sentence(call("run", file))
+    assert entries(name) == []
+    assert not Path("artifacts", name, RECORD).exists()
+    assert not list(Path("artifacts", name).rglob("teacher-*"))
+    return said
+
+
+def hold(name: str, epsilon: float) -> Ensemble:
+    """Plans an account and holds it, and trains nobody."""
+    values = settings(name, **{**VOTES, "privacy": {"epsilon": epsilon, "delta": 1e-4}})
+    ensemble = plan_ensemble(parse_pate(values))
+    with claim(ensemble.folder.root):
+        hold_ensemble.fn(ensemble)
+    return ensemble
+
+
+def test_accounts_of_votes_never_hold_more_than_the_limit_together():
+    """One by one until one does not fit; each is held as it was planned, and again the same."""
+    register(epsilon=6)
+    held = []
+    with pytest.raises(DataBudgetExceeded) as refusal:
+        for number in range(10):
+            held.append(hold(f"votes-{number}", 4.0))
+    assert len(held) == 1
+    assert refusal.value.holders == "votes-0"
+    hold("small", 2.0)
+    (block,) = blocks()
+    assert block.campaigns == ("votes-0", "small")
+    assert block.taken == sum((one.data.shares[0].amount for one in (held[0], hold("small", 2.0))),
+                              NOTHING)  # fmt: skip
+    assert hold("votes-0", 4.0).data == held[0].data
+    assert len(entries("votes-0")) == 1
+    labeler, privacy = {"kind": "oracle"}, {"epsilon": 4.0, "delta": 1e-4, "selection": "visible"}
+    file = write_campaign("campaign", data=DATA, labeler=labeler, privacy=privacy)
+    assert "taken by votes-0, small" in sentence(call("plan", file))
+
+
+@pytest.mark.slow  # trains teachers
+@pytest.mark.usefixtures("orchestrated")
+def test_votes_and_a_campaign_share_a_limit_and_what_does_not_fit_is_refused():
+    register(epsilon=6)
+    unsaid = write_settings("unsaid", **VOTES, data__dataset=None)
+    assert "sets data.dataset: clinic" in refused(unsaid, "unsaid")
+
+    votes = write_settings("votes", **VOTES)
+    planned = json.loads(call("plan", votes, "--json").stdout)["data"]
+    assert [one["basis"] for one in planned["blocks"]] == ["renyi"]
+    assert "with other campaigns" in call("plan", votes).stdout
+    first = run(votes)
+    (alone,) = blocks()
+    assert alone.campaigns == ("votes",)
+    (hold,) = (one for one in entries("votes") if one.kind is Kind.HOLD)
+    assert hold.body["data"] == planned
+
+    privacy = {"epsilon": 3.0, "delta": 1e-4, "selection": "visible"}
+    labeler = {"kind": "oracle"}
+    run(write_campaign("campaign", data=DATA, labeler=labeler, privacy=privacy))
+    (both,) = blocks()
+    assert both.campaigns == ("votes", "campaign")
+    assert both.taken.divergence > alone.taken.divergence
+
+    again = write_settings("again", **VOTES)
+    assert "would take block 0 of data set clinic to epsilon" in refused(again, "again")
+    assert "votes, campaign" in sentence(call("plan", again))
+    assert blocks() == (both,)
+
+    before = len(entries("votes"))
+    assert run(votes).stdout == first.stdout  # held: it goes on, whatever is left
+    assert len(entries("votes")) == before
+    shown = json.loads(call("data", "show", "clinic", "--json").stdout)
+    assert {"votes", "campaign"} <= set(json.dumps(shown).replace('"', " ").split())
+    for account in ("votes", "campaign"):
+        done = checked(account)
+        assert done.returncode == 0, done.stdout
+        assert "all campaigns on clinic together stay within its limit" in done.stdout
+    status = call("status")
+    assert "votes" in status.stdout
+    assert status.stdout.count("finished") == 2
+    assert call("ledger", "show", "artifacts/votes").returncode == 0
+    ended = sentence(call("end", "artifacts/votes"))
+    assert "private voting and no campaign" in ended
+    assert blocks() == (both,)
+    moved = write_settings("votes", **VOTES, data__dataset=None)
+    assert "was started on data set clinic" in sentence(call("run", moved))
+
+
+@pytest.mark.slow  # trains teachers once more
+@pytest.mark.usefixtures("orchestrated")
+def test_votes_that_take_a_block_whole_leave_nothing_for_a_baseline_and_are_certified():
+    register()
+    whole = {**VOTES, "privacy": {"epsilon": 8.0, "delta": 1e-4}}
+    done = run(write_settings("votes", **whole, baselines={"run": ["dp_sgd", "private_knn"]}))
+    (block,) = blocks()
+    assert block.sole == "votes"
+    assert {one for one in ("votes-dp-sgd", "votes-private-knn") if entries(one)} == set()
+    for name in ("dp_sgd", "private_knn"):
+        assert f"{name} is left out" in done.stderr
+    assert checked("votes").returncode == 0
+    assert releases("votes") == ["votes/1"]
+
+
+@pytest.mark.slow  # trains teachers once more
+@pytest.mark.usefixtures("orchestrated")
+def test_groups_are_those_of_the_data_set_and_count_once():
+    register("--group", "patient")
+    run(write_settings("votes", **VOTES))
+    (block,) = blocks()
+    assert (block.size, block.campaigns) == (30, ("votes",))
+    (hold,) = (one for one in entries("votes") if one.kind is Kind.HOLD)
+    assert hold.body["unit"] == "group"
+    assert hold.body["data"]["blocks"][0]["size"] == 30
+    assert checked("votes").returncode == 0
+
+
+@pytest.mark.slow  # trains the start of an improvement
+@pytest.mark.usefixtures("orchestrated")
+def test_votes_share_the_limit_of_an_improvement_and_its_start(tmp_path):
+    write_blobs(tmp_path / "private.parquet", 600, seed=1)
+    write_blobs(tmp_path / "validation.parquet", 300, seed=2, prefix="v")
+    write_blobs(tmp_path / "public.parquet", 400, seed=3, prefix="p")
+    register(epsilon=6)
+    about = {
+        "data": DATA,
+        "choice": {"method": "near_private", "labels": 60, "components": 3},
+        "start": {"batch_size": 100, "epochs": 3},
+    }
+    run(improving.write("better", **about))
+    (taken,) = blocks()
+    assert set(taken.campaigns) == {"better", "better-start"}
+    with pytest.raises(DataBudgetExceeded) as refusal:
+        hold("votes", 5.0)
+    assert set(refusal.value.holders.split(", ")) == set(taken.campaigns)
+    assert entries("votes") == []
+    small = hold("votes", 1.5)
+    (both,) = blocks()
+    assert both.taken == taken.taken + small.data.shares[0].amount
+    refused(improving.write("more", **about), "more")
+    assert blocks() == (both,)
+
+
+def test_teachers_protect_whom_the_data_set_protects():
+    register()
+    grouped = {**TEACHERS_OF_SECONDS, "group_column": "patient"}
+    said = sentence(call("plan", write_settings("votes", **{**VOTES, "teachers": grouped})))
+    assert "protects single records and teachers.group_column groups by 'patient'" in said
+    other = {**VOTES, "privacy": {**VOTES["privacy"], "adjacency": "replace_one"}}
+    said = sentence(call("plan", write_settings("votes", **other)))
+    assert "set privacy.adjacency: zero_out" in said
+    public = write_settings("votes", **VOTES, public__pool="site.parquet")
+    done = call("data", "register", "sites", "site.parquet", "--epsilon", "8", "--delta", "1e-4")
+    assert done.returncode == 0, done
+    assert "records of data set sites" in sentence(call("plan", public))
+
+
+def test_a_teacher_learns_from_every_row_so_none_may_be_a_second_one_of_its_owner():
+    """The same name with contents of two blocks: one of them would vote unpaid."""
+    write_records(Path("later.parquet"), 40, seed=9, prefix="late")
+    register()
+    assert call("data", "add", "clinic", "later.parquet").returncode == 0
+    table, later = (pq.read_table(one) for one in ("private.parquet", "later.parquet"))
+    mixed = table.select(later.column_names).slice(0, 60)
+    content = pa.concat_tables([later.slice(0, 1), mixed.slice(1)])["features"].combine_chunks()
+    at = mixed.column_names.index("features")
+    mixed = mixed.set_column(at, "features", content.cast(mixed.schema.field("features").type))
+    pq.write_table(mixed, "mixed.parquet")
+    file = write_settings("votes", **VOTES, data__pool="mixed.parquet")
+    said = sentence(call("plan", file))
+    assert "1 of 60 rows" in said
+    assert "take them out" in said
+    assert np.unique(mixed["id"].to_pylist()).size == 60
+
+
+def test_an_account_that_is_held_goes_on_when_its_records_are_registered_later():
+    """Its promise was made before; only new accounts are held to the data set."""
+    unsaid = {**VOTES, "data": {**DATA, "dataset": None}}
+    before = plan_ensemble(parse_pate(settings("votes", **unsaid)))
+    with claim(before.folder.root):
+        hold_ensemble.fn(before)
+    limit = Limit(
+        filter=RenyiFilter.fitted(8.0, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
+    )
+    with closing(open_ledger(before.config.runtime)) as store:
+        registry = registry_of(before.config.runtime.artifacts, store)
+        registry.register("clinic", limit)
+        registry.add("clinic", before.pool)
+    assert plan_ensemble(parse_pate(settings("votes", **unsaid))).certified == before.certified
+    with pytest.raises(DataError, match=r"sets data\.dataset: clinic"):
+        plan_ensemble(parse_pate(settings("more", **unsaid)))
+    with pytest.raises(LedgerError, match="was started on no data set"):
+        plan_ensemble(parse_pate(settings("votes", **VOTES)))
