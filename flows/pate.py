@@ -91,7 +91,7 @@ def _compare(ensemble: Ensemble) -> None:
         except (DataBudgetExceeded, ParameterError) as refusal:
             if ensemble.data is None:
                 raise
-            # Votes took what it needs; they are released, and their student is certified.
+            # Votes were released already: their student is certified all the same.
             say(f"{name} is left out: {refusal}")
 
 

@@ -137,10 +137,8 @@ def _full_share(
     alone = target.epsilon <= limit.filter.epsilon and target.delta <= limit.filter.delta
     if amount.within(account.left(limit)):
         at_limit = replace(target, delta=limit.filter.delta)
-        basis, epsilon = (
-            Basis.RENYI,
-            campaign_epsilon(releases, at_limit, accountant=accountant),
-        )
+        basis = Basis.RENYI
+        epsilon = campaign_epsilon(releases, at_limit, accountant=accountant)
     elif account.is_untouched and alone:
         basis, epsilon = Basis.SOLE, target.epsilon
     else:

@@ -6,7 +6,6 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -180,6 +179,18 @@ def test_votes_that_take_a_block_whole_leave_nothing_for_a_baseline_and_are_cert
 
 @pytest.mark.slow  # trains teachers once more
 @pytest.mark.usefixtures("orchestrated")
+def test_private_baselines_take_shares_of_their_own():
+    register(epsilon=12)
+    compared = {"run": ["dp_sgd", "private_knn"], "epochs": 1, "batch_size": 60}
+    run(write_settings("votes", **VOTES, baselines=compared))
+    (block,) = blocks()
+    assert block.campaigns == ("votes", "votes-dp-sgd", "votes-private-knn")
+    judged = json.loads(Path("artifacts/votes/methods.json").read_text(encoding="utf-8"))
+    assert set(judged) == {"pate", "dp_sgd", "private_knn"}
+
+
+@pytest.mark.slow  # trains teachers once more
+@pytest.mark.usefixtures("orchestrated")
 def test_groups_are_those_of_the_data_set_and_count_once():
     register("--group", "patient")
     run(write_settings("votes", **VOTES))
@@ -231,22 +242,22 @@ def test_teachers_protect_whom_the_data_set_protects():
     assert "records of data set sites" in sentence(call("plan", public))
 
 
-def test_a_teacher_learns_from_every_row_so_none_may_be_a_second_one_of_its_owner():
-    """The same name with contents of two blocks: one of them would vote unpaid."""
-    write_records(Path("later.parquet"), 40, seed=9, prefix="late")
-    register()
+@pytest.mark.parametrize("group", [(), ("--group", "patient")], ids=["records", "groups"])
+def test_a_row_with_the_content_of_another_block_would_vote_unpaid(group):
+    """A teacher learns from every row that it has, so that none may be passed over."""
+    later = pq.read_table(write_records(Path("later.parquet"), 40, seed=9, prefix="late"))
+    patients = pa.array([f"late-patient-{at % 5}" for at in range(40)])
+    pq.write_table(later.append_column("patient", patients), "later.parquet")
+    register(*group)
     assert call("data", "add", "clinic", "later.parquet").returncode == 0
-    table, later = (pq.read_table(one) for one in ("private.parquet", "later.parquet"))
-    mixed = table.select(later.column_names).slice(0, 60)
-    content = pa.concat_tables([later.slice(0, 1), mixed.slice(1)])["features"].combine_chunks()
-    at = mixed.column_names.index("features")
-    mixed = mixed.set_column(at, "features", content.cast(mixed.schema.field("features").type))
-    pq.write_table(mixed, "mixed.parquet")
-    file = write_settings("votes", **VOTES, data__pool="mixed.parquet")
-    said = sentence(call("plan", file))
-    assert "1 of 60 rows" in said
+    table = pq.read_table("private.parquet")
+    contents = pa.chunked_array([later["features"].chunk(0)[:1], table["features"].chunk(0)[1:]])
+    at = table.column_names.index("features")
+    pq.write_table(table.set_column(at, "features", contents), "mixed.parquet")
+    said = sentence(call("plan", write_settings("votes", **VOTES, data__pool="mixed.parquet")))
+    assert "1 of 240 rows" in said
     assert "take them out" in said
-    assert np.unique(mixed["id"].to_pylist()).size == 60
+    assert call("plan", write_settings("whole", **VOTES)).returncode == 0
 
 
 def test_an_account_that_is_held_goes_on_when_its_records_are_registered_later():
