@@ -50,6 +50,8 @@ _QUIET = {
     "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
     # What `dpal deploy` installs gives up whoever is silent for three times as long.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    # On a busy machine a statement may wait for longer than the ten seconds of the default.
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     # A server that died should be reported in seconds; by default each request waits minutes.
     "PREFECT_CLIENT_MAX_RETRIES": "2",
     "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
