@@ -25,7 +25,13 @@ import prefect
 from platformdirs import user_state_path
 from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import CancelledRun, ExternalSignal, FailedRun, PrefectSignal
+from prefect.exceptions import (
+    CancelledRun,
+    ExternalSignal,
+    FailedRun,
+    PrefectHTTPStatusError,
+    PrefectSignal,
+)
 from prefect.states import Cancelled, Failed
 
 import dpal
@@ -119,7 +125,12 @@ def is_public(error: BaseException) -> TypeGuard[DpalError]:
 
 
 def is_server_lost(error: BaseException) -> bool:
-    """Whether Prefect's client says that its server does not answer."""
+    """Whether Prefect's client says that its server does not answer, or only with an error.
+
+    A server whose database is locked for too long, as on a busy machine, answers with one.
+    """
+    if isinstance(error, PrefectHTTPStatusError):
+        return error.response.is_server_error
     return isinstance(error, httpx.TransportError | ServerLost) or (
         isinstance(error, RuntimeError) and str(error).startswith(_UNREACHED)
     )

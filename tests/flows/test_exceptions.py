@@ -13,9 +13,11 @@ from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from prefect import flow as prefect_flow
 from prefect.events.worker import EventsWorker
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import (
     PREFECT_API_URL,
@@ -29,7 +31,7 @@ from dpal.config import parse_config
 from dpal.config_pate import parse_pate
 from dpal.config_public import parse_public
 from dpal.errors import DpalError, LabelError, UnexpectedError
-from tasks.boundary import errors_elsewhere, public_error
+from tasks.boundary import errors_elsewhere, is_server_lost, public_error
 from tasks.orders import TrainingOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
 from tests.flows.injections import KINDS, MARKERS, Trap
@@ -191,3 +193,11 @@ def test_a_guard_that_fails_still_says_nothing(tmp_path, monkeypatch):
         public = public_error(error, "train_model")
         assert isinstance(public, UnexpectedError)
         assert re.search(r"number [0-9a-f]{8}\).*could not be written down$", str(public))
+
+
+@pytest.mark.parametrize(("status", "lost"), [(503, True), (500, True), (404, False)])
+def test_a_server_that_answers_with_errors_alone_is_lost(status, lost):
+    request = httpx.Request("POST", "http://127.0.0.1/api/flow_runs/")
+    answer = httpx.Response(status, request=request)
+    error = PrefectHTTPStatusError("no", request=request, response=answer)
+    assert is_server_lost(error) is lost
