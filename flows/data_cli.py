@@ -28,7 +28,8 @@ Apart = Annotated[
     str | None,
     typer.Option(
         metavar="REASON",
-        help="Why earlier runs whose records cannot be compared any more were about other people.",
+        help="Why earlier runs whose records cannot be compared any more were about other "
+        "people; stands in the ledger.",
     ),
 ]
 Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
@@ -50,7 +51,10 @@ def register(
     apart: Apart = None,
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
-    """Set a limit for everyone in these records, over all campaigns together."""
+    """Set a limit for everyone in these records, over all campaigns together.
+
+    What runs without a data set spent on them before counts, as far as this ledger knows.
+    """
     from dpal.accounting.renyi_filter import RenyiFilter
     from dpal.ledger.datasets import Limit
     from dpal.privacy import choose_delta
@@ -87,7 +91,10 @@ def add(
     apart: Apart = None,
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
-    """Make new records a block with the whole limit; known ones stay where they are."""
+    """Make new records a block with a limit of its own; known ones stay where they are.
+
+    What runs without a data set spent on the new ones counts.
+    """
     from tasks import datasets
 
     if similar is not None and not similar.strip():

@@ -40,7 +40,9 @@ def serve(
         list[Path],
         typer.Argument(metavar="[FILE.yaml]...", help="Campaigns and watches to deploy as well."),
     ] = [],  # noqa: B006
-    folder: Annotated[Path, typer.Option(help="Data and logs of the servers.")] = Path("stack"),
+    folder: Annotated[Path, typer.Option(help="Data, logs and passwords of the servers.")] = Path(
+        "stack"
+    ),
     ports: Annotated[
         list[str],
         typer.Option(

@@ -68,7 +68,7 @@ def look_into_folder(config: WatchConfig) -> None:
 
 @task(cache_policy=NO_CACHE)
 def register_files(config: WatchConfig) -> None:
-    """Makes the records of newly accepted files a block of the data set, with the whole limit."""
+    """Makes the records of newly accepted files a block of the data set."""
     folder = watch_folder(config)
     state = folder.read()
     new = [one for one in state.accepted if not one.registered]

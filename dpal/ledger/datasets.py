@@ -1,9 +1,9 @@
 """Data sets, their blocks, and what campaigns have taken of each.
 
 A data owner registers a data set with a limit. Records that arrive together are a block
-and have that limit to themselves. Every campaign on the data set holds its worst case of
-every block first; what it did not use flows back when it ends. All of it is read off the
-ledger's entries; nothing is stored twice.
+and have that limit to themselves, less what was spent on them before. Every campaign on the
+data set holds its worst case of every block first; what it did not use flows back when it
+ends. All of it is read off the ledger's entries; nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Basis(StrEnum):
 
     RENYI: by its divergence at the data set's order; others may follow.
     SOLE: by its own tight certificate; it is the first and only campaign of the block. The
-      choice falls before anything is released about the block, so nothing adapts to it.
+      choice falls before anything is released about the block, so nothing adapts to it. Of a
+      campaign that began before its records were registered, it follows from the limit and the
+      plan, or, once that ended, from what it reserved.
     """
 
     RENYI = "renyi"

@@ -164,7 +164,7 @@ def admit(entries: Iterable[Entry], name: str, campaign: str, shares: Sequence[B
 def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -> None:
     """Requires room for a release of a campaign that began before its records were registered.
 
-    All of its plan is counted; another attempt at a release is not.
+    All of its plan is counted already; another attempt at a release is not.
 
     Raises:
       DataBudgetExceeded: a block would pass the limit. Nothing may be drawn.

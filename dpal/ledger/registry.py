@@ -182,7 +182,7 @@ class Registry:
         earlier: EarlierOn = _none_earlier,
         on_rows: OnRows = _quietly,
     ) -> Added:
-        """Makes the records of files that are not known yet a new block, with full budget.
+        """Makes the records of files that are not known yet a new block, with a limit of its own.
 
         Doing it again with the same files changes nothing.
 
