@@ -12,6 +12,7 @@ from dpal.config import parse_config
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
+from dpal.reports.ledger_words import left_of_limit
 from flows.settings import RuntimeSettings, runtime_from
 from flows.terminal import out, show
 
@@ -154,9 +155,9 @@ def _say_added(name: str, added: Added) -> None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
     else:
         known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
-        left = "the whole limit"
+        left = left_of_limit(added.earlier)
         if added.earlier:
-            left = f"what {', '.join(added.earlier)} left of the limit (dpal data show {name})"
+            left += f" (dpal data show {name})"
         out.print(
             f"block {added.block}: {added.new:,} new records with {left}{known}", soft_wrap=True
         )

@@ -18,6 +18,7 @@ from dpal.errors import LedgerError, LedgerMissing
 from dpal.ledger.datasets import DataSet, data_sets
 from dpal.persist import sweep
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
+from dpal.reports.ledger_words import left_of_limit
 from dpal.reports.summary import literal
 from dpal.reports.watch_tables import watch_tables
 from tasks import reruns
@@ -95,8 +96,9 @@ def register_files(config: WatchConfig) -> None:
         say(f"data set {config.dataset}: all {known}")
         return
     say(
-        f"data set {config.dataset}: block {added.block} has {added.new:,} new records with the "
-        f"whole limit" + (f"; {known}" if added.known else "")
+        f"data set {config.dataset}: block {added.block} has {added.new:,} new records with "
+        + left_of_limit(added.earlier)
+        + (f"; {known}" if added.known else "")
     )
 
 

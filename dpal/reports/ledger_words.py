@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED
@@ -80,6 +80,18 @@ def when(entry_time: str) -> str:
     return entry_time[:19].replace("T", " ")
 
 
+def left_of_limit(earlier: Sequence[str]) -> str:
+    """What a new block has of its data set's limit.
+
+    Args:
+      earlier: runs without a data set that spent on its records before.
+
+    >>> left_of_limit([]), left_of_limit(["first"])
+    ('the whole limit', 'what first left of the limit')
+    """
+    return f"what {', '.join(earlier)} left of the limit" if earlier else "the whole limit"
+
+
 def quoted(text: str) -> str:
     r"""Free text in quotes, with nothing in it that a terminal or a browser would obey.
 
@@ -112,7 +124,9 @@ def _changed(entry: Entry) -> str:
 
 def _block(entry: Entry) -> str:
     body = entry.body
-    return f"added block {body['block']} of {body['size']:,} with the whole limit{_similar(body)}"
+    left = left_of_limit([str(one["campaign"]) for one in body.get("earlier", ())])
+    said = f"added block {body['block']} of {body['size']:,} with {left}"
+    return said + _similar(body) + _apart(body)
 
 
 def _index(entry: Entry) -> str:
@@ -125,6 +139,15 @@ def _similar(body: Mapping[str, Any]) -> str:
         return ""
     return f", {body['similar']:,} rows that look like known ones among them: " + quoted(
         body["reason"]
+    )
+
+
+def _apart(body: Mapping[str, Any]) -> str:
+    if "apart" not in body:
+        return ""
+    apart = body["apart"]
+    return f"; {', '.join(apart['campaigns'])} said to be about other people: " + quoted(
+        apart["reason"]
     )
 
 
