@@ -121,7 +121,7 @@ def _require_versioned(place: Path | None) -> None:
             f"{folder.name} is an account of teachers (dpal vote), which has no phases, and whose "
             "files DVC does not keep; nothing was written, copy its folder back from your own "
             "backup, and compare it with the ledger: dpal verify "
-            f"{folder.certificate} --ledger {folder.root}"
+            f"{folder.certificate} --ledger {folder.root} --key own"
         )
 
 

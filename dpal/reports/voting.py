@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpal.reports.commands import TRUSTED
 from dpal.reports.summary import Table, promise
 from dpal.voting.release import UNANSWERED, Released
 
@@ -183,7 +184,8 @@ def account_report(
         "reached two of them, is what whoever made the ballots says.",
         *recognition_words(other_teachers),
         f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; check it with `dpal verify certificate.json --ledger LEDGER`.",
+        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
+        f"machine: `dpal verify certificate.json --ledger LEDGER --key KEY`. {TRUSTED}",
     ]
     return "\n\n".join(parts) + "\n"
 
