@@ -10,7 +10,7 @@ from typing import Self, cast
 
 from prefect.blocks.system import Secret
 
-from dpal.artifacts import CampaignFolder, PhaseFolder
+from dpal.artifacts import VOTE_ACCOUNT, CampaignFolder, PhaseFolder
 from dpal.config import CampaignConfig, LabelerKind
 from dpal.config_any import parse_any
 from dpal.config_data import ContentChoice
@@ -114,7 +114,7 @@ def recorded_config(folder: CampaignFolder) -> CampaignConfig:
 def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     """The same, of a campaign or of an improvement."""
     record = folder.read_record()
-    if record.get("kind") == "voting":
+    if record.get("kind") == VOTE_ACCOUNT:
         raise ConfigError(
             f"{folder.name} is an account of teachers (dpal vote) and no campaign; see dpal ledger "
             "show"

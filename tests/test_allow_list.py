@@ -168,7 +168,7 @@ def test_settings_in_a_list_of_sections_are_found():
     assert set(guarded_keys(Several)) == {"inboxes.folder", "named.folder"}
 
 
-def test_what_the_issue_names_is_guarded():
+def test_settings_that_widen_who_sees_records_are_guarded():
     every = guarded_keys(*KINDS)
     named = (
         "data.pool data.validation public.pool runtime.store runtime.store_holds runtime.ledger "
