@@ -34,9 +34,13 @@ def register(
     """Registers a data set and its first block; settings as in `add`."""
     source = open_source(list(files), Role.POOL, label_column="label")
     with closing(open_ledger(runtime)) as store:
-        runs = runs_on(source, store.entries(), runtime.artifacts)
-        require_known(runs, apart)
-        registry_of(runtime.artifacts, store).register(name, limit, earlier=runs.about)
+        entries, registry = store.entries(), registry_of(runtime.artifacts, store)
+        if name in data_sets(entries):  # then `add` asks, where something is new
+            registry.register(name, limit)
+        else:
+            runs = runs_on(source, entries, runtime.artifacts)
+            require_known(runs, apart)
+            registry.register(name, limit, earlier=runs.about)
     return add(name, files, runtime, apart=apart)
 
 

@@ -164,8 +164,9 @@ def require_known(runs: Runs, apart: str | None) -> None:
         raise DataError(
             f"{named} spent on records without a data set, and nothing here shows on which: their "
             "folders or pool files were moved, changed or deleted; put them back as "
-            "campaign.json of each says, or, if those were other people's records, say so with "
-            "--apart REASON (nothing was registered or released)"
+            "campaign.json of each says, or, if those were other people's records, say so: "
+            "dpal data add NAME FILE --apart REASON, or register with it (nothing was registered "
+            "or released)"
         )
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from dpal.accounting.events import Release
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
+from dpal.accounting.vote_events import VotesWithin
 from dpal.errors import LedgerError, ParameterError
+from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Adjacency, Unit
@@ -52,8 +54,7 @@ def charge_of_earlier(
       further: releases that it is about to reserve.
     """
     own = [entry for entry in entries if entry.campaign == campaign]
-    held = next(entry for entry in own if entry.kind is Kind.HOLD)
-    planned = [release_from(record) for record in held.body["releases"]]
+    planned = _planned(next(entry for entry in own if entry.kind is Kind.HOLD).body)
     reserved = [release_of(entry) for entry in own if entry.kind is Kind.RESERVE] + [*further]
     if not any(entry.kind is Kind.END for entry in own):
         names = {release.name for release in planned}
@@ -87,30 +88,59 @@ def counted(
         return []
     held = {one.campaign: one.body for one in entries if one.kind is Kind.HOLD}
     named = ", ".join(campaigns)
-    before = [held[one]["before"] for one in campaigns if held[one].get("before")]
-    if unit is Unit.GROUP or any(one["declared"] for one in before):
-        why = "of whole groups" if unit is Unit.GROUP else "from a spending that was only declared"
+    if why := _uncountable([held[one] for one in campaigns], held, campaigns, unit):
         raise LedgerError(
-            f"{named} spent on these records without a data set, and what that is {why} cannot be "
-            f"counted; nothing was registered or released, register other records as {name}"
+            f"{named} spent on these records without a data set, and {why}; nothing was "
+            f"registered or released, register other records as {name}"
         )
+    about = (limit, adjacency)
     try:
-        amounts = [charge_of_earlier(entries, one, limit, adjacency) for one in campaigns]
+        total = sum((charge_of_earlier(entries, one, *about) for one in campaigns), start=NOTHING)
+        planned = sum((limit.charge(_planned(held[one]), adjacency) for one in campaigns), NOTHING)
     except ParameterError as error:
         raise LedgerError(
             f"{named} spent on these records without a data set, and that has no finite Renyi "
             f"divergence; nothing was registered or released, register other records as {name}"
         ) from error
-    total = sum(amounts, start=NOTHING)
-    if total.within(limit.limit):
-        return [{"campaign": one, "basis": RENYI} for one in campaigns]
     promise = held[campaigns[0]]
     alike = promise["adjacency"] == adjacency.value and promise["delta"] <= limit.delta
-    if len(campaigns) == 1 and alike and promise["epsilon"] <= limit.epsilon:
+    sole = len(campaigns) == 1 and alike and promise["epsilon"] <= limit.epsilon
+    # By the whole plan: how it is bounded must not depend on what it released.
+    if sole and not planned.within(limit.limit):
         return [{"campaign": campaigns[0], "basis": SOLE}]
+    if total.within(limit.limit):
+        return [{"campaign": one, "basis": RENYI} for one in campaigns]
     raise LedgerError(
         f"{named} spent on these records before: together up to epsilon "
         f"{limit.epsilon_of(total):.4f} at delta {limit.delta:.3g}, as several are counted, and "
         f"data set {name} allows {limit.epsilon:g}; nothing was registered or released, register "
         "with a limit that covers it, or records that were in none of them"
     )
+
+
+def _planned(held: Mapping[str, Any]) -> list[Release]:
+    return [release_from(record) for record in held["releases"]]
+
+
+def _uncountable(
+    asked: Sequence[Mapping[str, Any]],
+    held: Mapping[str, Mapping[str, Any]],
+    campaigns: Sequence[str],
+    unit: Unit,
+) -> str:
+    """Why what some campaigns took cannot be added up; empty where it can."""
+    if unit is Unit.GROUP:
+        return "what a whole group lost by that cannot be counted"
+    for body in asked:
+        before = body.get("before")
+        if before and before["declared"]:
+            return "what its start spent was only declared"
+        if before and before["releases"]:
+            start = held.get(before["campaign"]) if before["campaign"] in campaigns else None
+            made = [{**one, "release": planned_name(one["release"])} for one in before["releases"]]
+            if start is None or any(one not in start["releases"] for one in made):
+                return "what its start spent is not in this ledger"
+        charges = (charge for one in _planned(body) for charge in one.charges)
+        if any(isinstance(charge.event, VotesWithin) for charge in charges):
+            return "its votes are paid for within a bound, which a sum cannot count"
+    return ""

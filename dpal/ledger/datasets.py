@@ -261,10 +261,14 @@ def _account(
 ) -> BlockAccount:
     """Adds up what was spent before, and holds, or, for ended campaigns, what they used."""
     taken, sole, alone, campaigns = NOTHING, None, 0.0, []
+    counted: list[str] = []
     promised = {entry.campaign: entry.body for entry in entries if entry.kind is Kind.HOLD}
     for earlier in block.body.get("earlier", ()):
         campaign = str(earlier["campaign"])
         amount = charge_of_earlier(entries, campaign, limit.filter, limit.adjacency)
+        if amount == NOTHING:
+            continue  # it ended before it released anything
+        counted.append(campaign)
         campaigns.append(campaign)
         taken, alone = taken + amount, limit.filter.epsilon_of(amount)
         if earlier["basis"] == SOLE:
@@ -289,5 +293,5 @@ def _account(
         sole=sole,
         alone=alone if len(campaigns) == 1 else None,
         campaigns=tuple(campaigns),
-        earlier=tuple(str(one["campaign"]) for one in block.body.get("earlier", ())),
+        earlier=tuple(counted),
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpal.accounting.renyi_filter import NOTHING
-from dpal.ledger.datasets import Basis, data_set
+from dpal.ledger.counted import charge_of_earlier
+from dpal.ledger.datasets import Basis, BlockAccount, DataSet, data_set
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 
@@ -55,6 +56,7 @@ def history(entries: Sequence[Entry], campaign: str) -> list[Entry]:
     campaigns = {campaign}
     if name is not None:
         campaigns |= {one for one in _holders(entries) if dataset_of(entries, one) == name}
+        campaigns |= {one for block in data_set(entries, name).blocks for one in block.earlier}
     return [
         entry
         for entry in entries
@@ -70,9 +72,10 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[Part, ...]:
     Raises:
       LedgerError: no data set of this name is registered.
     """
-    whole = data_set(entries, name).limit.filter.limit.divergence
+    known = data_set(entries, name)
+    whole = known.limit.filter.limit.divergence
     ends = {entry.campaign: entry for entry in entries if entry.kind is Kind.END}
-    parts = []
+    parts = [part for account in known.blocks for part in _earlier_parts(entries, known, account)]
     for campaign in _holders(entries):
         if dataset_of(entries, campaign) != name:
             continue
@@ -96,6 +99,26 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[Part, ...]:
                 )
             )
     return tuple(parts)
+
+
+def _earlier_parts(
+    entries: Sequence[Entry], known: DataSet, account: BlockAccount
+) -> Iterator[Part]:
+    """What a block counts of campaigns that began before its records were registered."""
+    limit, whole = known.limit.filter, known.limit.filter.limit.divergence
+    for campaign in account.earlier:
+        amount = charge_of_earlier(entries, campaign, limit, known.limit.adjacency)
+        sole = account.sole == campaign
+        yield Part(
+            campaign=campaign,
+            block=account.block,
+            size=account.size,
+            participation=1.0,
+            basis=Basis.SOLE if sole else Basis.RENYI,
+            epsilon=account.epsilon_taken(known.limit) if sole else limit.epsilon_of(amount),
+            share=1.0 if sole else (amount.divergence / whole if whole else 0.0),
+            ended=any(one.kind is Kind.END and one.campaign == campaign for one in entries),
+        )
 
 
 def _holders(entries: Iterable[Entry]) -> list[str]:

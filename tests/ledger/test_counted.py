@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dpal.accounting.before import Before
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.data.catalog import Role, open_source
 from dpal.errors import DataBudgetExceeded, LedgerError
@@ -13,12 +14,13 @@ from dpal.ledger.attempts import attempt_name
 from dpal.ledger.claim import claim
 from dpal.ledger.counted import Earlier
 from dpal.ledger.datasets import data_set
+from dpal.ledger.history import parts_of
 from dpal.ledger.limits import require_counted
 from dpal.ledger.registry import Registry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.verify import certified_plan
-from dpal.privacy import Adjacency, Unit
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tests.conftest import small_spec, write_blobs
 from tests.ledger.owning import DELTA, LIMIT
 from tests.ledger.releasing import draw
@@ -135,3 +137,59 @@ def test_what_cannot_be_counted_is_refused(before, limit):
         before.hold("first")
     with pytest.raises(LedgerError, match="cannot be counted; nothing was registered"):
         before.register("first", limit=limit)
+
+
+def test_a_campaign_that_ended_before_it_released_anything_took_nothing(before):
+    with claim(before.root / "first"):
+        ledger, _ = before.hold("first")
+        ledger.end()
+    before.register("first")
+    assert before.block.is_untouched and before.block.taken == NOTHING
+
+
+def test_how_an_ended_campaign_is_bounded_does_not_depend_on_what_it_released(before):
+    """Its whole plan does not fit a sum; what it used does, and is not asked."""
+    with claim(before.root / "first"):
+        ledger, releases = before.hold("first", epsilon=8.0)
+        draw(ledger, releases[0])
+        ledger.end()
+    before.register("first")
+    assert charge([releases[0]]).within(LIMIT.filter.limit)
+    assert before.block.sole == "first"
+
+
+def test_pages_show_what_was_counted(before):
+    with claim(before.root / "first"):
+        _, releases = before.hold("first")
+    before.register("first")
+    (part,) = parts_of(before.store.entries(), "clinic")
+    assert (part.campaign, part.block, part.size, part.ended) == ("first", 0, 600, False)
+    assert part.share == charge(releases).divergence / LIMIT.filter.limit.divergence
+
+
+def improvement(before, *, campaign: str | None, releases) -> None:
+    """An improvement that counts what its start released."""
+    _, own = before.hold("start")
+    ledger = CampaignLedger(before.store, "better", before.root / "better")
+    target = PrivacyTarget(epsilon=8.0, delta=DELTA, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
+    counts = Before(campaign=campaign, releases=tuple(releases or own), declared=None)
+    ledger.hold(target, "plan", "pool", [own[0]], before=counts)
+
+
+def test_an_improvement_counts_with_its_start_in_the_same_ledger(before):
+    with claim(before.root / "start"), claim(before.root / "better"):
+        improvement(before, campaign="start", releases=None)
+    assert before.register("start", "better").earlier == ("start", "better")
+
+
+@pytest.mark.parametrize("known", [("better",), ("start", "better")])
+def test_a_start_that_this_ledger_did_not_pay_for_cannot_be_counted(before, known):
+    """Its certificate came as a file: another ledger's campaign may have the same name."""
+    privacy = {"selection": "visible", "epsilon": 1.0, "delta": DELTA}
+    elsewhere = certified_plan(
+        small_spec(name="start", strategy="naive", schedule__queries=[40], privacy=privacy)
+    ).plan.releases()
+    with claim(before.root / "start"), claim(before.root / "better"):
+        improvement(before, campaign="start", releases=elsewhere)
+    with pytest.raises(LedgerError, match="what its start spent is not in this ledger"):
+        before.register(*known)
