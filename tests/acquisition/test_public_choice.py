@@ -81,7 +81,8 @@ def test_memory_does_not_grow_with_the_public_pool():
         tracemalloc.stop()
         return highest
 
-    assert peak(100) < 1.3 * peak(10)
+    # All would be 4.6 MB more. Threads of other tests in this process may allocate some, too.
+    assert peak(100) - peak(10) < 1 << 20
 
 
 def test_too_few_public_records_are_one_sentence():
