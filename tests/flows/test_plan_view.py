@@ -94,6 +94,7 @@ def test_rows_without_a_plan_say_why():
     assert "asks for 1,000 labels" in record["rows"][1]["reason"]
 
 
+@pytest.mark.slow
 def test_compares_ways_to_plan():
     arguments = ("plan", "c.yaml", "--compare", "--set", "acquisition=random")
     record = as_json(call(*arguments, "--json", "--plots", "figures"))

@@ -74,7 +74,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
         pytest.param("step_amplification", "random", marks=pytest.mark.slow),
         pytest.param("naive", "least_confidence", marks=pytest.mark.slow),
         pytest.param("noise_reduction", "margin", marks=pytest.mark.slow),
-        ("continual", "bald"),
+        pytest.param("continual", "bald", marks=pytest.mark.slow),
     ],
 )
 def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisition):

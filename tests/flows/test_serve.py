@@ -27,6 +27,7 @@ from flows.serve_cli import _allow, _alone
 from tasks.allowing import read_allow_list
 from tasks.mlflow_app import ADMIN
 from tests.conftest import command, small_values, write_config
+from tests.flows.calling import call, sentence
 
 
 def free_port() -> int:
@@ -143,11 +144,10 @@ def test_servers_answer_to_their_own_names_only(tmp_path):
     assert "--cors-allowed-origins http://clinic:5000,http://127.0.0.1:5000," in command
 
 
-def test_an_origin_is_a_server_and_an_address(dpal, tmp_path):
+def test_an_origin_is_a_server_and_an_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for wrong in ("https://x.org", "prefect=x.org", "mlflow=https://x.org/path", "x=https://x.org"):
-        refused = dpal("serve", "--origin", wrong, cwd=tmp_path)
-        assert refused.returncode == 2
-        assert "prefect=https://runs.example.org" in refused.stderr
+        assert "prefect=https://runs.example.org" in sentence(call("serve", "--origin", wrong))
     assert not (tmp_path / "stack").exists()
 
 

@@ -110,6 +110,7 @@ def campaign_run():
     return runs[0] if runs else None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("orchestrated")
 def test_a_campaign_that_fails_or_is_stopped_says_so_and_goes_on(small, workplace, monkeypatch):
     uri = f"sqlite:///{workplace / 'mlflow.sqlite'}"

@@ -218,6 +218,7 @@ def test_records_without_answers_help() -> None:
     assert (mixmatch > mixed).all()
 
 
+@pytest.mark.slow
 def test_they_help_where_half_of_the_answers_are_missing() -> None:
     supervised, mixmatch = (reached(one, answers=100, gaps=0.5) for one in (SUPERVISED, MIXMATCH))
     assert (mixmatch > supervised + 0.005).all()
