@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -88,14 +89,12 @@ def test_people_label_public_records_through_a_file(place):
     query = Path("artifacts/people/confidential/query/phase-0/query.csv")
     truth = dict(zip(*(pq.read_table("public.parquet")[key].to_pylist() for key in ("id", "label")),
                      strict=True))  # fmt: skip
-    lines = query.read_text(encoding="utf-8").splitlines()
-    header = lines[0].split(",")
-    filled = [lines[0]]
-    for line in lines[1:]:
-        cells = line.split(",")
-        cells[header.index("label")] = str(truth[cells[0]])
-        filled.append(",".join(cells))
-    query.write_text("\n".join(filled) + "\n", encoding="utf-8")
+    with query.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    with query.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({**row, "label": str(truth[row["id"]])} for row in rows)
     result = call("label", "artifacts/people", str(query))
     assert result.returncode == 0, result
     if not Path("artifacts/people/certificate.json").is_file():

@@ -110,7 +110,7 @@ def test_the_remote_has_what_was_released_and_nothing_else(place):
     names = {path.name for path in (place / "elsewhere").rglob("*") if path.is_file()}
     assert names == {
         "model.safetensors", "optimizer.safetensors", "metrics.json", "ledger.parquet",
-        "manifest.json",
+        "ledger.dsse.json", "manifest.json",
     }  # fmt: skip
     restored = place / "elsewhere" / "phase-0" / "model.safetensors"
     assert file_digest(restored) == before["model.safetensors"]
