@@ -12,11 +12,10 @@ import numpy as np
 
 from dpal.data.catalog import Source
 from dpal.data.inspect import Inventory
-from dpal.data.known import scan
+from dpal.data.known import COINCIDENCE, scan
 from dpal.errors import DataError
 from dpal.labels import Task
 
-COINCIDENCE = 0.01  # share of rows that may be alike by chance in any file
 _SHOWN = 5  # classes named in one remark
 
 

@@ -93,10 +93,9 @@ def counted(
             f"{named} spent on these records without a data set, and {why}; nothing was "
             f"registered or released, register other records as {name}"
         )
-    about = (limit, adjacency)
     try:
-        total = sum((charge_of_earlier(entries, one, *about) for one in campaigns), start=NOTHING)
-        planned = sum((limit.charge(_planned(held[one]), adjacency) for one in campaigns), NOTHING)
+        taken = [charge_of_earlier(entries, one, limit, adjacency) for one in campaigns]
+        planned = limit.charge(_planned(held[campaigns[0]]), adjacency)
     except ParameterError as error:
         raise LedgerError(
             f"{named} spent on these records without a data set, and that has no finite Renyi "
@@ -104,10 +103,11 @@ def counted(
         ) from error
     promise = held[campaigns[0]]
     alike = promise["adjacency"] == adjacency.value and promise["delta"] <= limit.delta
-    sole = len(campaigns) == 1 and alike and promise["epsilon"] <= limit.epsilon
+    alone = len(campaigns) == 1 and alike and promise["epsilon"] <= limit.epsilon
     # By the whole plan: how it is bounded must not depend on what it released.
-    if sole and not planned.within(limit.limit):
+    if alone and not planned.within(limit.limit):
         return [{"campaign": campaigns[0], "basis": SOLE}]
+    total = sum(taken, start=NOTHING)
     if total.within(limit.limit):
         return [{"campaign": one, "basis": RENYI} for one in campaigns]
     raise LedgerError(

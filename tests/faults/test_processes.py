@@ -24,6 +24,7 @@ from dpal.training.phase import train_phase
 from flows.ledger_check import verify
 from tests.conftest import ROOT, command, write_config
 from tests.faults.test_kill import wait_for
+from tests.processes import gone
 from tests.training.crews import LOAD, RECORDS, STILL, phase
 
 
@@ -48,18 +49,6 @@ def train_until(crew: HelpedCrew, model: nn.Module, *, step: int, disturb) -> li
         on_step=on_step,
     )
     return seen
-
-
-def gone(pid: int, *, within: float) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_helper_that_is_killed_ends_the_step_in_a_sentence(tmp_path):

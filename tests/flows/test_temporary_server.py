@@ -18,6 +18,7 @@ import pytest
 from flows import prefect_process, temporary_server
 from flows.temporary_server import PrefectNotStarted, Stillness, TemporaryServer
 from tests.conftest import ROOT
+from tests.processes import gone
 
 # A flow that does nothing, started and ended as `dpal run` does it.
 FLOW = """
@@ -77,18 +78,6 @@ def start(script: str, home: Path, *arguments: str, **settings: str) -> subproce
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def gone(pid: int, within: float) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.fixture
