@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from dpal.errors import ConfigError, DpalError
+from flows.busy_database import BusyDatabase
 from flows.stack_secrets import StackSecrets, prefect_login
 from tasks.web_guard import ORIGINS, WebGuard, content_policy, own_origins
 
@@ -51,7 +52,8 @@ def create_app() -> ASGIApp:
     # The newer pages ask an analytics host for settings, and no setting of 3.8 takes them away:
     # they are offered where their files are.
     prefect.__ui_v2_static_path__ = Path(os.devnull) / "not-offered"
-    return WebGuard(create_prefect(final=True), origins=origins, policy=_POLICY, closed=_CLOSED)
+    served = BusyDatabase(create_prefect(final=True))
+    return WebGuard(served, origins=origins, policy=_POLICY, closed=_CLOSED)
 
 
 def main() -> int:

@@ -63,7 +63,7 @@ class Stillness:
 
 
 class TemporaryServer:
-    """One Prefect server on a free port of this machine, without a password.
+    """One Prefect server on a free port of this machine, without a password, for programs alone.
 
     It writes to a log without a name, never to the command's output: who reads that to its end
     waits for the command alone.

@@ -270,10 +270,10 @@ class Registry:
         strangers = int(found.strange.sum())
         if strangers:
             raise DataError(
-                f"{strangers:,} of {found.strange.size:,} rows of "
-                f"{source.name} are not in data set {name}, or have changed; its owner can add "
-                f"them (new ones as a new block): dpal data add {name} "
-                f"{' '.join(str(path) for path in source.paths)} (nothing was released)"
+                f"{{count}} rows of {source.name} are not in data set {name}, or have changed; "
+                f"its owner can add them (new ones as a new block): dpal data add {name} "
+                f"{' '.join(str(path) for path in source.paths)} (nothing was released)",
+                count=f"{strangers:,} of {found.strange.size:,}",
             )
         eligible = first_of_owner(marks, ~found.disputed)
         return Located(blocks=found.blocks, eligible=eligible, disputed=found.disputed)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -171,6 +172,20 @@ def test_a_run_that_is_ended_leaves_no_server_and_no_open_pipe(tmp_path, sent, c
     assert time.monotonic() - began < 30
     assert run.returncode == code if code is not None else run.returncode != 0
     assert gone(server.pid, within=10)
+
+
+@pytest.mark.slow
+def test_a_page_whose_name_points_here_is_refused(tmp_path, monkeypatch):
+    """A browser sends the name of the page's own host (DNS rebinding)."""
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    server = TemporaryServer()
+    try:
+        server.wait_until_ready(print)
+        at = f"http://127.0.0.1:{server.port}/api/health"
+        assert httpx.get(at).status_code == 200
+        assert httpx.get(at, headers={"Host": f"page.example:{server.port}"}).status_code == 400
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow
