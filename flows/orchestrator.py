@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dpal.errors import DpalError, ServerLost
+from dpal.errors import DpalError
 from flows.temporary_server import TemporaryServer
 from flows.terminal import err, leave_at_once
 
@@ -60,7 +60,7 @@ def needing_prefect() -> Iterator[None]:
     """
     from prefect.exceptions import FailedRun
 
-    from tasks.boundary import is_server_lost
+    from tasks.boundary import is_server_lost, reason_of
 
     try:
         yield
@@ -70,9 +70,8 @@ def needing_prefect() -> Iterator[None]:
         if not is_server_lost(error):
             raise
         place = os.environ.get("PREFECT_API_URL", "its temporary address")
-        how = error.reason if isinstance(error, ServerLost) else type(error).__name__
         leave_at_once(
-            f"dpal: Prefect at {place} does not answer ({how}); nothing was lost, run the same "
-            "command again once it answers",
+            f"dpal: Prefect at {place} does not answer ({reason_of(error)}); nothing was lost, run "
+            "the same command again once it answers",
             2,
         )

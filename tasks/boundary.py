@@ -136,6 +136,15 @@ def is_server_lost(error: BaseException) -> bool:
     )
 
 
+def reason_of(error: BaseException) -> str:
+    """In a few words, how a server was found not to answer."""
+    if isinstance(error, ServerLost):
+        return error.reason
+    if isinstance(error, PrefectHTTPStatusError):
+        return f"status {error.response.status_code}"
+    return type(error).__name__
+
+
 def errors_elsewhere() -> Path:
     """Where details of errors are kept that no campaign's folder is known for."""
     return user_state_path("dpal") / ERRORS
@@ -153,7 +162,7 @@ def _public(error: BaseException, step: str) -> BaseException:
     if isinstance(error, FailedRun):  # the same where only its state's message came back
         return DpalError(str(error))
     if is_server_lost(error):
-        return ServerLost(type(error).__name__)
+        return ServerLost(reason_of(error))
     return UnexpectedError(step, *_keep(error, step))
 
 

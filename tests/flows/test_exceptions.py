@@ -31,7 +31,7 @@ from dpal.config import parse_config
 from dpal.config_pate import parse_pate
 from dpal.config_public import parse_public
 from dpal.errors import DpalError, LabelError, UnexpectedError
-from tasks.boundary import errors_elsewhere, is_server_lost, public_error
+from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
 from tasks.orders import TrainingOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
 from tests.flows.injections import KINDS, MARKERS, Trap
@@ -201,3 +201,4 @@ def test_a_server_that_answers_with_errors_alone_is_lost(status, lost):
     answer = httpx.Response(status, request=request)
     error = PrefectHTTPStatusError("no", request=request, response=answer)
     assert is_server_lost(error) is lost
+    assert reason_of(error) == f"status {status}"
