@@ -38,6 +38,7 @@ from tasks.ensemble import Ensemble, reading_settings
 from tasks.ensemble_shares import further_shares
 from tasks.opening import commit_to, open_ledger
 from tasks.saying import say
+from tasks.standing import require_unregistered
 from tasks.start_points import finished_folder, last_model
 from tasks.student import asked_rows, judge, judgements, keep_judgement, student_from
 from tasks.teachers import load_inputs
@@ -111,7 +112,11 @@ def judge_private_knn(ensemble: Ensemble) -> None:
         made_of = commit_to(ledger, folder, digest_of(ensemble.pool.paths), called="account")
         target = _target(ensemble)
         data = ledger.data() or further_shares(store, folder.name, ensemble.data, [release], target)
-        ledger.hold(target, digest(plain(neighbours)), made_of, [release], data=data)
+        compared = None
+        if data is None and ledger.identity is None:  # teachers may have taken hours meanwhile
+            compared = require_unregistered(ensemble.config.runtime, ensemble.pool)
+        plan = digest(plain(neighbours))
+        ledger.hold(target, plan, made_of, [release], data=data, compared=compared)
 
         def draw() -> None:
             ids, asked = load_inputs(ensemble.public, asked_rows(ensemble))

@@ -48,6 +48,8 @@ class Ensemble:
       rows: private records.
       public_rows: public ones.
       data: what the account takes of a registered data set; None for none.
+      compared: with how many parts of data sets its records were compared; None where one counts
+        them, or the account began.
     """
 
     config: PateConfig
@@ -61,6 +63,7 @@ class Ensemble:
     rows: int
     public_rows: int
     data: DataHold | None
+    compared: int | None
 
     @property
     def spec(self) -> VotingSpec:
@@ -119,8 +122,9 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     group = owner_of_ballots(config.teachers.group_column, opened.pool, start.dataset)
     teachers = config.teachers.model_copy(update={"group_column": group})
     config = config.model_copy(update={"teachers": teachers})
+    compared = None
     if start.dataset is None and not start.begun:
-        require_unregistered(config.runtime, opened.pool)
+        compared = require_unregistered(config.runtime, opened.pool)
     public = replace(open_public(reading, config.public), task=opened.spec.model.task)
     if not start.begun:
         require_unregistered(config.runtime, public)
@@ -169,6 +173,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         rows=opened.rows,
         public_rows=held.rows,
         data=shares_of_votes(start, reading, opened.pool, certified),
+        compared=compared,
     )
     guesses = config.student.method == "mixmatch"
     single = ensemble.model.task is Task.SINGLE_LABEL

@@ -31,14 +31,20 @@ def hold_guidance(improving: Improving) -> None:
     improving.start.require_same_records()
     with improving.ledger() as ledger:
         made_of = commit_to(ledger, folder, digest_of(private.paths), called="improvement")
+        begun = ledger.identity is not None
+        data = ledger.data() if begun else _shares(improving)
+        compared = None
+        if data is None and not begun:
+            compared = require_unregistered(improving.config.runtime, private)
         ledger.hold(
             improving.spec.target,
             improving.plan.digest,
             made_of,
             improving.plan.releases(),
             accountant=improving.spec.accountant,
-            data=ledger.data() if ledger.identity else _shares(improving),
+            data=data,
             before=improving.spec.before,
+            compared=compared,
         )
 
 
@@ -79,8 +85,6 @@ def _shares(improving: Improving) -> DataHold | None:
     if held is None:
         held = improving.start.data  # it is to be trained, and holds nothing yet
     if held is None:
-        if improving.start.private is not None:
-            require_unregistered(runtime, improving.start.private)
         return None
     releases, target = list(improving.plan.releases()), improving.spec.target
     limit = held.limit.filter

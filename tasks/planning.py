@@ -217,6 +217,7 @@ def hold_budget(campaign: Campaign) -> None:
             plan.releases(),
             accountant=plan.spec.accountant,
             data=campaign.start.data,
+            compared=campaign.start.compared,
             changes=_changes(campaign),
         )
     folder.write_record(

@@ -81,11 +81,13 @@ class Start:
       certified: its plan.
       data: what it takes of a registered data set; None where none is registered.
       earlier: the campaign it starts from, if any.
+      compared: as in `Participants`.
     """
 
     certified: CertifiedPlan
     data: DataHold | None
     earlier: Earlier | None
+    compared: int | None = None
 
 
 def registry_of(artifacts: Path, store: LedgerStore) -> Registry:
@@ -103,6 +105,8 @@ class Participants:
       sizes: owners in the pool by block of the data set.
       held: what the campaign holds of the data set already; None before it began.
       earlier: the campaign that it starts from, if any.
+      compared: with how many parts of data sets its records were compared; None where one counts
+        them, or the campaign began.
     """
 
     rows: int
@@ -110,6 +114,7 @@ class Participants:
     sizes: Mapping[int, int]
     held: DataHold | None
     earlier: Earlier | None
+    compared: int | None = None
 
 
 def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> Start:
@@ -140,9 +145,12 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
     if config.data.dataset is None:
         if config.start_from is not None:
             raise ConfigError("start_from needs data.dataset (dpal data register)")
+        compared = None
         if not holds_a_plan(config.runtime, config.name):
-            require_unregistered(config.runtime, pool)
-        return Participants(rows=rows, dataset=None, sizes={}, held=None, earlier=None)
+            compared = require_unregistered(config.runtime, pool)
+        return Participants(
+            rows=rows, dataset=None, sizes={}, held=None, earlier=None, compared=compared
+        )
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
         known = data_set(store.verified(), name)
@@ -165,7 +173,7 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
     known, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
     if known is None:
         certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
-        return Start(certified=certified, data=None, earlier=None)
+        return Start(certified=certified, data=None, earlier=None, compared=participants.compared)
     if earlier is not None:
         _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
     unit = known.limit.unit
@@ -300,13 +308,16 @@ def holds_a_plan(runtime: RuntimeConfig, name: str) -> bool:
 
 def require_unregistered(
     runtime: RuntimeConfig, source: Source, *, coincidence: float = COINCIDENCE
-) -> None:
+) -> int:
     """Requires that no registered data set's limit is passed by in silence.
 
     Args:
       runtime: says where ledger and data sets are.
       source: the records.
       coincidence: as in `Registry.require_unregistered`.
+
+    Returns:
+      With how many parts of data sets they were compared, for `CampaignLedger.hold`.
 
     Raises:
       DataError: the records belong to a data set.
@@ -321,11 +332,11 @@ def require_unregistered(
                 f"{artifacts / DATASETS} holds registered records and their ledger is gone "
                 f"({missing}); restore it, nothing was released"
             ) from missing
-        return  # nothing was ever registered or spent
+        return 0  # nothing was ever registered or spent
     with (
         closing(opened) as store,
         tqdm(desc="comparing records", unit="rec", disable=None, leave=False) as bar,
     ):
-        registry_of(artifacts, store).require_unregistered(
+        return registry_of(artifacts, store).require_unregistered(
             source, coincidence=coincidence, on_rows=bar.update
         )

@@ -42,7 +42,8 @@ Floats = NDArray[np.float64]
 @task(cache_policy=NO_CACHE)
 def hold_ensemble(ensemble: Ensemble) -> None:
     """Sets aside all that these teachers may ever be asked, before one is trained."""
-    hold_votes(ensemble.account, digest_of(ensemble.pool.paths), data=ensemble.data)
+    made_of = digest_of(ensemble.pool.paths)
+    hold_votes(ensemble.account, made_of, data=ensemble.data, compared=ensemble.compared)
 
 
 @task(cache_policy=NO_CACHE)

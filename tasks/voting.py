@@ -82,13 +82,16 @@ class Account:
         return self.folder.root / f"votes-{block}" / "released.parquet"
 
 
-def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) -> None:
+def hold_votes(
+    account: Account, made_of: str, *, data: DataHold | None = None, compared: int | None = None
+) -> None:
     """Sets everything aside that the teachers may ever be asked. Needs the folder's claim.
 
     Args:
       account: whose plan is held; doing it again changes nothing.
       made_of: digest of the private files or ballots that it is about; it is kept under salt.
       data: what it takes of a registered data set.
+      compared: as in `CampaignLedger.hold`.
 
     Raises:
       LedgerError: the account holds another plan, or its files are gone.
@@ -105,6 +108,7 @@ def hold_votes(account: Account, made_of: str, *, data: DataHold | None = None) 
             accountant=plan.spec.kept_by,
             data=ledger.data() or data,
             before=plan.spec.before if plan.spec.before.releases else None,
+            compared=compared,
             changes="its rule, its promise or its number of queries",
         )
 

@@ -155,6 +155,11 @@ class DataSet:
         return {f"{self.name}/{name}": one for name, one in {SALT: self.salt, **parts}.items()}
 
 
+def parts_added(entries: Iterable[Entry]) -> int:
+    """How often records were added to data sets; it only grows."""
+    return sum(entry.kind in (Kind.BLOCK, Kind.INDEX) for entry in entries)
+
+
 def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     """Reads all data sets off a ledger's entries, in order of registration."""
     entries = list(entries)

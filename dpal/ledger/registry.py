@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +28,16 @@ from dpal.data.known_index import Blocks, read_index, write_index
 from dpal.errors import DataError, LedgerError
 from dpal.ledger.claim import claim
 from dpal.ledger.counted import Earlier, counted
-from dpal.ledger.datasets import PART, SALT, DataSet, Limit, data_set, data_sets, register_body
+from dpal.ledger.datasets import (
+    PART,
+    SALT,
+    DataSet,
+    Limit,
+    data_set,
+    data_sets,
+    parts_added,
+    register_body,
+)
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
 from dpal.persist import staged
@@ -217,6 +226,7 @@ class Registry:
             )
             if not found.unindexed.any():
                 return added
+            begun = _begun(self.store.entries())
             spent = earlier(fresh) if fresh.any() else Earlier()
             _count(self.store.entries(), spent.campaigns, name, known.limit)
             part = len(known.index)
@@ -236,6 +246,11 @@ class Registry:
                 facts |= {"similar": added.copied, "reason": similar}
 
             def counting(entries: list[Entry]) -> dict[str, Any]:
+                if begun != _begun(entries):
+                    raise LedgerError(
+                        f"a run without a data set began while records were added to {name}, and "
+                        "may be about them; nothing was added or released, type the same again"
+                    )
                 taken = _count(entries, spent.campaigns, name, known.limit)
                 return {**facts, "earlier": taken} if taken else facts
 
@@ -285,7 +300,7 @@ class Registry:
         besides: str | None = None,
         coincidence: float = COINCIDENCE,
         on_rows: OnRows = _quietly,
-    ) -> None:
+    ) -> int:
         """Requires that no record belongs to a data set, whose limit would hold.
 
         Args:
@@ -295,11 +310,15 @@ class Registry:
             known ones. Contents that say little may be known more often.
           on_rows: told how many more rows were read, for each data set anew.
 
+        Returns:
+          With how many parts of data sets they were compared, for `CampaignLedger.hold`.
+
         Raises:
           DataError: one does.
           LedgerError: there are data sets here that this ledger does not know.
         """
-        known = data_sets(self.store.entries())
+        entries = self.store.entries()
+        known = data_sets(entries)
         for place in sorted(self.folder.glob(f"*/{PART}*")):
             if place.parent.name not in known:
                 raise self._lost(place.parent.name)
@@ -316,6 +335,7 @@ class Registry:
                     f"sets data.dataset: {name}, and nothing else may use them (nothing was "
                     "released)"
                 )
+        return parts_added(entries)
 
     def _require(self, name: str) -> DataSet:
         return data_set(self.store.entries(), name)
@@ -366,6 +386,11 @@ class Registry:
             f"data set {name}: it is not the ledger that its budget was spent in; restore that "
             "one, nothing was registered or released"
         )
+
+
+def _begun(entries: Iterable[Entry]) -> list[str]:
+    """Runs that no data set counts."""
+    return [one.campaign for one in entries if one.kind is Kind.HOLD and not one.body.get("data")]
 
 
 def _count(

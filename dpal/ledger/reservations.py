@@ -14,7 +14,7 @@ from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.claim import require_claim
-from dpal.ledger.datasets import lost_entries
+from dpal.ledger.datasets import lost_entries, parts_added
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.holding import hold_body, spent_before
@@ -49,6 +49,7 @@ class CampaignLedger(CampaignView):
         accountant: Accountant = Accountant.PLD,
         data: DataHold | None = None,
         before: Before | None = None,
+        compared: int | None = None,
         changes: str = "",
     ) -> None:
         """Sets a whole plan aside before the first record is touched.
@@ -63,6 +64,8 @@ class CampaignLedger(CampaignView):
           accountant: by which the limit is enforced from here on.
           data: what it takes of a registered data set.
           before: what was spent on the same records already, and counts towards the promise.
+          compared: with how many parts of data sets the records were compared, and are in none
+            of them; None where they are in a data set, which counts.
           changes: what to name if the plan is another one, such as "privacy.epsilon was 8,
             is 3".
 
@@ -89,6 +92,11 @@ class CampaignLedger(CampaignView):
             def admitted(entries: list[Entry]) -> dict[str, Any]:
                 if data is not None:
                     admit(entries, data.dataset, self.campaign, data.shares)
+                elif compared is not None and parts_added(entries) != compared:
+                    raise LedgerError(
+                        f"records were added to a data set while {self.campaign} was planned, and "
+                        "may be the same; nothing was held or released, run the same command again"
+                    )
                 return body
 
             # Checked and written in one transaction: nobody takes the rest in between.

@@ -34,14 +34,14 @@ class Unregistered:
         self.store = LedgerStore(root / "ledger.sqlite")
         self.registry = Registry(self.store, root / "datasets")
 
-    def hold(self, name: str, epsilon: float = 3.0):
+    def hold(self, name: str, epsilon: float = 3.0, *, compared: int | None = None):
         """A campaign that begins without a data set."""
         privacy = {"selection": "visible", "epsilon": epsilon, "delta": DELTA}
         plan = certified_plan(
             small_spec(name=name, strategy="naive", schedule__queries=[40], privacy=privacy)
         ).plan
         ledger = CampaignLedger(self.store, name, self.root / name)
-        ledger.hold(plan.spec.target, plan.digest, "pool", plan.releases())
+        ledger.hold(plan.spec.target, plan.digest, "pool", plan.releases(), compared=compared)
         return ledger, list(plan.releases())
 
     def register(self, *earlier: str, limit=LIMIT):
@@ -49,6 +49,18 @@ class Unregistered:
         source = open_source(path, Role.POOL, label_column="label")
         self.registry.register("clinic", limit, earlier=earlier)
         return self.registry.add("clinic", source, earlier=lambda rows: Earlier(campaigns=earlier))
+
+    def register_while(self, begins):
+        """Registers records, and something begins after runs were asked what they are about."""
+        path = write_blobs(self.root / "pool.parquet", 600, seed=1)
+        source = open_source(path, Role.POOL, label_column="label")
+        self.registry.register("clinic", LIMIT)
+
+        def asked(rows):
+            begins()
+            return Earlier()
+
+        return self.registry.add("clinic", source, earlier=asked)
 
     @property
     def block(self):
@@ -77,6 +89,30 @@ def test_what_a_campaign_holds_is_taken_of_the_block_its_records_become(before):
         for one in releases[1:]:
             draw(ledger, one)  # it goes on, and takes nothing more
         assert before.block.taken == charge(releases)
+
+
+def test_records_are_not_registered_while_a_run_on_them_begins(before):
+    """It would be counted by no data set, and the block would have the whole limit."""
+    with claim(before.root / "first"):
+        with pytest.raises(LedgerError, match=r"began while .* type the same again"):
+            before.register_while(lambda: before.hold("first"))
+        assert not data_set(before.store.entries(), "clinic").blocks
+        before.register("first")
+    assert before.block.earlier == ("first",)
+
+
+def test_a_run_does_not_begin_on_what_was_registered_while_it_was_planned(before):
+    compared = before.registry.require_unregistered(
+        open_source(
+            write_blobs(before.root / "pool.parquet", 600, seed=1), Role.POOL, label_column="label"
+        )
+    )
+    before.register()
+    with claim(before.root / "first"):
+        with pytest.raises(LedgerError, match="while first was planned"):
+            before.hold("first", compared=compared)
+        assert "first" not in [one.campaign for one in before.store.entries()]
+        before.hold("first", compared=compared + 1)  # other records, compared with these
 
 
 def test_what_it_gives_back_when_it_ends_is_left(before):
