@@ -295,7 +295,7 @@ def test_it_needs_nothing_that_trains_orchestrates_or_tracks(folder):
 
 # What dpal needs besides whatever dp-accounting brings along.
 LIGHT = ["dp-accounting", "typer", "rich", "sqlalchemy", "pydantic", "pyyaml", "psutil",
-         "cryptography", "platformdirs"]  # fmt: skip
+         "cryptography", "platformdirs", "cronsim"]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
+
+from dpal.artifacts import CampaignFolder
 
 
 def files_below(*places: Path) -> Iterator[Path]:
@@ -70,6 +73,13 @@ def times_in(text: str, now: float) -> set[str]:
     return set(clocks) | {
         one for one in moments if abs(float(f"{one[:10]}.{one[10:]}") - now) < 100_000
     }
+
+
+def planned_numbers(folder: CampaignFolder) -> set[int]:
+    """Whole numbers of a finished campaign's plan; how many came may be one of them by chance."""
+    plan = json.dumps(folder.read_record()["plan"])
+    aims = re.findall(r'"aim": (\d+)', folder.certificate.read_text(encoding="utf-8"))
+    return {int(one) for one in [*re.findall(r"(?<![\w.])\d+(?![\w.])", plan), *aims]}
 
 
 def counted(number: int, text: str) -> bool:

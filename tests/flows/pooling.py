@@ -49,6 +49,7 @@ class Site:
             "PREFECT_HOME": str(folder / "home"),
             "PREFECT_API_URL": self.api,
             "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "false",  # asked without Prefect's client
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
             "COLUMNS": "200",
             "DPAL_ALLOW": str(folder / "owner" / "allow.yaml"),

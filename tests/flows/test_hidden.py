@@ -6,7 +6,6 @@ digits, so that a plain search finds a leak.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -31,7 +30,7 @@ from dpal.ledger.days import today_in_utc
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call
-from tests.flows.leaks import counted, files_below, naming, text_of, times_in
+from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of, times_in
 from tests.flows.test_campaign import last_flow_run, runs_of
 
 IDS = "patient-zq"
@@ -162,8 +161,7 @@ def test_no_row_of_the_pool_is_named(finished):
 
 def test_how_many_were_selected_is_told_nowhere(finished):
     """Numbers of the plan are public; what the gates let pass is not."""
-    plan = json.dumps(finished.folder.read_record()["plan"])
-    public = {int(one) for one in re.findall(r"(?<![\w.])\d+(?![\w.])", plan)}
+    public = planned_numbers(finished.folder)
     assert 1500 in public
     first, second, third = (len(names) for names in finished.selected)
     secret = {second, third, first + second, first + second + third, 6000 - first - second}
