@@ -143,7 +143,7 @@ def persisted(artifacts: Path, campaigns: tuple[str, ...]) -> dict[str, str]:
     for journal in (path for name in campaigns for path in (artifacts / name).rglob(_JOURNAL)):
         for name in json.loads(journal.read_text(encoding="utf-8")):
             staged = journal.with_name(f"{_STAGED}{name}")
-            if staged.exists():
+            if staged.exists() and name not in _MAY_CHANGE:
                 files[str(journal.with_name(name).relative_to(artifacts))] = file_digest(staged)
     return files
 
