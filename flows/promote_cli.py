@@ -12,7 +12,7 @@ import typer
 
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.checks import refuted
-from dpal.certificate.verify_improvement import verify_any as verify_certificate
+from dpal.certificate.verify import verify as verify_certificate
 from dpal.errors import CertificateError, DpalError
 from flows.keys import OWN, Keys, trust_in
 from flows.terminal import out

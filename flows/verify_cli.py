@@ -17,12 +17,12 @@ import typer
 
 from dpal.artifacts import CERTIFICATE, LEDGER, RECORD, CampaignFolder, signature_of
 from dpal.certificate.author import author_of
+from dpal.certificate.check_against import Model, Pool
 from dpal.certificate.checks import MALFORMED
 from dpal.certificate.document import read_certificate
 from dpal.certificate.envelope import SUFFIX
-from dpal.certificate.outside import Model, Pool
 from dpal.certificate.promise import paper_mark, pool_size_of
-from dpal.certificate.verify_improvement import verify_any as verify_certificate
+from dpal.certificate.verify import verify as verify_certificate
 from dpal.data.files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.ledger.entries import Entry

@@ -13,8 +13,8 @@ from prefect.cache_policies import NO_CACHE
 from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate
-from dpal.certificate.improvement import Parts, improvement_certificate
-from dpal.certificate.sources import sources_in
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.config_public import PublicConfig
 from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
@@ -60,20 +60,20 @@ def certify_improved(improving: Improving) -> None:
     plan, versions = plain(improving.plan), program_versions()
     released = any(entry.campaign == name for entry in entries)
     start, model = improving.start.certificate, improving.files.model
-    parts = Parts(
+    evidence = ImprovementEvidence(
         name=name,
-        promise=improving.spec.target,
+        target=improving.spec.target,
         accountant=improving.spec.accountant,
         start=None if start is None else read_certificate(start.read_text(encoding="utf-8")),
         declared=improving.spec.before.declared,
         start_model=file_digest(_start_weights(improving)),
-        sources=sources_in(entries, name, plan) if released else None,
+        own=evidence_in(entries, name, plan) if released else None,
         plan=plan,
         model={"file": improving.files.name_of(model), "sha256": file_digest(model)},
     )
 
     def certified(form: int) -> dict[str, Any]:
-        return improvement_certificate(parts, versions=versions, form=form)
+        return IMPROVEMENT.build(evidence, versions=versions, form=form)
 
     keep_certificate(improving.folder, certified, improving.config.runtime)
 

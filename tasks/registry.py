@@ -19,8 +19,8 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from dpal.artifacts import CERTIFICATE, SIGNATURE
+from dpal.certificate.check_against import Model, tags_of
 from dpal.certificate.document import read_certificate
-from dpal.certificate.outside import Model, tags_of
 from dpal.errors import CertificateError
 
 _CERTIFICATE, _WEIGHTS = f"artifacts/{CERTIFICATE}", "artifacts/model.safetensors"

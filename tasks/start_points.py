@@ -14,9 +14,9 @@ from tqdm import tqdm
 from dpal.accounting.before import Before, Declared
 from dpal.accounting.events import Release
 from dpal.artifacts import RECORD, CampaignFolder
+from dpal.certificate.check_against import Model
 from dpal.certificate.checks import Outcome
 from dpal.certificate.document import entry_of, read_certificate
-from dpal.certificate.outside import Model
 from dpal.certificate.verify import verify
 from dpal.config import CampaignConfig, parse_config
 from dpal.config_public import PublicConfig

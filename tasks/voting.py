@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from dpal.accounting.voting_filter import VotingFilter
 from dpal.artifacts import CONFIDENTIAL, CampaignFolder
 from dpal.canonical import canonical_json, file_digest, plain
-from dpal.certificate.voting import voting_certificate
+from dpal.certificate.kinds.voting import voting_certificate
 from dpal.config_runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.entries import Kind

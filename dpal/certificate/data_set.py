@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.events import Release, thin
 from dpal.certificate.checks import Check, judged, unchecked
+from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.figures import by_dp_accounting
-from dpal.certificate.sources import Sources
 from dpal.certificate.words import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind
@@ -28,7 +28,7 @@ def by_dp_accounting_within(
 
 
 def check_shares(
-    sources: Sources,
+    evidence: LedgerEvidence,
     *,
     releases: tuple[Release, ...] | None = None,
     second: SecondOpinion = by_dp_accounting_within,
@@ -36,27 +36,27 @@ def check_shares(
     """Whether a campaign's part of every block is as large as its events make it.
 
     Args:
-      sources: the campaign's entries.
+      evidence: the campaign's entries.
       releases: those that are certified; None for what was reserved.
       second: an opinion that shares nothing with our accountants.
     """
-    data = sources.hold.body.get("data")
+    data = evidence.hold.body.get("data")
     if data is None:
         return unchecked("blocks of the data set", NO_DATA_SET)
-    limit, shares = limit_of(data["limit"]), shares_in(sources.hold.body)
-    certified = sources.releases if releases is None else releases
+    limit, shares = limit_of(data["limit"]), shares_in(evidence.hold.body)
+    certified = evidence.releases if releases is None else releases
     parts = ", ".join(f"block {one.block}: {_taken(one, limit):.4f}" for one in shares)
     return judged(
         "blocks of the data set",
-        _share_faults(sources, limit, certified, second),
+        _share_faults(evidence, limit, certified, second),
         f"{data['name']}, epsilon at delta {limit.filter.delta:.4g}: {parts}; the limit is "
         f"{limit.filter.epsilon:g}",
     )
 
 
-def check_together(sources: Sources, ledger: Sequence[Entry] | None) -> Check:
+def check_together(evidence: LedgerEvidence, ledger: Sequence[Entry] | None) -> Check:
     """Whether all campaigns of the ledger together keep the limit of the data set."""
-    data = sources.hold.body.get("data")
+    data = evidence.hold.body.get("data")
     if data is None:
         return unchecked("other campaigns", NO_DATA_SET)
     if ledger is None:
@@ -71,14 +71,14 @@ def _taken(share: BlockShare, limit: Limit) -> float:
 
 
 def _share_faults(
-    sources: Sources, limit: Limit, releases: tuple[Release, ...], second: SecondOpinion
+    evidence: LedgerEvidence, limit: Limit, releases: tuple[Release, ...], second: SecondOpinion
 ) -> Iterator[str]:
-    target = sources.target
+    target = evidence.target
     if (limit.adjacency, limit.unit) != (target.adjacency, target.unit):
         yield "the campaign and the data set's limit speak of different changes of the data"
-    planned = [release_from(record) for record in sources.hold.body["releases"]]
+    planned = [release_from(record) for record in evidence.hold.body["releases"]]
     cost = _Cost(target=target, planned=planned, releases=releases, second=second)
-    stated = [sources.hold, *(one for one in sources.entries if one.kind is Kind.END)]
+    stated = [evidence.hold, *(one for one in evidence.entries if one.kind is Kind.END)]
     for entry in stated:
         name = "held" if entry.kind is Kind.HOLD else "used"
         for share in shares_in(entry.body):

@@ -1,26 +1,22 @@
-"""Verifying a certificate: everything is recomputed, nothing that planned it is trusted."""
+"""Verifying a certificate of any kind: everything is computed again, no planner is trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from dpal.accounting.agreement import tolerance
-from dpal.certificate.arithmetic import check_figures, room_for_figures
-from dpal.certificate.checks import MALFORMED, Check, refuted, unchecked, unreadable
-from dpal.certificate.compare import compared
-from dpal.certificate.data_set import check_shares, check_together
-from dpal.certificate.derive import derived
-from dpal.certificate.inside import (
-    check_entries,
-    check_plan,
-    check_releases,
-    check_seal,
-    check_statements,
-)
-from dpal.certificate.outside import Model, Pool, check_ledger, check_model, check_pool
-from dpal.certificate.sources import sources_from
+from dpal.certificate.check_against import Model, Pool
+from dpal.certificate.checks import Check
+from dpal.certificate.document import kind_of
+from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.kinds.improvement import IMPROVEMENT
+from dpal.certificate.kinds.kind import CertificateKind
+from dpal.certificate.kinds.voting import VOTING
 from dpal.ledger.entries import Entry
+
+KINDS: Final[Mapping[str, CertificateKind[Any]]] = {
+    kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING)
+}
 
 
 def verify(
@@ -31,45 +27,9 @@ def verify(
     pool: Pool | None = None,
     no_pool: str = "no pool given (--data)",
 ) -> list[Check]:
-    """Checks a certificate, alone and against whatever it can be held against.
+    """Checks a certificate of whatever kind it says to be; see `CertificateKind.verify`.
 
-    Without the ledger this proves that the certificate agrees with itself and that its
-    events keep its promise; that these were all events, only the ledger can show.
-
-    Args:
-      document: from `read_certificate`.
-      ledger: all entries of the ledger, of all campaigns.
-      model: a model that came with it.
-      pool: the pool's file.
-      no_pool: why there is no `pool`.
-
-    Returns:
-      One line a check. What could not be checked says why; nothing may be inferred from it.
+    One of an unknown kind is checked as a campaign's, which says no kind, and fails.
     """
-    seal = check_seal(document)
-    try:
-        sources = sources_from(document)
-        checks = [check_entries(sources, document["ledger"]), check_releases(sources)]
-        checks += [check_plan(sources)]
-    except MALFORMED as error:
-        return [seal, unreadable("ledger entries", error)]
-    if refuted(checks):
-        reason = "the entries are not sound, so there is nothing to add up"
-        return [seal, *checks, unchecked("epsilon", reason)]
-    try:
-        follows = derived(sources, document["format"])
-        apart = tolerance(sources.releases, sources.target)
-        found, figures = compared(document, follows, room_for_figures(apart))
-        checks += check_statements(found, follows)
-    except MALFORMED as error:
-        return [seal, *checks, unreadable("statements", error)]
-    try:
-        checks += check_figures(document, follows, sources, figures, apart)
-        if follows["data"] is not None:
-            checks.append(check_shares(sources))
-    except MALFORMED as error:
-        checks.append(unreadable("epsilon", error))
-    sealed = {**follows, "digest": document.get("digest")}
-    checks += [check_ledger(sources, ledger), check_model(sealed, model)]
-    checks += [check_pool(follows, pool, no_pool), check_together(sources, ledger)]
-    return [seal, *checks]
+    kind = KINDS.get(kind_of(document), CAMPAIGN)
+    return kind.verify(document, ledger=ledger, model=model, pool=pool, no_pool=no_pool)

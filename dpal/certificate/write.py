@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.derive import derived
 from dpal.certificate.document import (
     FORMAT,
     FORMATS,
@@ -15,7 +13,8 @@ from dpal.certificate.document import (
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.sources import sources_in
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.errors import CertificateError
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
@@ -38,18 +37,13 @@ def certificate_of(
       versions: of the programs that ran it; informative.
       form: number of the format.
 
-    Returns:
-      A sealed certificate.
-
     Raises:
-      CertificateError: the campaign holds no plan, or has committed no model.
+      CertificateError: the campaign holds no plan, has committed no model, or cost more than was
+        promised.
       LedgerTampered: the ledger is not what once was written.
     """
     verify_chain(ledger)
-    content = derived(sources_in(ledger, campaign, plan), form)
-    if not all(math.isfinite(value) for value in content["epsilon"].values()):
-        raise CertificateError(f"campaign {campaign} has no finite epsilon to certify")
-    return sealed_certificate({**content, "versions": dict(versions)})
+    return CAMPAIGN.build(evidence_in(ledger, campaign, plan), versions=versions, form=form)
 
 
 def text_to_keep(certify: Callable[[int], dict[str, Any]], text: str | None) -> str:

@@ -12,10 +12,10 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate, to_text
-from dpal.certificate.improvement import Parts, improvement_certificate
-from dpal.certificate.sources import sources_in
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
+from dpal.certificate.kinds.voting import voting_certificate
 from dpal.certificate.statement import certificate_statement, signed
-from dpal.certificate.voting import voting_certificate
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.claim import claim
 from dpal.ledger.entries import Entry
@@ -175,24 +175,24 @@ def _improvement(
     target = PrivacyTarget(epsilon=12.0, delta=delta)
     spec = _wanted(name, target, method, before, start.spec.model, file_digest(weights))
     plan = Improvement(spec)
-    sources = None
+    own = None
     if spec.guidance is not None:
         entries = _guided(place, name, plan, before)
-        sources = sources_in(entries, name, plain(plan))
+        own = evidence_in(entries, name, plain(plan))
     model = place / name / "phase-0" / "model.safetensors"
     write_model(model, name)
-    parts = Parts(
+    evidence = ImprovementEvidence(
         name=name,
-        promise=target,
+        target=target,
         accountant=Accountant.PLD,
         start=document,
         declared=declared,
         start_model=file_digest(weights),
-        sources=sources,
+        own=own,
         plan=plain(plan),
         model={"file": "phase-0/model.safetensors", "sha256": file_digest(model)},
     )
-    made = improvement_certificate(parts, versions=VERSIONS)
+    made = IMPROVEMENT.build(evidence, versions=VERSIONS)
     return _made(name, place, entries, made, model)
 
 

@@ -34,7 +34,7 @@ from dpal.certificate.statement import (
     read_statement,
     signed,
 )
-from dpal.certificate.verify_improvement import verify_any
+from dpal.certificate.verify import verify
 from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.store import LedgerStore
@@ -73,7 +73,7 @@ def test_a_forger_with_a_ledger_of_his_own_stays_unknown(visible, tmp_path):
     _, entries = run(tmp_path, visible.plan)
     document, anchors = certified(entries, visible.plan), Anchors(tmp_path / "anchors")
     signature = signed(certificate_statement(document, anchors.public_key()), anchors)
-    assert failures(verify_any(document, ledger=entries)) == {}
+    assert failures(verify(document, ledger=entries)) == {}
     assert outcome(author_of(document, signature, Trust())) is Outcome.UNCHECKED
     owner = Trust(keys={visible.key: "the owner's key"}, exclusive=True)
     assert outcome(author_of(document, signature, owner)) is Outcome.FAILED
@@ -200,7 +200,7 @@ def test_a_machine_that_adopted_the_ledger_signs_what_it_wrote(tmp_path):
         "moved to another machine"
     ]
     assert keys_of(document) == {first, anchors.public_key()}
-    assert failures(verify_any(document, ledger=entries)) == {}
+    assert failures(verify(document, ledger=entries)) == {}
     signature = signed(certificate_statement(document, anchors.public_key()), anchors)
     trust = Trust(keys={anchors.public_key(): "the second machine"}, exclusive=True)
     assert author_of(document, signature, trust).known
@@ -208,15 +208,15 @@ def test_a_machine_that_adopted_the_ledger_signs_what_it_wrote(tmp_path):
     forgotten = json.loads(json.dumps(document))
     forgotten["ledger"]["adoptions"] = []
     forgotten = sealed_certificate(forgotten)
-    assert failures(verify_any(forgotten)) == {}
-    assert "vouched" in failures(verify_any(forgotten, ledger=entries))["ledger"]
+    assert failures(verify(forgotten)) == {}
+    assert "vouched" in failures(verify(forgotten, ledger=entries))["ledger"]
     again = signed(certificate_statement(forgotten, anchors.public_key()), anchors)
     assert outcome(author_of(forgotten, again, trust)) is Outcome.FAILED
     assert author_of(forgotten, again, trust, ledger=entries).known  # the ledger knows it
 
     invented = json.loads(json.dumps(document))
     invented["ledger"]["adoptions"][0]["body"]["key"] = "f" * 64
-    found = failures(verify_any(sealed_certificate(invented)))
+    found = failures(verify(sealed_certificate(invented)))
     assert "was altered" in found["ledger entries"]
 
 
@@ -316,5 +316,5 @@ def test_times_in_the_ledger_are_covered_by_the_signature(visible):
 
     moved = [replace(one, recorded_at="2000-01-01T00:00:00.000+00:00") for one in visible.entries]
     document = certified(forged(moved, earlier), visible.plan)
-    assert failures(verify_any(document)) == {}
+    assert failures(verify(document)) == {}
     assert outcome(author_of(document, visible.signature, Trust())) is Outcome.FAILED

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from dpal.certificate.author import Trust, author_of
+from dpal.certificate.check_against import Model
 from dpal.certificate.checks import Outcome
 from dpal.certificate.document import entry_of, read_certificate
-from dpal.certificate.outside import Model
-from dpal.certificate.sources import sources_from
+from dpal.certificate.evidence import evidence_from
 from dpal.certificate.statement import certificate_statement, signed
-from dpal.certificate.verify_improvement import verify_any
+from dpal.certificate.verify import verify
 from dpal.certificate.words import statements
 from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.ledger.anchor import Anchors
@@ -42,7 +42,7 @@ def test_it_verifies_against_its_ledger_and_its_model(name, ledger):
     document, model = read_certificate(text_of(name)), HERE / f"{name}.safetensors"
     assert document["format"] == 1
     given = Model.at(model) if model.is_file() else None
-    checks = verify_any(document, ledger=ledger, model=given)
+    checks = verify(document, ledger=ledger, model=given)
     assert failures(checks) == {}
     outcomes = {one.name: one.outcome for one in checks}
     assert outcomes.get("model", Outcome.UNCHECKED) is (Outcome.OK if given else Outcome.UNCHECKED)
@@ -64,7 +64,7 @@ def test_its_author_is_unknown(name):
 
 def test_a_campaign_that_is_run_again_keeps_it(ledger):
     text = text_of("small")
-    plan = sources_from(read_certificate(text)).plan
+    plan = evidence_from(read_certificate(text)).plan
 
     def certified(form):
         return certificate_of(ledger, "small", plan, versions={"dpal": "9"}, form=form)

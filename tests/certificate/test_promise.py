@@ -15,7 +15,7 @@ from dpal.certificate.promise import (
     pool_size_of,
     which_keeps,
 )
-from dpal.certificate.verify_improvement import verify_any
+from dpal.certificate.verify import verify
 from dpal.planning.verify import certified_plan
 from dpal.privacy import PrivacyTarget
 from dpal.reports.summary import figures_in_words
@@ -28,7 +28,7 @@ TARGET = PrivacyTarget(epsilon=8.0, delta=1e-5)
 
 def test_the_line_of_every_kind_names_the_keeper_and_the_other(certificate):
     document = certificate.document
-    line = next(one for one in verify_any(document) if one.name == "promise")
+    line = next(one for one in verify(document) if one.name == "promise")
     assert line.outcome is Outcome.OK
     keeper = document["promise"]["accountant"]
     other = "rdp" if keeper == "pld" else "pld"
@@ -95,7 +95,7 @@ def paper(request, tmp_path_factory):
 
 def test_a_delta_of_published_results_is_marked_in_the_certificate_and_its_line(paper):
     document, said = paper
-    checks = verify_any(document)
+    checks = verify(document)
     assert failures(checks) == {}
     line = next(one for one in checks if one.name == "promise")
     assert "PROFILE PAPER: delta 0.001667 is at least 1/600, one over the records" in line.detail
@@ -105,7 +105,7 @@ def test_a_delta_of_published_results_is_marked_in_the_certificate_and_its_line(
 def test_the_mark_cannot_be_taken_off(paper):
     document, said = paper
     word = said.pop("profile")
-    found = failures(verify_any(sealed_certificate(document)))
+    found = failures(verify(sealed_certificate(document)))
     said["profile"] = word
     assert "profile is missing" in found["statements"]
 
@@ -114,7 +114,7 @@ def test_no_other_certificate_is_marked(certificate):
     document = certificate.document
     size = pool_size_of(document)
     assert size == (600 if certificate.kind in ("campaign", "near", "free") else None)
-    assert "PROFILE PAPER" not in str(verify_any(document))
+    assert "PROFILE PAPER" not in str(verify(document))
     assert "profile" not in {**document, **document.get("statements", {})}
 
 

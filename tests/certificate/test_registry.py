@@ -9,8 +9,8 @@ import mlflow
 import pytest
 
 from dpal.canonical import file_digest
+from dpal.certificate.check_against import tags_of
 from dpal.certificate.document import sealed_certificate, to_text
-from dpal.certificate.outside import tags_of
 from dpal.errors import CertificateError
 from tasks.registry import fetch, register, registered_name
 from tests.flows.calling import call, sentence

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.accounting.events import NEVER_SELECTED
+from dpal.certificate.check_against import Model, Pool, tags_of
 from dpal.certificate.checks import Outcome, refuted
 from dpal.certificate.document import (
     entry_digest,
@@ -15,13 +16,13 @@ from dpal.certificate.document import (
     read_certificate,
     to_text,
 )
-from dpal.certificate.outside import Model, Pool, tags_of
 from dpal.certificate.verify import verify
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Kind
 from tests.certificate.certifying import (
     POOL,
     SALT,
+    asserted,
     certified,
     failures,
     forged,
@@ -162,7 +163,9 @@ def test_a_promise_that_the_events_break_is_said(tmp_path, visible):
     with pytest.raises(Exception, match="could take a record to epsilon"):
         run(tmp_path, plan)  # the ledger refuses it first
     loose = forged(visible.entries, _promising(4.0))
-    found = failures(verify(certified(loose, visible.plan)))
+    with pytest.raises(CertificateError, match="4 was promised; it is not certified"):
+        certified(loose, visible.plan)
+    found = failures(verify(asserted(loose, visible.plan)))
     assert "the plan was made for another promise" in found["plan"]
     strict = plan.digest
 
@@ -171,7 +174,7 @@ def test_a_promise_that_the_events_break_is_said(tmp_path, visible):
         if entry.kind is Kind.HOLD and entry.campaign == "small":
             body["plan"] = strict
 
-    found = failures(verify(certified(forged(visible.entries, promised), plan)))
+    found = failures(verify(asserted(forged(visible.entries, promised), plan)))
     assert "more than the 4 promised" in found["promise"]
 
 

@@ -12,13 +12,12 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.accounting.voting_rules import Mechanism, VotingRule
 from dpal.canonical import plain
+from dpal.certificate.check_against import Model
 from dpal.certificate.checks import Outcome, refuted
 from dpal.certificate.document import sealed_certificate
-from dpal.certificate.outside import Model
-from dpal.certificate.sources import sources_in
-from dpal.certificate.verify_improvement import verify_any
-from dpal.certificate.verify_voting import check_part, verify_voting
-from dpal.certificate.voting import epsilons, voting_certificate
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voting_certificate
+from dpal.certificate.verify import verify
 from dpal.errors import CertificateError
 from dpal.ledger.claim import claim
 from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
@@ -89,7 +88,7 @@ def test_it_covers_what_is_held_and_says_what_is_spent(account):
     account.release(2)
     assert account.certificate()["spent"] == after["epsilon"]
     for document in (before, after, account.certificate()):
-        assert failed(verify_any(document)) == set()
+        assert failed(verify(document)) == set()
 
 
 def test_four_programs_agree_on_it(account):
@@ -102,9 +101,9 @@ def test_four_programs_agree_on_it(account):
 def test_it_is_checked_against_the_ledger_also_later(account):
     account.release(1)
     document = account.certificate()
-    assert not refuted(verify_voting(document, ledger=account.store.verified()))
+    assert not refuted(verify(document, ledger=account.store.verified()))
     account.release(2)  # was held, and is covered
-    assert not refuted(verify_voting(document, ledger=account.store.verified()))
+    assert not refuted(verify(document, ledger=account.store.verified()))
 
 
 def test_what_the_ledger_has_beyond_the_hold_is_not_covered(account, tmp_path):
@@ -113,19 +112,19 @@ def test_what_the_ledger_has_beyond_the_hold_is_not_covered(account, tmp_path):
     entries = account.store.verified()
     other = Account(tmp_path / "other", replace(SPEC, rule=replace(RULE, sigma=40.0)))
     try:
-        assert failed(verify_voting(document, ledger=other.store.verified())) == {"ledger"}
+        assert failed(verify(document, ledger=other.store.verified())) == {"ledger"}
     finally:
         other.store.close()
-    assert failed(verify_voting(document, ledger=entries[:-1])) == {"ledger"}
+    assert failed(verify(document, ledger=entries[:-1])) == {"ledger"}
     double = [*entries, replace(entries[1], sequence=entries[-1].sequence + 1)]
-    assert failed(verify_voting(document, ledger=double)) == {"ledger"}
+    assert failed(verify(document, ledger=double)) == {"ledger"}
 
 
 def test_more_than_was_promised_is_not_certified(account, tmp_path):
     loud = replace(SPEC, name="loud", rule=replace(RULE, sigma=5.0))
     other = Account(tmp_path / "loud", loud)
     try:
-        with pytest.raises(CertificateError, match="2 was promised; they are not certified"):
+        with pytest.raises(CertificateError, match="2 was promised; it is not certified"):
             other.certificate()
     finally:
         other.store.close()
@@ -144,10 +143,10 @@ def test_an_earlier_account_is_part_of_the_total(tmp_path):
         alone = epsilons(list(account.plan.releases()), TARGET, Before())
         assert document["before"] == "first"
         assert document["epsilon"]["rdp"] > alone["rdp"]
-        assert failed(verify_voting(document)) == set()
+        assert failed(verify(document)) == set()
         forgotten = json.loads(json.dumps(document))
         forgotten["plan"]["content"]["spec"]["before"]["releases"] = []
-        assert "plan" in failed(verify_voting(sealed_certificate(forgotten)))
+        assert "plan" in failed(verify(sealed_certificate(forgotten)))
     finally:
         account.store.close()
 
@@ -155,8 +154,8 @@ def test_an_earlier_account_is_part_of_the_total(tmp_path):
 def test_the_student_is_checked_by_its_digest(account):
     account.release(1)
     document = account.certificate(model=MODEL)
-    assert failed(verify_voting(document, model=Model(sha256="a" * 64))) == set()
-    assert failed(verify_voting(document, model=Model(sha256="b" * 64))) == {"model"}
+    assert failed(verify(document, model=Model(sha256="a" * 64))) == set()
+    assert failed(verify(document, model=Model(sha256="b" * 64))) == {"model"}
 
 
 CHANGES = {
@@ -175,7 +174,7 @@ CHANGES = {
     ),
     "reserve": (lambda found: found["ledger"]["entries"].pop(1), {"ledger entries", "releases"}),
     "commit": (lambda found: found["ledger"]["entries"].pop(2), {"ledger entries", "releases"}),
-    "malformed": (lambda found: found["plan"].update(content=[]), {"voting"}),
+    "malformed": (lambda found: found["plan"].update(content=[]), {"plan"}),
 }
 
 
@@ -195,7 +194,7 @@ def test_every_change_is_found(sealed, change, where):
     change(document)
     if where != {"certificate"}:
         document = sealed_certificate(document)
-    assert failed(verify_voting(document)) & where
+    assert failed(verify(document)) & where
 
 
 LIMIT = Limit(filter=RenyiFilter.fitted(4.0, 1e-5), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
@@ -232,11 +231,11 @@ def test_its_part_of_a_data_set_is_checked_and_summed_up(tmp_path, basis):
     try:
         account.release(1)
         document, ledger = account.certificate(), account.store.verified()
-        checks = {one.name: one for one in verify_any(document, ledger=ledger)}
+        checks = {one.name: one for one in verify(document, ledger=ledger)}
         assert failed(checks.values()) == set()
         assert "clinic, epsilon at delta 1e-05" in checks["blocks of the data set"].detail
         assert checks["other campaigns"].outcome is Outcome.OK
-        alone = {one.name: one for one in verify_any(document)}
+        alone = {one.name: one for one in verify(document)}
         assert alone["other campaigns"].outcome is Outcome.UNCHECKED
     finally:
         account.store.close()
@@ -250,15 +249,14 @@ def test_a_part_that_covers_less_than_all_blocks_is_refused(tmp_path, accountant
     account = Account(tmp_path, register=registering(basis))
     try:
         account.release(1)
-        sources = sources_in(account.store.verified(), SPEC.name, plain(account.plan))
+        own = evidence_in(account.store.verified(), SPEC.name, plain(account.plan))
         held = list(account.plan.releases())
         tiny = replace(share_of(held[:1], basis), epsilon=0.7)
         hold = DataHold(dataset="clinic", limit=LIMIT, shares=(tiny,))
-        body = {**sources.hold.body, "accountant": accountant.value, "data": hold.record()}
-        entries = [
-            replace(one, body=body) if one.kind is Kind.HOLD else one for one in sources.entries
-        ]
-        check = check_part(replace(sources, entries=entries), tuple(held))
+        body = {**own.hold.body, "accountant": accountant.value, "data": hold.record()}
+        entries = [replace(one, body=body) if one.kind is Kind.HOLD else one for one in own.entries]
+        own = replace(own, entries=entries)
+        check = VOTING.check_blocks(VotingEvidence(own=own, model=None), own)
         assert check.outcome is Outcome.FAILED
         assert "block 0" in check.detail
     finally:

@@ -63,7 +63,7 @@ def version(certified, place, registry):
             ).model_uri
         if document is None:
             name = registered_name("small")
-            from dpal.certificate.outside import tags_of
+            from dpal.certificate.check_against import tags_of
 
             made = mlflow.register_model(uri, name, tags=tags_of(certified.document))
             return f"models:/{name}/{made.version}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.document import entry_record, same
-from dpal.certificate.sources import Sources
+from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.weights import Weights, read_weights, unfit
 from dpal.data.files import commitment
 from dpal.errors import LedgerTampered
@@ -77,28 +77,28 @@ def tags_of(document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def check_ledger(sources: Sources, ledger: Sequence[Entry] | None) -> Check:
+def check_ledger(evidence: LedgerEvidence, ledger: Sequence[Entry] | None) -> Check:
     """Whether the certificate covers all that the ledger has of the campaign, and no more."""
     if ledger is None:
         reason = "no ledger given (--ledger): entries that fit each other could be invented"
         return unchecked("ledger", reason)
     fine = f"{len(ledger)} entries, sound from the first; the campaign's are all here"
-    return judged("ledger", _ledger_faults(sources, ledger), fine)
+    return judged("ledger", _ledger_faults(evidence, ledger), fine)
 
 
-def _ledger_faults(sources: Sources, ledger: Sequence[Entry]) -> Iterator[str]:
+def _ledger_faults(evidence: LedgerEvidence, ledger: Sequence[Entry]) -> Iterator[str]:
     try:
         verify_chain(ledger)
     except LedgerTampered as error:
         yield str(error)
-    if not ledger or ledger[0].digest != sources.identity:
+    if not ledger or ledger[0].digest != evidence.identity:
         yield "this is another ledger than the one that the certificate names"
-    campaign = sources.hold.campaign
-    last = sources.entries[-1].sequence
+    campaign = evidence.hold.campaign
+    last = evidence.entries[-1].sequence
     adopted = [one for one in ledger if one.kind is Kind.ADOPT and 1 < one.sequence < last]
-    if sources.adoptions is not None and list(sources.adoptions) != adopted:
+    if evidence.adoptions is not None and list(evidence.adoptions) != adopted:
         yield "people vouched for this ledger in other entries than the certificate lists"
-    known = {entry.sequence: entry for entry in sources.entries}
+    known = {entry.sequence: entry for entry in evidence.entries}
     there = {entry.sequence: entry for entry in ledger if entry.campaign == campaign}
     for sequence in sorted(known.keys() | there.keys()):
         if sequence not in there:
@@ -117,6 +117,8 @@ def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
     """Whether a model is one that the campaign committed, and is tagged as certified."""
     if model is None:
         return unchecked("model", "no model given (--model FILE or models:/NAME/VERSION)")
+    if "model" not in document:
+        return judged("model", [f"{document['kind']} is certified here, and no model"], "")
     by_digest = {one["sha256"]: one["file"] for one in document["models"]}
     final = document["model"]["sha256"] == model.sha256
     which = f"the final model of {document['campaign']}" if final else "an earlier phase's model"

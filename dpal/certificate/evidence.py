@@ -16,12 +16,12 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
-    """All that a certificate is made of.
+class LedgerEvidence:
+    """A run's entries of the ledger, and the plan that they commit to.
 
     Attributes:
-      entries: the campaign's ledger entries, in order.
-      opening: the ledger's first entry, where it is not the campaign's own.
+      entries: the run's ledger entries, in order.
+      opening: the ledger's first entry, where it is not the run's own.
       identity: digest of the ledger's first entry.
       plan: the plan as JSON; the held digest commits to it.
       adoptions: entries by which people vouched for the ledger before its last entry here; None
@@ -54,6 +54,21 @@ class Sources:
         return holds[0]
 
     @property
+    def name(self) -> str:
+        """Of the run."""
+        return self.hold.campaign
+
+    @property
+    def own(self) -> LedgerEvidence:
+        """All of it is the run's own."""
+        return self
+
+    @property
+    def charged(self) -> tuple[Release, ...]:
+        """What a total is of: all that was reserved."""
+        return self.releases
+
+    @property
     def target(self) -> PrivacyTarget:
         """What was promised."""
         held = self.hold.body
@@ -82,7 +97,7 @@ class Sources:
         return str(self.plan["spec"]["selection"])
 
 
-def sources_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any]) -> Sources:
+def evidence_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any]) -> LedgerEvidence:
     """Finds what a certificate of a campaign is made of.
 
     Args:
@@ -97,7 +112,7 @@ def sources_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any]) 
     if not own:
         raise CertificateError(f"the ledger has no entries of {campaign}")
     first, last = ledger[0], own[-1]
-    return Sources(
+    return LedgerEvidence(
         entries=own,
         opening=None if first.campaign == campaign else first,
         identity=first.digest,
@@ -110,7 +125,7 @@ def sources_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any]) 
     )
 
 
-def sources_from(document: Mapping[str, Any]) -> Sources:
+def evidence_from(document: Mapping[str, Any]) -> LedgerEvidence:
     """Reads the same from a certificate; nothing is believed yet.
 
     Raises:
@@ -119,29 +134,29 @@ def sources_from(document: Mapping[str, Any]) -> Sources:
     ledger = document["ledger"]
     opening = ledger["opening"]
     adoptions = ledger.get("adoptions")
-    sources = Sources(
+    evidence = LedgerEvidence(
         entries=[entry_of(record) for record in ledger["entries"]],
         opening=None if opening is None else entry_of(opening),
         identity=ledger["identity"],
         plan=document["plan"]["content"],
         adoptions=None if adoptions is None else [entry_of(record) for record in adoptions],
     )
-    _ = sources.hold  # there must be one
-    return sources
+    _ = evidence.hold  # there must be one
+    return evidence
 
 
-def ledger_record(sources: Sources, form: int = FORMAT) -> dict[str, Any]:
+def ledger_record(evidence: LedgerEvidence, form: int = FORMAT) -> dict[str, Any]:
     """What a certificate shows of the ledger."""
-    last = sources.entries[-1]
+    last = evidence.entries[-1]
     record = {
-        "identity": sources.identity,
-        "opening": None if sources.opening is None else entry_record(sources.opening),
+        "identity": evidence.identity,
+        "opening": None if evidence.opening is None else entry_record(evidence.opening),
         "head": {"sequence": last.sequence, "digest": last.digest},
-        "entries": [entry_record(entry) for entry in sources.entries],
+        "entries": [entry_record(entry) for entry in evidence.entries],
     }
     if form == 1:
         return record
-    adoptions = [entry_record(entry) for entry in sources.adoptions or ()]
+    adoptions = [entry_record(entry) for entry in evidence.adoptions or ()]
     return {**record, "adoptions": adoptions}
 
 

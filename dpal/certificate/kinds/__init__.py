@@ -1,0 +1,1 @@
+"""What each kind of certificate says of its own."""

@@ -1,0 +1,359 @@
+"""The certificate of what an ensemble of teachers has told, and may still tell.
+
+It holds the plan of the account and all its ledger entries. The promise covers every block
+that was held, released or not; what was released so far stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from dpal.accounting import oracle_votes
+from dpal.accounting.before import Before, total_epsilon, total_second_opinion
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import (
+    NoisyMajorities,
+    NoisyVotes,
+    Release,
+    VotesWithin,
+    to_record,
+)
+from dpal.accounting.told_costs import require_told
+from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
+from dpal.canonical import digest, plain
+from dpal.certificate.check_document import check_entries
+from dpal.certificate.checks import Check, judged
+from dpal.certificate.compare import Difference, Place
+from dpal.certificate.data_set import by_dp_accounting_within, check_shares
+from dpal.certificate.document import FORMAT, same
+from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in, ledger_record
+from dpal.certificate.figures import SAME_ENGINE
+from dpal.certificate.kinds.kind import CertificateKind
+from dpal.certificate.promise import VOTES
+from dpal.certificate.words import statements
+from dpal.errors import CertificateError
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.holding import before_from
+from dpal.ledger.releases import release_from
+from dpal.privacy import PrivacyTarget
+
+_BESIDES = ("inputs", "drawer")
+_RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingEvidence:
+    """What the certificate is made of.
+
+    Attributes:
+      own: the account's entries and its plan.
+      model: file and digest of a student; None where there is none.
+    """
+
+    own: LedgerEvidence
+    model: Mapping[str, str] | None
+
+    @property
+    def name(self) -> str:
+        """Of the account."""
+        return self.own.name
+
+    @property
+    def target(self) -> PrivacyTarget:
+        """What was promised."""
+        return self.own.target
+
+    @property
+    def accountant(self) -> Accountant:
+        """The accountant by which the promise is kept."""
+        return self.own.accountant
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The plan as JSON."""
+        return self.own.plan
+
+    @property
+    def charged(self) -> tuple[Release, ...]:
+        """What the total is of: every block that was held, released or not."""
+        return tuple(release_from(one) for one in self.own.hold.body["releases"])
+
+    @property
+    def before(self) -> Before:
+        """An earlier account that counts."""
+        return before_from(self.own.hold.body.get("before")) or Before()
+
+
+class Voting(CertificateKind[VotingEvidence]):
+    """Accounts of teachers: what their votes told, and may still tell."""
+
+    name = "voting"
+    bounds = VOTES
+
+    def read(self, document: Mapping[str, Any]) -> VotingEvidence:
+        """Reads the account's entries, and its student if there is one."""
+        model = None
+        if "model" in document:
+            model = {key: str(document["model"][key]) for key in ("file", "sha256")}
+        return VotingEvidence(own=evidence_from(document), model=model)
+
+    def content(self, evidence: VotingEvidence, form: int) -> dict[str, Any]:
+        """The rule, what it costs for all blocks, what was released so far, a student."""
+        own, target, before = evidence.own, evidence.target, evidence.before
+        spec, held = own.plan["spec"], evidence.charged
+        total = epsilons(held, target, before)
+        content = {
+            "kind": self.name,
+            "epsilon": total,
+            "spent": total if own.releases == held else epsilons(own.releases, target, before),
+            "before": before.campaign,
+            "rule": spec["rule"],
+            "teachers": spec["teachers"],
+            "blocks": list(spec["blocks"]),
+            "summary_sigma": spec["summary_sigma"],
+            "bound": spec["bound"],
+            "released": [
+                {"release": one.name, **to_record(charge.event)}
+                for one in own.releases
+                for charge in one.charges
+            ],
+            "statements": statements(self.name, form),
+        }
+        if evidence.model is None:
+            return content
+        student = {"release": "student", **evidence.model}
+        return {**content, "model": student, "models": [student]}
+
+    def ledger(self, evidence: VotingEvidence, form: int) -> dict[str, Any]:
+        """All of its entries."""
+        return ledger_record(evidence.own, form)
+
+    def check_evidence(
+        self,
+        evidence: VotingEvidence,
+        document: Mapping[str, Any],
+        ledger: Sequence[Entry] | None,
+    ) -> list[Check]:
+        """Entries, blocks that were released, and whether the rule is what is charged."""
+        del ledger
+        own = evidence.own
+        fine = f"digest {digest(own.plan)[:12]}, its rule is what is charged"
+        released = judged("releases", _release_faults(own), "each as held, each with its commit")
+        return [
+            check_entries(own, document["ledger"]),
+            released,
+            judged("plan", _plan_faults(own), fine),
+        ]
+
+    def room(self, place: Place, apart: float) -> float | None:
+        """Figures of all blocks, and of those released so far."""
+        if len(place) == 2 and place[0] in ("epsilon", "spent"):
+            return apart if place[1] in ("dp_accounting", "renyi_oracle") else SAME_ENGINE
+        return None
+
+    def check_statements(
+        self, found: Sequence[Difference], follows: Mapping[str, Any]
+    ) -> list[Check]:
+        """All in one line."""
+        del follows
+        fine = "rule, blocks, what was released"
+        return [judged("statements", (one.says for one in found), fine)]
+
+    def check_figures(
+        self,
+        document: Mapping[str, Any],
+        follows: Mapping[str, Any],
+        evidence: VotingEvidence,
+        found: Sequence[Difference],
+        apart: float,
+    ) -> list[Check]:
+        """Released answers by Renyi divergences, and the noisy counts by PLD."""
+        del document, evidence
+        costs = follows["epsilon"]
+        return [
+            judged(
+                "epsilon, our accountant",
+                (one.says for one in found),
+                f"{costs['rdp']:.4f} by RDP of the released answers, {costs['pld']:.4f} by PLD of "
+                "the noisy counts, as stated",
+            ),
+            judged(
+                "epsilon, dp-accounting",
+                _second_faults(costs, apart),
+                f"{costs['renyi_oracle']:.4f} for the released answers, "
+                f"{costs['dp_accounting']:.4f} for the noisy counts",
+            ),
+        ]
+
+    def second_opinions(
+        self, evidence: VotingEvidence, costs: Mapping[str, float], apart: float
+    ) -> dict[str, float]:
+        """By the figure that keeps the promise: answers, or counts."""
+        by_rdp = evidence.accountant is Accountant.RDP
+        return {"renyi_oracle": _rounding(costs)} if by_rdp else {"dp_accounting": apart}
+
+    def check_blocks(self, evidence: VotingEvidence, own: LedgerEvidence) -> Check:
+        """Its part of a data set covers all blocks of queries, released or not."""
+        # Answers cost less than the counts that dp-accounting knows of.
+        by_rdp = evidence.accountant is Accountant.RDP
+        second = _by_renyi_sums if by_rdp else by_dp_accounting_within
+        return check_shares(own, releases=evidence.charged, second=second)
+
+    def covered(self, own: LedgerEvidence, ledger: Sequence[Entry]) -> LedgerEvidence:
+        """Also what was released since, where it was held: the promise covers it already."""
+        later = [
+            entry
+            for entry in ledger
+            if entry.campaign == own.name
+            and entry.sequence > own.entries[-1].sequence
+            and entry.kind in (Kind.RESERVE, Kind.COMMIT)
+        ]
+        found = replace(own, entries=[*own.entries, *later])
+        return own if list(_release_faults(found)) else found
+
+
+VOTING = Voting()
+
+
+def voting_certificate(
+    ledger: Sequence[Entry],
+    name: str,
+    plan: Mapping[str, Any],
+    *,
+    model: Mapping[str, str] | None,
+    versions: Mapping[str, str],
+    form: int = FORMAT,
+) -> dict[str, Any]:
+    """Certifies an account of teachers.
+
+    Args:
+      ledger: all entries of the ledger.
+      name: of the account.
+      plan: its plan as JSON.
+      model: file and digest of a student.
+      versions: of the programs; informative.
+      form: number of the format.
+
+    Raises:
+      CertificateError: the ledger has nothing of it, or it cost more than was promised.
+    """
+    evidence = VotingEvidence(own=evidence_in(ledger, name, plan), model=model)
+    return VOTING.build(evidence, versions=versions, form=form)
+
+
+def epsilons(
+    releases: Sequence[Release], target: PrivacyTarget, before: Before
+) -> dict[str, float]:
+    """What releases cost by both accountants, and by programs that share nothing with ours.
+
+    `pld` and `dp_accounting` count as if the noisy counts themselves were released;
+    `rdp` and `renyi_oracle` count what was.
+    """
+    return dict(_totals(tuple(releases), target, before))
+
+
+@lru_cache(maxsize=32)
+def _totals(
+    releases: tuple[Release, ...], target: PrivacyTarget, before: Before
+) -> dict[str, float]:
+    if not releases:
+        return dict.fromkeys(("pld", "rdp", "dp_accounting", "renyi_oracle"), 0.0)
+    events = votes_in([*before.releases, *releases])
+    by_renyi = total_epsilon(before, releases, target, accountant=Accountant.RDP)
+    by_pld = float(total_epsilon(before, releases, target))
+    # The second opinion is sought up to about twice the target, and counts cost more.
+    wide = replace(target, epsilon=max(target.epsilon, by_pld))
+    return {
+        "pld": by_pld,
+        "rdp": float(by_renyi),
+        "dp_accounting": float(total_second_opinion(before, releases, wide)),
+        "renyi_oracle": oracle_votes.epsilon_of_votes(events, delta=target.delta),
+    }
+
+
+def votes_in(releases: Iterable[Release]) -> list[NoisyVotes | NoisyMajorities | VotesWithin]:
+    """The events of releases, all of which are votes.
+
+    Raises:
+      CertificateError: one is none.
+    """
+    found = [charge.event for one in releases for charge in one.charges]
+    votes = [one for one in found if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
+    if len(votes) != len(found):
+        raise CertificateError("an account of teachers releases votes only")
+    return votes
+
+
+def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
+    held = {one["release"]: one for one in evidence.hold.body["releases"]}
+    reserves = [entry for entry in evidence.entries if entry.kind is Kind.RESERVE]
+    done = {entry.release for entry in evidence.entries if entry.kind is Kind.COMMIT}
+    for entry in reserves:
+        charged = {key: value for key, value in entry.body.items() if key not in _BESIDES}
+        if not same(charged, held.get(entry.release)) or charged["release"] != entry.release:
+            yield f"{entry.release} was reserved with other charges than were held"
+        if entry.release not in done:
+            yield f"{entry.release} was reserved and never committed"
+    names = [entry.release for entry in reserves]
+    if len(set(names)) != len(names):
+        yield "a release was reserved twice under one name"
+    for name in done - set(names):
+        yield f"{name} was committed and never reserved: it was not charged"
+
+
+def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
+    plan, held = evidence.plan, evidence.hold.body
+    if digest(plan) != held["plan"]:
+        yield "the plan is not the one whose digest was held before the start"
+    promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
+    if not same(plan["spec"]["target"], promised):
+        yield "the plan was made for another promise than the one held"
+    rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
+    told = plan["spec"]["bound"]
+    bound = None if told is None else Bound(**told)
+    if bound is not None:
+        require_told(rule)
+    costs: list[list[Any]] = [
+        list(rule.events(int(queries))) if bound is None else [bound.event] for queries in blocks
+    ]
+    if plan["spec"]["summary_sigma"] is not None:
+        costs.insert(0, [summary_event(rule.labels, float(plan["spec"]["summary_sigma"]))])
+    if len(costs) != len(held["releases"]):
+        yield "the plan has other blocks than were held"
+        return
+    for cost, record in zip(costs, held["releases"], strict=True):
+        if [charge.event for charge in release_from(record).charges] != cost:
+            yield f"{record['release']} is charged otherwise than its rule costs"
+    if not same(plain(before_from(held.get("before")) or Before()), plan["spec"]["before"]):
+        yield "the plan counts another history than was held"
+
+
+def rule_from(record: Mapping[str, Any]) -> VotingRule:
+    """Reads a rule from a plan as JSON."""
+    checked = record["confidence"]
+    return VotingRule(
+        **{
+            **record,
+            "mechanism": Mechanism(record["mechanism"]),
+            "confidence": None if checked is None else Confidence(**checked),
+        }
+    )
+
+
+def _rounding(costs: Mapping[str, float]) -> float:
+    return _RENYI_GRIDS * (1 + costs["rdp"])
+
+
+def _by_renyi_sums(releases: tuple[Release, ...], target: PrivacyTarget) -> tuple[float, float]:
+    found = oracle_votes.epsilon_of_votes(votes_in(releases), delta=target.delta)
+    return found, _RENYI_GRIDS * (1 + found)
+
+
+def _second_faults(found: Mapping[str, float], apart: float) -> Iterator[str]:
+    if not abs(found["pld"] - found["dp_accounting"]) <= apart:
+        yield "the noisy counts cost something else by dp-accounting"
+    if not abs(found["rdp"] - found["renyi_oracle"]) <= _rounding(found):
+        yield "the answers cost something else by plain sums of Rényi divergences"
