@@ -62,6 +62,7 @@ class Commands:
         fault: Fault = _NEVER,
         powerless: bool = False,
         busy_seconds: float = 30.0,
+        seconds: float = _LIMIT_SECONDS,
     ) -> Attempt:
         """Runs `dpal` with arguments in a folder, until its end or its death.
 
@@ -71,12 +72,13 @@ class Commands:
           fault: what goes wrong, and when.
           powerless: the rights of files and folders bind it, as they do not bind root.
           busy_seconds: how long it waits for a ledger that somebody else has locked.
+          seconds: after which it is killed.
         """
         request = {
             "arguments": arguments,
             "cwd": str(place),
             "fault": asdict(fault),
-            "limit": _LIMIT_SECONDS,
+            "limit": seconds,
             "powerless": powerless,
             "busy_seconds": busy_seconds,
         }

@@ -90,8 +90,8 @@ def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tm
             with _server(start, health, PREFECT_HOME=str(tmp_path)) as process:
                 arguments = story.steps[0].command(place, False)
                 fault = Fault(family="server", at=int(chance.integers(1, 60)), server=process)
-                attempt = commands.run(place, *arguments, fault=fault)
-                # A run that waits for labels asks for longer than a command may take here.
+                # A run that waits for labels asks for longer than it may live here.
+                attempt = commands.run(place, *arguments, fault=fault, seconds=100)
                 waits = attempt.killed and "it is asked again for 15 minutes" in attempt.said
                 assert attempt.status == 0 or refused(attempt) or waits, attempt.said
                 witness.look()

@@ -30,8 +30,10 @@ def test_known_records_are_not_new(owner):
 def test_a_campaign_about_strangers_or_about_a_data_set_unsaid_is_refused(owner):
     path = write_blobs(owner.root / "strange.parquet", 50, seed=99, prefix="x")
     strange = open_source(path, Role.POOL, label_column="label")
-    with pytest.raises(DataError, match=r"50 of 50 rows .* dpal data add clinic"):
+    with pytest.raises(DataError, match=r"rows .* dpal data add clinic") as refused:
         owner.registry.locate("clinic", strange)
+    assert refused.value.for_owner().startswith("50 of 50 rows of")
+    assert "50" not in str(refused.value).replace(str(path), "")  # how many is the owner's to know
     owner.registry.require_unregistered(strange)
     known = open_source(owner.root / "first.parquet", Role.POOL, label_column="label")
     with pytest.raises(DataError, match=r"sets data\.dataset: clinic"):
