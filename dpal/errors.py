@@ -148,6 +148,10 @@ class DataError(DpalError):
     """A data file is not what a campaign can read. Nothing was released."""
 
 
+class RecordsRegistered(DataError):
+    """Records are in a data set, whose limit this would pass by. Nothing was released."""
+
+
 class StorageError(DpalError):
     """A file could not be written. Nothing was released: a release starts on disk."""
 

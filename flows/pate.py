@@ -6,7 +6,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from dpal.config_pate import PateConfig, parse_pate
-from dpal.errors import DataBudgetExceeded, ParameterError
+from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.ledger.claim import claim, conducting
 from flows.campaign import run_campaign
 from tasks.allowing import require_allowed
@@ -88,11 +88,17 @@ def _compare(ensemble: Ensemble) -> None:
         tell_voting(ensemble, f"for comparing: {name}")
         try:
             _judge(ensemble, name)
+        except RecordsRegistered as refusal:  # since the votes were held
+            _leave_out(name, refusal)
         except (DataBudgetExceeded, ParameterError) as refusal:
             if ensemble.data is None:
                 raise
-            # Votes were released already: their student is certified all the same.
-            say(f"{name} is left out: {refusal}")
+            _leave_out(name, refusal)
+
+
+def _leave_out(name: str, refusal: DpalError) -> None:
+    """Votes were released already: their student is certified all the same."""
+    say(f"{name} is left out: {refusal}")
 
 
 def _judge(ensemble: Ensemble, name: str) -> None:

@@ -320,7 +320,7 @@ def require_unregistered(
       With how many parts of data sets they were compared, for `CampaignLedger.hold`.
 
     Raises:
-      DataError: the records belong to a data set.
+      RecordsRegistered: the records belong to a data set.
       LedgerError: there are data sets whose ledger is gone.
     """
     artifacts = runtime.artifacts

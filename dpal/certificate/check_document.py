@@ -13,7 +13,7 @@ from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import GENESIS, Kind
 from dpal.ledger.holding import HOLD_KEYS
 
-_BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
+BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 
 # What these entries may say: more would be a statement that nothing here checks.
 _SAY = {Kind.HOLD: HOLD_KEYS, Kind.END: {"releases", "data"}}
@@ -80,7 +80,7 @@ def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
     held = {record["release"]: record for record in evidence.hold.body["releases"]}
     reserves = [entry for entry in evidence.entries if entry.kind is Kind.RESERVE]
     for entry in reserves:
-        release = {key: value for key, value in entry.body.items() if key not in _BESIDES}
+        release = {key: value for key, value in entry.body.items() if key not in BESIDES}
         planned = planned_name(entry.release)
         if release["release"] != entry.release:
             yield f"entry {entry.sequence} reserves another release than it says"

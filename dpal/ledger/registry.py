@@ -25,7 +25,7 @@ from dpal.data.known import (
     scan,
 )
 from dpal.data.known_index import Blocks, read_index, write_index
-from dpal.errors import DataError, LedgerError
+from dpal.errors import DataError, LedgerError, RecordsRegistered
 from dpal.ledger.claim import claim
 from dpal.ledger.counted import Earlier, counted
 from dpal.ledger.datasets import (
@@ -314,7 +314,7 @@ class Registry:
           With how many parts of data sets they were compared, for `CampaignLedger.hold`.
 
         Raises:
-          DataError: one does.
+          RecordsRegistered: one does.
           LedgerError: there are data sets here that this ledger does not know.
         """
         entries = self.store.entries()
@@ -329,7 +329,7 @@ class Registry:
             column = one.limit.owner_column if one.limit.owner_column in names else None
             marks = scan(source, self._salt(one), owner_column=column, on_rows=on_rows)
             if self._known(one).overlap(marks).is_more_than(coincidence):
-                raise DataError(
+                raise RecordsRegistered(
                     f"{source.name} holds records of data set {name}, or copies of them, and its "
                     "limit counts everything together that is made of them; a campaign on them "
                     f"sets data.dataset: {name}, and nothing else may use them (nothing was "

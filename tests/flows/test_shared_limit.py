@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import flows.pate
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.artifacts import RECORD
 from dpal.config_pate import parse_pate
@@ -187,6 +188,28 @@ def test_private_baselines_take_shares_of_their_own():
     assert block.campaigns == ("votes", "votes-dp-sgd", "votes-private-knn")
     judged = json.loads(Path("artifacts/votes/methods.json").read_text(encoding="utf-8"))
     assert set(judged) == {"pate", "dp_sgd", "private_knn"}
+
+
+@pytest.mark.slow  # trains teachers once more
+@pytest.mark.usefixtures("orchestrated")
+def test_records_registered_meanwhile_leave_baselines_out_and_votes_are_certified(monkeypatch):
+    """Their accounts would be counted by nobody; the votes were held before, and are."""
+    learn = flows.pate.train_on_votes
+
+    def registering(ensemble):
+        register(epsilon=12)
+        return learn(ensemble)
+
+    monkeypatch.setattr(flows.pate, "train_on_votes", registering)
+    compared = {"run": ["dp_sgd", "private_knn"], "epochs": 1, "batch_size": 60}
+    votes = {**VOTES, "data": {key: DATA[key] for key in ("pool", "validation")}}
+    done = run(write_settings("votes", **votes, baselines=compared))
+    for name in ("dp_sgd", "private_knn"):
+        assert f"{name} is left out" in done.stderr
+    assert {one for one in ("votes-dp-sgd", "votes-private-knn") if entries(one)} == set()
+    (block,) = blocks()
+    assert (block.campaigns, block.earlier) == (("votes",), ("votes",))
+    assert checked("votes").returncode == 0
 
 
 @pytest.mark.slow  # trains teachers once more

@@ -16,7 +16,7 @@ from dpal.certificate.check_document import check_entries, check_releases
 from dpal.certificate.checks import Check, judged
 from dpal.certificate.compare import Difference, Place
 from dpal.certificate.document import same
-from dpal.certificate.evidence import LedgerEvidence, evidence_from, ledger_record
+from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, figures_of
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import is_paper
@@ -63,10 +63,6 @@ class Campaign(CertificateKind[LedgerEvidence]):
             "model": models[-1],
             **statements(self.name, form, paper=is_paper(target.delta, size)),
         }
-
-    def ledger(self, evidence: LedgerEvidence, form: int) -> dict[str, Any]:
-        """All of its entries."""
-        return ledger_record(evidence, form)
 
     def check_evidence(
         self,

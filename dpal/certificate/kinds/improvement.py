@@ -28,7 +28,7 @@ from dpal.certificate.check_document import check_entries, check_releases
 from dpal.certificate.checks import Check, Outcome, judged, unchecked
 from dpal.certificate.compare import Difference, Place
 from dpal.certificate.document import entry_of, same
-from dpal.certificate.evidence import LedgerEvidence, evidence_from, ledger_record
+from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.kind import CertificateKind
@@ -152,7 +152,7 @@ class Improvement(CertificateKind[ImprovementEvidence]):
     def ledger(self, evidence: ImprovementEvidence, form: int) -> dict[str, Any]:
         """Its own entries; the start's head where there are none."""
         if evidence.own is not None:
-            return ledger_record(evidence.own, form)
+            return super().ledger(evidence, form)
         head = {"sequence": 0, "digest": GENESIS}
         if evidence.start is not None:
             head = dict(evidence.start["ledger"]["head"])

@@ -22,7 +22,7 @@ from dpal.certificate.checks import MALFORMED, Check, refuted, unchecked, unread
 from dpal.certificate.compare import Difference, Place, compared
 from dpal.certificate.data_set import check_shares, check_together
 from dpal.certificate.document import FORMAT, sealed_certificate
-from dpal.certificate.evidence import LedgerEvidence, promise_record
+from dpal.certificate.evidence import LedgerEvidence, ledger_record, promise_record
 from dpal.certificate.promise import CAMPAIGN, Figure, check_promise, pool_size_of
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
@@ -80,10 +80,6 @@ class CertificateKind(ABC, Generic[E]):
         """What this kind states beside promise, plan and ledger; with the figures as `epsilon`."""
 
     @abstractmethod
-    def ledger(self, evidence: E, form: int) -> dict[str, Any]:
-        """What is shown of the ledger."""
-
-    @abstractmethod
     def check_evidence(
         self, evidence: E, document: Mapping[str, Any], ledger: Sequence[Entry] | None
     ) -> list[Check]:
@@ -109,6 +105,16 @@ class CertificateKind(ABC, Generic[E]):
         apart: float,
     ) -> list[Check]:
         """Whether its epsilons are what the events cost, by two accountants."""
+
+    def ledger(self, evidence: E, form: int) -> dict[str, Any]:
+        """What is shown of the ledger: all of the run's entries.
+
+        Raises:
+          CertificateError: it has none.
+        """
+        if evidence.own is None:
+            raise CertificateError(f"{evidence.name} has no entries to certify")
+        return ledger_record(evidence.own, form)
 
     def second_opinions(
         self, evidence: E, costs: Mapping[str, float], apart: float

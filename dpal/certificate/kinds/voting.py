@@ -24,12 +24,12 @@ from dpal.accounting.events import (
 from dpal.accounting.told_costs import require_told
 from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
 from dpal.canonical import digest, plain
-from dpal.certificate.check_document import check_entries
+from dpal.certificate.check_document import BESIDES, check_entries
 from dpal.certificate.checks import Check, judged
 from dpal.certificate.compare import Difference, Place
 from dpal.certificate.data_set import by_dp_accounting_within, check_shares
 from dpal.certificate.document import FORMAT, same
-from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in, ledger_record
+from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import VOTES
@@ -40,7 +40,6 @@ from dpal.ledger.holding import before_from
 from dpal.ledger.releases import release_from
 from dpal.privacy import PrivacyTarget
 
-_BESIDES = ("inputs", "drawer")
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
 
 
@@ -126,10 +125,6 @@ class Voting(CertificateKind[VotingEvidence]):
             return content
         student = {"release": "student", **evidence.model}
         return {**content, "model": student, "models": [student]}
-
-    def ledger(self, evidence: VotingEvidence, form: int) -> dict[str, Any]:
-        """All of its entries."""
-        return ledger_record(evidence.own, form)
 
     def check_evidence(
         self,
@@ -292,7 +287,7 @@ def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
     reserves = [entry for entry in evidence.entries if entry.kind is Kind.RESERVE]
     done = {entry.release for entry in evidence.entries if entry.kind is Kind.COMMIT}
     for entry in reserves:
-        charged = {key: value for key, value in entry.body.items() if key not in _BESIDES}
+        charged = {key: value for key, value in entry.body.items() if key not in BESIDES}
         if not same(charged, held.get(entry.release)) or charged["release"] != entry.release:
             yield f"{entry.release} was reserved with other charges than were held"
         if entry.release not in done:
