@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dpal.audit.findings import AuditReport
 from dpal.audit.run import Effort
-from dpal.config import CampaignConfig
-from tasks.allowing import require_allowed
+from dpal.config.campaign import CampaignConfig
+from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
 from tasks.planning import prepare_campaign
-from tasks.tracking import reach_tracking
+from tasks.tracking.runs import reach_tracking
 
 _USUAL = Effort()
 

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from dpal.config import CampaignConfig, parse_config
+from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import TrainingStopped
-from dpal.ledger.claim import claim, conducting
+from dpal.ledger.campaign_lock import claim, conducting
 from dpal.planning.plan import Phase
+from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
-from tasks.allowing import require_allowed
-from tasks.asking import await_server
-from tasks.attendant import leading, without_heart
+from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.certificate import certify
-from tasks.context import Campaign, folder_of
 from tasks.labeling import ask_labeler, merge_labels, reach_teachers, wait_for_labels
 from tasks.ledger import close_phase, end_campaign, is_finished
-from tasks.orders import at_hand, order_training, receipt_of, take_over
-from tasks.page import (
+from tasks.planning import hold_budget, prepare_campaign, publish_plan
+from tasks.prefect_client import await_server
+from tasks.prefect_page import (
     open_page,
     run_name,
     tell_end,
@@ -30,12 +30,10 @@ from tasks.page import (
     tell_training,
     tell_waiting,
 )
-from tasks.planning import hold_budget, prepare_campaign, publish_plan
-from tasks.pools import train_on_pool, wait_for_earlier
+from tasks.remote_training import at_hand, order_training, receipt_of, take_over
 from tasks.reporting import write_report
 from tasks.selection import select_records
-from tasks.store import bring_files, keep_files
-from tasks.tracking import (
+from tasks.tracking.runs import (
     reach_tracking,
     track_campaign,
     track_phase,
@@ -43,6 +41,8 @@ from tasks.tracking import (
     watched,
 )
 from tasks.training import measure, start_over
+from tasks.training_monitor import leading, without_heart
+from tasks.training_pool import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
 
 

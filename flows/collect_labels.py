@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.allowing import require_allowed
+from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.waiting import waiting_campaigns
+from tasks.wait import waiting_campaigns
 
 
 @flow(name="collect-labels", retries=0, validate_parameters=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from dpal.config_pate import PateConfig, parse_pate
+from dpal.config.voting import PateConfig, parse_pate
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
-from dpal.ledger.claim import claim, conducting
+from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.ensemble import Ensemble
+from dpal.runs.notify import notify
 from flows.campaign import run_campaign
-from tasks.allowing import require_allowed
-from tasks.attendant import leading
+from tasks.allow_list import require_allowed
 from tasks.baselines import (
     KNN,
     NON_PRIVATE,
@@ -22,11 +23,9 @@ from tasks.baselines import (
     judge_private_knn,
 )
 from tasks.boundary import flow
-from tasks.ensemble import Ensemble
-from tasks.page import run_name
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
-from tasks.preparing import ensemble_folder, prepare_ensemble
-from tasks.saying import say
+from tasks.prefect_page import run_name
+from tasks.prepare_voting import ensemble_folder, prepare_ensemble
 from tasks.student import (
     close_student,
     hold_ensemble,
@@ -35,8 +34,9 @@ from tasks.student import (
     train_on_votes,
 )
 from tasks.teachers import deal_records, train_teachers
-from tasks.tracking import watched
-from tasks.tracking_pate import reach_tracking, track_student
+from tasks.tracking.runs import watched
+from tasks.tracking.voting import reach_tracking, track_student
+from tasks.training_monitor import leading
 from tasks.versioning import version_files
 
 
@@ -98,7 +98,7 @@ def _compare(ensemble: Ensemble) -> None:
 
 def _leave_out(name: str, refusal: DpalError) -> None:
     """Votes were released already: their student is certified all the same."""
-    say(f"{name} is left out: {refusal}")
+    notify(f"{name} is left out: {refusal}")
 
 
 def _judge(ensemble: Ensemble, name: str) -> None:

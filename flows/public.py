@@ -5,11 +5,11 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from dpal.config_public import PublicConfig, parse_public
-from dpal.ledger.claim import claim, conducting
+from dpal.config.improvement import PublicConfig, parse_public
+from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.improvement_run import Improving, improvement_folder
 from flows.campaign import run_campaign
-from tasks.allowing import require_allowed
-from tasks.attendant import leading
+from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.fine_tuning import (
     ask_public_labeler,
@@ -19,15 +19,15 @@ from tasks.fine_tuning import (
     pretrain_on_rotations,
     wait_for_public_labels,
 )
-from tasks.guidance import release_components, release_support
-from tasks.guidance_hold import end_guidance, hold_guidance
 from tasks.improvement import is_trained, prepare_improvement, with_trained_start
 from tasks.improvement_page import tell_improvement, tell_improvement_end
 from tasks.improvement_report import certify_improved, record_improvement, report_improvement
-from tasks.improving import Improving, improvement_folder
-from tasks.page import run_name
-from tasks.tracking import watched
-from tasks.tracking_improvement import reach_tracking, track_improvement
+from tasks.near_private_hold import end_guidance, hold_guidance
+from tasks.near_private_release import release_components, release_support
+from tasks.prefect_page import run_name
+from tasks.tracking.improvement import reach_tracking, track_improvement
+from tasks.tracking.runs import watched
+from tasks.training_monitor import leading
 from tasks.versioning import version_files
 
 

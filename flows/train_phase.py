@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dpal.errors import TrainingStopped
-from dpal.store import ArtifactRef
-from tasks.allowing import require_allowed
-from tasks.asking import await_server
-from tasks.attendant import attending
+from dpal.files.object_store import ArtifactRef
+from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.orders import TrainingOrder, following, hand_over, take_inputs
+from tasks.prefect_client import await_server
+from tasks.remote_training import TrainingOrder, following, hand_over, take_inputs
 from tasks.training import train_model
+from tasks.training_monitor import attending
 
 
 @flow(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from prefect.exceptions import Pause
 
-from dpal.config_watch import WatchConfig
+from dpal.config.watch import WatchConfig
 from dpal.errors import CampaignBusy
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
+from dpal.runs.notify import notify
 from flows.campaign import run_campaign
-from tasks.allowing import require_allowed
+from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.context import say
-from tasks.watching import (
+from tasks.watch import (
     follow_campaign,
     look_into_folder,
     plan_campaign,
@@ -38,20 +38,20 @@ def watch(config: WatchConfig) -> None:
             campaign = start_campaign(config)
             show_watch(config)
     except CampaignBusy:
-        say(f"another process looks for watch {config.name} now; nothing to do")
+        notify(f"another process looks for watch {config.name} now; nothing to do")
         return
     if campaign is None:
         return
     try:
         ended = run_campaign(campaign, return_state=True)
         if ended.is_cancelled():
-            say(f"campaign {campaign.name} was cancelled; the next look goes on with it")
+            notify(f"campaign {campaign.name} was cancelled; the next look goes on with it")
         elif not ended.is_completed():
             ended.result()
     except Pause as waiting:
-        say(f"campaign {campaign.name} waits: {waiting}")
+        notify(f"campaign {campaign.name} waits: {waiting}")
     except CampaignBusy as busy:
-        say(str(busy))
+        notify(str(busy))
     with claim(root, patience=_PATIENCE_SECONDS):
         follow_campaign(config)
         show_watch(config)

@@ -15,7 +15,6 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score, score_function
-from dpal.artifacts import RECORD
 from dpal.audit.findings import AuditReport, Finding
 from dpal.audit.logs import listening, overheard_finding
 from dpal.audit.released import naming_ids, released_findings
@@ -24,19 +23,21 @@ from dpal.audit.run import Effort, audit
 from dpal.canonical import plain
 from dpal.data.pool import load_all, read_selection, write_start
 from dpal.data.readers import raw_batches, to_input
+from dpal.files.artifacts import RECORD
+from dpal.files.atomic import staged, write_text
 from dpal.models.registry import build_model
-from dpal.persist import staged, write_text
 from dpal.planning.plan import Phase
 from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
 from dpal.reports.audit_plots import audit_figure
 from dpal.reports.audit_summary import audit_text, audit_verdict
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
 from dpal.training.evaluation import probabilities
 from tasks.boundary import task
-from tasks.context import Campaign, say
 from tasks.reporting import as_png
 from tasks.selection import draw_records
-from tasks.tracking import track_audit
+from tasks.tracking.runs import track_audit
 
 TEXT, JSON, FIGURE = "audit.md", "audit.json", "claimed-versus-measured.png"
 
@@ -65,7 +66,7 @@ def run_audit(campaign: Campaign, effort: Effort) -> AuditReport:
             effort=effort,
             scratch=Path(scratch),
             fresh=secure,
-            say=say,
+            say=notify,
             on_step=on_step,
         )
         findings = [*report.findings, *_of_a_rehearsal(campaign, Path(scratch))]
@@ -118,7 +119,7 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[Finding]:
         for batch in raw_batches(campaign.validation, ["id"])
         for one in batch.table.column("id").to_pylist()
     ]
-    say("audit: a selection from the validation set")
+    notify("audit: a selection from the validation set")
     few = replace(phase, cohort_size=min(phase.cohort_size, len(ids)))
     with listening() as heard:
         draw_records(rehearsed, few, rng=secure())

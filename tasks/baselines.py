@@ -18,31 +18,31 @@ from torch import Tensor
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import digest, plain
-from dpal.config import CampaignConfig
+from dpal.config.campaign import CampaignConfig
 from dpal.data.files import digest_of
 from dpal.data.pool import load_all
 from dpal.data.readers import to_input
-from dpal.ledger.claim import claim
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import staged
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
 from dpal.models.registry import build_model
-from dpal.persist import staged
 from dpal.planning.voting import COHORT
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
+from dpal.runs.campaign_start import require_unregistered
+from dpal.runs.ensemble import Ensemble, reading_settings
+from dpal.runs.ensemble_shares import further_shares
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import commit_to, open_ledger
+from dpal.runs.start_model import finished_folder, last_model
+from dpal.runs.vote_account import read_released, released_table
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 from tasks.boundary import task
-from tasks.ensemble import Ensemble, reading_settings
-from tasks.ensemble_shares import further_shares
-from tasks.opening import commit_to, open_ledger
-from tasks.saying import say
-from tasks.standing import require_unregistered
-from tasks.start_points import finished_folder, last_model
 from tasks.student import asked_rows, judge, judgements, keep_judgement, student_from
 from tasks.teachers import load_inputs
-from tasks.voting import read_released, released_table
 
 NON_PRIVATE, KNN = "non_private", "private_knn"
 _VOTES = "knn/votes"
@@ -98,7 +98,7 @@ def judge_non_private(ensemble: Ensemble) -> None:
     fine_tune(model, inputs, labels, training, task=ensemble.model.task)
     judged = judge(ensemble, model)
     keep_judgement(ensemble, NON_PRIVATE, {**judged, "epsilon": None, "protects": "nobody"})
-    say("non_private protects nobody: its figures are for comparing, its model was not kept")
+    notify("non_private protects nobody: its figures are for comparing, its model was not kept")
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import secrets
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,16 +30,21 @@ from prefect.exceptions import (
     CancelledRun,
     ExternalSignal,
     FailedRun,
+    MissingContextError,
     PrefectHTTPStatusError,
     PrefectSignal,
 )
+from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Failed
 
 import dpal
-from dpal.artifacts import ERRORS, RECORD, CampaignFolder
-from dpal.config_any import AnyConfig, parse_any
+from dpal.config.parse import AnyConfig, parse_any
 from dpal.errors import DpalError, ServerLost, TrainingStopped, UnexpectedError
-from dpal.persist import write_text
+from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
+from dpal.files.atomic import write_text
+from dpal.runs.labeling_job import CHECKS
+from dpal.runs.notify import PAGE
+from tasks.allow_list import require_allowed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +56,18 @@ _SIGNALS = (PrefectSignal, ExternalSignal, KeyboardInterrupt, GeneratorExit, asy
 _UNREACHED = "Failed to reach API"  # how Prefect says so before a flow run; a plain RuntimeError
 
 _MOST = 100  # files in one folder: what is tried again every minute may fail every minute
+
+
+class _Page(logging.Handler):
+    """Shows public facts on the page of the flow run that says them, if it is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(MissingContextError):
+            get_run_logger().info(record.getMessage())
+
+
+PAGE.handlers[:] = [_Page()]
+CHECKS.append(require_allowed)
 
 _ERRORS: ContextVar[Path | None] = ContextVar("where details of errors are kept", default=None)
 

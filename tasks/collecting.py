@@ -7,14 +7,20 @@ from pathlib import Path
 
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder, PhaseFolder
-from dpal.config_labeler import LabelerKind
+from dpal.config.labeler import LabelerKind
 from dpal.errors import DpalError
+from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.notify import notify
 from tasks.boundary import task
-from tasks.labelers import Asked
 from tasks.labeling import look_into_project
-from tasks.saying import say
-from tasks.waiting import Outcome, Waiting, forget, resume, waiting_phases
+from tasks.wait import (
+    Outcome,
+    Waiting,
+    forget,
+    resume,
+    waiting_phases,
+)
 
 
 class Collected(StrEnum):
@@ -38,7 +44,7 @@ def collect_campaign(folder: Path) -> Collected:
         try:
             outcome = _collect(campaign, files, waiting)
         except DpalError as trouble:  # one campaign must not keep the others waiting
-            say(f"{campaign.name}: {trouble}")
+            notify(f"{campaign.name}: {trouble}")
             outcome = Collected.TROUBLE
     return outcome
 
@@ -47,7 +53,7 @@ def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> 
     if not files.labels.exists():
         if waiting.kind != LabelerKind.LABEL_STUDIO:
             return Collected.WAITS
-        look = look_into_project(Asked.recorded(campaign), files)
+        look = look_into_project(LabelingJob.recorded(campaign), files)
         if not look.complete:
             return Collected.TROUBLE if look.trouble else Collected.WAITS
     return let_go_on(campaign, files, waiting)
@@ -57,10 +63,12 @@ def let_go_on(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) ->
     """Resumes the flow run that waited for labels which are there."""
     outcome = resume(campaign, waiting)
     if outcome is Outcome.RESUMED:
-        say(f"{campaign.name}: labels of {files.root.name} are complete, its flow run is resumed")
+        notify(
+            f"{campaign.name}: labels of {files.root.name} are complete, its flow run is resumed"
+        )
         return Collected.RESUMED
     if outcome in (Outcome.ENDED, Outcome.LOCAL):
-        say(f"{campaign.name}: labels of {files.root.name} are complete, and no suspended flow "
+        notify(f"{campaign.name}: labels of {files.root.name} are complete, and no suspended flow "
             f"run waits for them; continue with: dpal label {campaign.root}")  # fmt: skip
         forget(files)
     return Collected.NOTHING

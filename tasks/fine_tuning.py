@@ -20,25 +20,25 @@ from tqdm import tqdm
 from dpal.acquisition.diverse_public import choose_diverse
 from dpal.acquisition.near_private import choose_supported
 from dpal.acquisition.public_choice import Choice, at_random, most_uncertain
-from dpal.artifacts import NO_HEAD
 from dpal.data.label_columns import label_tensor, stored_type
 from dpal.data.pool import load_all, read_labels, read_selection, write_selection
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
+from dpal.files.artifacts import NO_HEAD
+from dpal.files.atomic import staged, write_text
 from dpal.labels import Task
-from dpal.persist import staged, write_text
-from dpal.planning.choice import FineTuning, Method, Uncertainty
+from dpal.planning.public_selection import FineTuning, Method, Uncertainty
 from dpal.reports.improvement import START
 from dpal.reports.validation import as_metrics, headline, percent
+from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.notify import notify
 from dpal.training.evaluation import evaluate
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import TURNS, pretrain
 from tasks.boundary import task
-from tasks.guidance import components_file, seen_public, support_file, support_of
-from tasks.improving import Improving, rotation_weights
-from tasks.labelers import Asked
 from tasks.labeling import get_labels, wait_for
-from tasks.saying import say
+from tasks.near_private_release import components_file, seen_public, support_file, support_of
 
 
 @task(cache_policy=NO_CACHE)
@@ -62,7 +62,7 @@ def pretrain_on_rotations(improving: Improving) -> None:
         model = pretrain(improving.start.spec, images, training, on_step=bar.update)
     with staged(path) as temporary:
         save_file(model.state_dict(), temporary)
-    say(f"pretrained on {len(images):,} turned public images")
+    notify(f"pretrained on {len(images):,} turned public images")
 
 
 @task(cache_policy=NO_CACHE)
@@ -75,7 +75,7 @@ def choose_public(improving: Improving) -> None:
     with staged(choice_file(improving)) as temporary:
         pq.write_table(_choice_table(choice), temporary)
     write_selection(improving.public, choice.rows, np.empty(0, np.int64), files.selection)
-    say(f"{spec.choice.labels:,} public records chosen by {spec.choice.method}")
+    notify(f"{spec.choice.labels:,} public records chosen by {spec.choice.method}")
 
 
 def ask_public_labeler(improving: Improving) -> LabelsPending | None:
@@ -112,7 +112,7 @@ def fine_tune_model(improving: Improving) -> None:
         )
     with staged(files.model) as temporary:
         save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
-    say(f"fine-tuned on {len(inputs):,} labels of public records")
+    notify(f"fine-tuned on {len(inputs):,} labels of public records")
 
 
 @task(cache_policy=NO_CACHE)
@@ -146,7 +146,7 @@ def close_improvement(improving: Improving) -> None:
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest} if entries else None
     files.close(listed=listed, phase=0, plan=improving.plan.digest, ledger_head=head or NO_HEAD)
     name, value = headline(metrics)
-    say(f"validation {name} {percent(value)}, before {percent(next(iter(before.values())))}")
+    notify(f"validation {name} {percent(value)}, before {percent(next(iter(before.values())))}")
 
 
 def pollution(improving: Improving) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def choice_file(improving: Improving) -> Path:
     return improving.folder.root / "choice.parquet"
 
 
-def _asked(improving: Improving) -> Asked:
-    return Asked(
+def _asked(improving: Improving) -> LabelingJob:
+    return LabelingJob(
         config=improving.config,
         pool=improving.public,
         classes=improving.spec.model.classes,

@@ -7,33 +7,31 @@ from dataclasses import replace
 from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
-from dpal.accounting.before import Before
-from dpal.artifacts import CampaignFolder
+from dpal.accounting.prior_spend import Before
 from dpal.canonical import file_digest
 from dpal.certificate.document import read_certificate
-from dpal.config import CampaignConfig
-from dpal.config_labeler import LabelerKind
-from dpal.config_public import PublicConfig
+from dpal.config.campaign import CampaignConfig
+from dpal.config.improvement import PublicConfig
+from dpal.config.labeler import LabelerKind
 from dpal.data.catalog import Source
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_apart, require_match
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
-from dpal.planning.choice import Guidance, guidance_for
+from dpal.files.artifacts import CampaignFolder
 from dpal.planning.improvement import (
     ImprovementSpec,
     certify_improvement,
     widest_start,
 )
+from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
-from dpal.training.embeddings import embedding_width
-from tasks.boundary import task
-from tasks.improving import Improving, rotation_weights
-from tasks.planning import open_data
-from tasks.saying import say
-from tasks.sources import open_public
-from tasks.standing import Start, holds_a_plan, plan_start, require_unregistered
-from tasks.start_points import (
+from dpal.runs.campaign_start import Start, holds_a_plan, plan_start, require_unregistered
+from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.notify import notify
+from dpal.runs.open_sources import open_public
+from dpal.runs.prepare_campaign import open_data
+from dpal.runs.start_model import (
     StartModel,
     charged_in,
     finished_folder,
@@ -41,7 +39,9 @@ from tasks.start_points import (
     start_of,
     training_settings,
 )
-from tasks.unregistered import tell_of_others
+from dpal.runs.unregistered_runs import tell_of_others
+from dpal.training.embeddings import embedding_width
+from tasks.boundary import task
 
 _EPSILON = 3.0  # of a start that is trained here, where nobody asks for another
 _DELTA = 1e-5  # where a declared delta is 0 and nobody asks for another
@@ -52,7 +52,7 @@ def prepare_improvement(config: PublicConfig) -> Improving:
     """Certifies a plan before anything is released."""
     improving = plan_improvement(config)
     found = improving.certified
-    say(
+    notify(
         f"plan certified: {found.epsilon:.4f} of epsilon {improving.spec.target.epsilon:g} in all, "
         f"the start alone {found.start_epsilon:.4f}"
     )

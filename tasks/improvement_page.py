@@ -5,9 +5,9 @@ from __future__ import annotations
 from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table
 from dpal.reports.validation import headline, percent
-from tasks.improving import Improving
-from tasks.opening import key_word
-from tasks.page import Shown, show
+from dpal.runs.improvement_run import Improving
+from dpal.runs.open_ledger import key_word
+from tasks.prefect_page import Shown, show
 
 
 def tell_improvement(improving: Improving, now: str) -> None:

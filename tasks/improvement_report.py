@@ -10,27 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
-from dpal.config_public import PublicConfig
+from dpal.config.improvement import PublicConfig
 from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
 from dpal.data.readers import decoded_of, raw_batches
 from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import staged, write_text
 from dpal.labels import Task
-from dpal.persist import staged, write_text
 from dpal.reports.improvement import Central, central_figure, improvement_report
+from dpal.runs.absolute_paths import absolute_paths, absolute_remote
+from dpal.runs.certify import keep_certificate, program_versions
+from dpal.runs.improvement_run import Improving
+from dpal.runs.notify import notify
 from dpal.training.embeddings import embed
 from tasks.boundary import task
-from tasks.certificate import keep_certificate, program_versions
 from tasks.fine_tuning import choice_file
-from tasks.improving import Improving
-from tasks.planning import absolute_paths, absolute_remote
 from tasks.reporting import as_png
-from tasks.saying import say
 
 _PICTURES = 100
 
@@ -86,7 +86,7 @@ def report_improvement(improving: Improving) -> None:
         with staged(improving.folder.figures / "central.png") as temporary:
             temporary.write_bytes(as_png(central_figure(examples)))
         pictures.append("figures/central.png")
-    say(f"report: {make_improvement_report(improving.folder)}")
+    notify(f"report: {make_improvement_report(improving.folder)}")
 
 
 def make_improvement_report(folder: CampaignFolder) -> Path:

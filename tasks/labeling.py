@@ -7,8 +7,7 @@ from pathlib import Path
 
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder, PhaseFolder
-from dpal.config import LabelerKind
+from dpal.config.campaign import LabelerKind
 from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
 from dpal.errors import (
     CampaignBusy,
@@ -18,6 +17,7 @@ from dpal.errors import (
     LabelsPending,
     LabelStudioError,
 )
+from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.labelers import Labeler
 from dpal.labelers.earlier import EarlierLabels
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
@@ -25,15 +25,17 @@ from dpal.labelers.form import make_form, read_form
 from dpal.labelers.label_studio import Progress
 from dpal.labelers.oracle import OracleLabeler
 from dpal.labels import Task
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.planning.plan import Phase
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.labeling_job import LabelingJob, recorded
+from dpal.runs.labeling_job import recorded_config as recorded_config
+from dpal.runs.notify import notify
 from tasks.boundary import task
-from tasks.context import Campaign, say
-from tasks.labelers import Asked, opened_label_studio, recorded
-from tasks.labelers import recorded_config as recorded_config
+from tasks.labelers import opened_label_studio
 from tasks.teacher_labels import labels_by_teachers, require_answers
-from tasks.waiting import Waiting, form_answers, settle
-from tasks.waiting import wait_for_labels as _wait
+from tasks.wait import Waiting, form_answers, settle
+from tasks.wait import wait_for_labels as _wait
 
 _MAY_SKIP = (LabelerKind.LABEL_STUDIO, LabelerKind.TEACHERS)
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
@@ -69,7 +71,7 @@ def reach_teachers(campaign: Campaign) -> None:
         and not (carries and phase["phase"] == 0)
     }
     if planned:
-        require_answers(Asked.of(campaign), planned)
+        require_answers(LabelingJob.of(campaign), planned)
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # teachers release votes here
@@ -78,11 +80,11 @@ def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     earlier = campaign.start.earlier
     carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
     carried = earlier.state if carries and earlier is not None else None
-    return get_labels(Asked.of(campaign), campaign.files(phase), carried=carried)
+    return get_labels(LabelingJob.of(campaign), campaign.files(phase), carried=carried)
 
 
 def get_labels(
-    asked: Asked, files: PhaseFolder, *, carried: Path | None = None
+    asked: LabelingJob, files: PhaseFolder, *, carried: Path | None = None
 ) -> LabelsPending | None:
     """Gets the labels of a selection, or says that people still have to give them.
 
@@ -96,10 +98,10 @@ def get_labels(
         try:
             _answers(asked, files, carried)
         except LabelsPending as pending:
-            say(f"{name}: waiting for labels")
+            notify(f"{name}: waiting for labels")
             return pending
     settle(files)
-    say(f"{name}: labels received")  # how many is confidential where selection is hidden
+    notify(f"{name}: labels received")  # how many is confidential where selection is hidden
     return None
 
 
@@ -134,15 +136,15 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
 
 
 def wait_for_labels(campaign: Campaign, phase: Phase, pending: LabelsPending) -> None:
-    """Suspends or pauses the flow run until labels are there; see `tasks.waiting`.
+    """Suspends or pauses the flow run until labels are there; see `tasks.wait`.
 
     Raises:
       Pause: always.
     """
-    wait_for(Asked.of(campaign), campaign.files(phase), pending)
+    wait_for(LabelingJob.of(campaign), campaign.files(phase), pending)
 
 
-def wait_for(asked: Asked, files: PhaseFolder, pending: LabelsPending) -> None:
+def wait_for(asked: LabelingJob, files: PhaseFolder, pending: LabelsPending) -> None:
     """The same for whatever is asked.
 
     Raises:
@@ -154,7 +156,7 @@ def wait_for(asked: Asked, files: PhaseFolder, pending: LabelsPending) -> None:
     _wait(files, asked.kind, pending, form)
 
 
-def look_into_project(asked: Asked, files: PhaseFolder, *, partly: bool = False) -> Look:
+def look_into_project(asked: LabelingJob, files: PhaseFolder, *, partly: bool = False) -> Look:
     """Looks at a query's labeling project, and keeps its labels once they are complete.
 
     Whatever is wrong with the server is told and does not end the waiting: the next look,
@@ -174,12 +176,12 @@ def look_into_project(asked: Asked, files: PhaseFolder, *, partly: bool = False)
     except CampaignBusy:  # somebody else looks, and for long
         return Look(place=place, complete=files.labels.exists())
     except LabelStudioError as trouble:
-        say(f"{phase}: {trouble}")
+        notify(f"{phase}: {trouble}")
         return Look(place=place, complete=False, trouble=str(trouble))
     for sentence in progress.news:
-        say(f"{phase}: {sentence}")
+        notify(f"{phase}: {sentence}")
     if progress.invalid and not progress.complete:
-        say(f"{phase}: a task in Label Studio has an answer that is not offered; "
+        notify(f"{phase}: a task in Label Studio has an answer that is not offered; "
             f"`dpal label {asked.folder.root}` says which, correct it there")  # fmt: skip
     return Look(place=place, complete=progress.complete, progress=progress)
 
@@ -231,7 +233,7 @@ def open_query(folder: CampaignFolder) -> PhaseFolder | None:
     return None
 
 
-def _answers(asked: Asked, files: PhaseFolder, carried: Path | None) -> None:
+def _answers(asked: LabelingJob, files: PhaseFolder, carried: Path | None) -> None:
     """Writes the labels of a selection, or raises that they are pending."""
     if carried is not None:
         write_labels(EarlierLabels(carried).label(read_selection(files.selection)), files.labels)
@@ -261,7 +263,7 @@ def _answers(asked: Asked, files: PhaseFolder, carried: Path | None) -> None:
     write_labels(labeler.label(read_selection(files.selection)), files.labels)
 
 
-def _read_form(asked: Asked, files: PhaseFolder) -> None:
+def _read_form(asked: LabelingJob, files: PhaseFolder) -> None:
     """Writes the labels that were filled in on the Prefect page."""
     waiting = Waiting.read(files)
     values = form_answers(waiting) if waiting else None
@@ -270,6 +272,6 @@ def _read_form(asked: Asked, files: PhaseFolder) -> None:
     try:
         labels = read_form(asked.question, values, read_selection(files.selection))
     except LabelError as error:
-        say(f"{files.root.name}: {error}")
+        notify(f"{files.root.name}: {error}")
         raise FormOpen("the campaign's flow run", "Resume on its Prefect page") from error
     write_labels(labels, files.labels)

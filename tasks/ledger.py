@@ -10,14 +10,14 @@ from prefect.cache_policies import NO_CACHE
 
 from dpal.accounting.cohorts import campaign_epsilon, spending
 from dpal.errors import LedgerError
+from dpal.files.atomic import write_text
 from dpal.ledger.export import write_ledger
 from dpal.ledger.reservations import CampaignLedger
-from dpal.persist import write_text
 from dpal.planning.plan import Phase
 from dpal.reports.validation import as_metrics
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.certify import sign_files
 from tasks.boundary import task
-from tasks.certificate import sign_files
-from tasks.context import Campaign
 
 
 def is_finished(campaign: Campaign, phase: Phase) -> bool:

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder
 from dpal.certificate.document import read_certificate
 from dpal.errors import DataError
-from dpal.persist import staged, write_text
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import staged, write_text
 from dpal.reports.commands import verify_here
-from dpal.reports.pate import labels_figure, methods_table, pate_report, told
 from dpal.reports.validation import headline, percent
-from dpal.reports.voting import cost_table
+from dpal.reports.vote_tables import cost_table
+from dpal.reports.voting_report import labels_figure, methods_table, pate_report, told
+from dpal.runs.ensemble import Ensemble
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import key_word
+from dpal.runs.vote_account import certify_votes
 from tasks.boundary import task
-from tasks.ensemble import Ensemble
-from tasks.opening import key_word
-from tasks.page import Shown, show
+from tasks.prefect_page import Shown, show
 from tasks.reporting import as_png
-from tasks.saying import say
 from tasks.student import judgements
-from tasks.voting import certify_votes
 
 
 @task(cache_policy=NO_CACHE)
@@ -39,7 +39,7 @@ def report_student(ensemble: Ensemble) -> None:
         for figure in ("auc", "bac"):
             with staged(ensemble.folder.figures / f"labels-{figure}.png") as temporary:
                 temporary.write_bytes(as_png(labels_figure(summary, methods, figure)))
-    say(f"report: {make_pate_report(ensemble.folder)}")
+    notify(f"report: {make_pate_report(ensemble.folder)}")
 
 
 def make_pate_report(folder: CampaignFolder) -> Path:

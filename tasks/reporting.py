@@ -12,19 +12,20 @@ from typing import Any
 from matplotlib.figure import Figure
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CampaignFolder, damaged
 from dpal.certificate.document import read_certificate
 from dpal.errors import AnchorError, DataError, LedgerError
+from dpal.files.artifacts import CampaignFolder, damaged
+from dpal.files.atomic import staged, write_text
 from dpal.ledger.chain import verify_chain
-from dpal.persist import staged, write_text
 from dpal.reports.ledger_page import ledger_page
 from dpal.reports.plots import budget_figure, validation_figure
 from dpal.reports.report_page import report_page
 from dpal.reports.summary import report
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.certify import sign_files
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import recorded_ledger, recorded_runtime
 from tasks.boundary import task
-from tasks.certificate import sign_files
-from tasks.context import Campaign, say
-from tasks.opening import recorded_ledger, recorded_runtime
 from tasks.versioning import restore_commands
 
 AUDIT = "audit/audit.json"
@@ -138,7 +139,7 @@ def write_report(campaign: Campaign) -> None:
     """Writes the report and the page of the ledger."""
     path = make_report(campaign.folder)
     make_ledger_page(campaign.folder)
-    say(f"report: {path}")
+    notify(f"report: {path}")
 
 
 def as_png(figure: Figure) -> bytes:

@@ -20,7 +20,7 @@ from safetensors.torch import load
 from torch import nn
 
 from dpal.acquisition.scores import Scores, score, score_function
-from dpal.config import CampaignConfig
+from dpal.config.campaign import CampaignConfig
 from dpal.data.catalog import Role, Source
 from dpal.data.readers import records_of
 from dpal.data.shards import Shard, shard_batches
@@ -29,12 +29,12 @@ from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.spec import Acquisition
 from dpal.randomness import Words
+from dpal.runs.open_sources import open_sources
 from dpal.training.evaluation import probabilities
 from dpal.training.exact import exact_arithmetic
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import Masks, draw_masks, mc_probabilities
 from tasks.boundary import task
-from tasks.sources import open_sources
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,16 +15,17 @@ from dpal.acquisition.scores import Scores, score_function
 from dpal.acquisition.selection import Selection, select, select_at_random
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
-from dpal.config_runtime import TaskRunnerKind
+from dpal.config.runtime import TaskRunnerKind
 from dpal.data.pool import UNLABELED, cohort_column, write_carried, write_selection
 from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
 from dpal.planning.plan import Phase
 from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource, secure
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
 from tasks.boundary import task
-from tasks.context import Campaign, say
-from tasks.planning import anywhere
 from tasks.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
 from tasks.sharding import run_parts
 from tasks.training import device_of
@@ -38,7 +39,7 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
     def draw() -> None:
         earlier = campaign.start.earlier
         if phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels:
-            say(f"{phase.name}: starting with the labels of {earlier.folder.name}")
+            notify(f"{phase.name}: starting with the labels of {earlier.folder.name}")
             write_carried(earlier.state, campaign.folder.start, target)
             return
         chosen = draw_records(campaign, phase, rng=secure())
@@ -58,10 +59,12 @@ def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selecti
     """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
     spec, size = campaign.plan.spec, phase.cohort_size
     if isinstance(phase.selection, RandomDraw):
-        say(f"{phase.name}: selecting {size:,} records at random")
+        notify(f"{phase.name}: selecting {size:,} records at random")
         unlabeled = _unlabeled(campaign, phase)
         return select_at_random((rows[mask] for rows, mask in unlabeled), size, rng=rng)
-    say(f"{phase.name}: selecting up to {size:,} records by {spec.acquisition}, {spec.selection}")
+    notify(
+        f"{phase.name}: selecting up to {size:,} records by {spec.acquisition}, {spec.selection}"
+    )
     width = score_function(spec.acquisition, task=spec.model.task).width(
         spec.model.classes, clipped=phase.selection.clips_scores
     )
@@ -125,7 +128,7 @@ def _scoring(campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource)
     passes = score_function(spec.acquisition, task=spec.model.task).reads_passes
     public = spec.model.weights and str(Path(spec.model.weights).resolve())
     return Scoring(
-        config=anywhere(campaign.config).model_dump_json(),
+        config=with_absolute_paths(campaign.config).model_dump_json(),
         role=campaign.pool.role,
         model=replace(spec.model, weights=public),
         weights=weights,

@@ -21,9 +21,9 @@ from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.task_runners import TaskRunner
 
-from dpal.config_runtime import RuntimeConfig, TaskRunnerKind
+from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
 from dpal.errors import RunnerError
-from tasks.saying import say
+from dpal.runs.notify import notify
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -85,7 +85,7 @@ def _api_url() -> str:
 def _runner(runtime: RuntimeConfig) -> Iterator[TaskRunner[Any]]:
     """A started task runner; one without an address lives as long as the parts."""
     where = runtime.scheduler or f"{_workers(runtime)} workers on this machine"
-    say(f"working on {runtime.task_runner}: {where}")
+    notify(f"working on {runtime.task_runner}: {where}")
     open_runner = _OPEN[runtime.task_runner]
     with open_runner(runtime) as runner:
         yield runner

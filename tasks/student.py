@@ -14,26 +14,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dpal.config_teachers import Cut
+from dpal.config.teachers import Cut
 from dpal.data.files import digest_of
 from dpal.data.pool import load_all, write_selection
 from dpal.errors import LabelError
+from dpal.files.atomic import staged, write_text
 from dpal.labels import Task
 from dpal.models.registry import build_model
-from dpal.persist import staged, write_text
 from dpal.randomness import seeded
 from dpal.reports.validation import as_metrics, headline, percent
+from dpal.runs.ballot_tables import told_of
+from dpal.runs.ensemble import Ensemble, anywhere
+from dpal.runs.notify import notify
+from dpal.runs.vote_account import ask, hold_votes, read_ballots_file, read_released
 from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import best_thresholds, label_figures
 from dpal.training.metrics import figures_of
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.release import UNANSWERED
-from tasks.ballot_tables import told_of
 from tasks.boundary import task
-from tasks.ensemble import Ensemble, anywhere
-from tasks.saying import say
 from tasks.teachers import cast_votes, load_inputs, load_rows
-from tasks.voting import ask, hold_votes, read_ballots_file, read_released
 
 PATE = "pate"
 Floats = NDArray[np.float64]
@@ -160,7 +160,7 @@ def close_student(ensemble: Ensemble) -> None:
         ledger_head={"sequence": last.sequence, "digest": last.digest},
     )
     name, value = headline(metrics)
-    say(f"student: validation {name} {percent(value)}")
+    notify(f"student: validation {name} {percent(value)}")
 
 
 def _promised(ensemble: Ensemble, judged: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,32 +17,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpal.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
 from dpal.certificate.document import read_certificate
-from dpal.config_pate import PATE, parse_pate
+from dpal.config.voting import PATE, parse_pate
 from dpal.data.inspect import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.pool import read_selection
 from dpal.data.readers import raw_batches
 from dpal.errors import LabelError, ParameterError
+from dpal.files.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
+from dpal.files.atomic import write_text
 from dpal.labels import Label, Task
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
-from dpal.persist import write_text
 from dpal.planning.voting import block_name
+from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.notify import notify
+from dpal.runs.vote_account import ask, certify_votes, read_released
 from dpal.voting.release import UNANSWERED
-from tasks.allowing import require_allowed
-from tasks.ensemble import Ensemble, plan_ensemble
-from tasks.labelers import Asked
+from tasks.allow_list import require_allowed
 from tasks.pate_report import make_pate_report
-from tasks.saying import say
 from tasks.teachers import cast_votes, load_inputs
-from tasks.voting import ask, certify_votes, read_released
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
 
 
-def labels_by_teachers(asked: Asked, files: PhaseFolder) -> Mapping[str, Label]:
+def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, Label]:
     """Labels of a phase's selection, each paid for; unanswered records are left out.
 
     Raises:
@@ -65,11 +65,11 @@ def labels_by_teachers(asked: Asked, files: PhaseFolder) -> Mapping[str, Label]:
         make_pate_report(ensemble.folder)  # it names the certificate
         _join(ensemble, files)
     name = ensemble.config.name
-    say(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")
+    notify(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")
     return found
 
 
-def require_answers(asked: Asked, planned: Mapping[int, int]) -> None:
+def require_answers(asked: LabelingJob, planned: Mapping[int, int]) -> None:
     """Requires that teachers fit a campaign and have blocks for all that it could ask.
 
     Args:
@@ -88,7 +88,7 @@ def require_answers(asked: Asked, planned: Mapping[int, int]) -> None:
     _require_blocks(ensemble, wanted)
 
 
-def teachers_of(asked: Asked) -> Ensemble:
+def teachers_of(asked: LabelingJob) -> Ensemble:
     """The finished teachers that a campaign names, fit for its records.
 
     Raises:
@@ -141,7 +141,9 @@ def _join(ensemble: Ensemble, files: PhaseFolder) -> None:
     write_text(files.root / LABELED_BY, json.dumps(about, indent=2) + "\n")
 
 
-def _purposes(ensemble: Ensemble, asked: Asked, files: PhaseFolder, planned: int) -> list[str]:
+def _purposes(
+    ensemble: Ensemble, asked: LabelingJob, files: PhaseFolder, planned: int
+) -> list[str]:
     """What each block is for that a phase takes; so many, however many were selected."""
     blocks = max(1, math.ceil(planned / ensemble.config.voting.block_size))
     return [f"{asked.folder.name}/{files.root.name}/{one + 1}" for one in range(blocks)]
@@ -168,7 +170,7 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
 
 
 def _one_block(
-    ensemble: Ensemble, asked: Asked, names: list[str], purpose: str
+    ensemble: Ensemble, asked: LabelingJob, names: list[str], purpose: str
 ) -> dict[str, Label]:
     if names:
         ids, inputs = load_inputs(asked.pool, _rows_of(asked, names))
@@ -189,7 +191,9 @@ def _one_block(
     }
 
 
-def _rows_of(asked: Asked, names: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _rows_of(
+    asked: LabelingJob, names: list[str]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     wanted, found = pa.array(names, pa.string()), []
     for batch in raw_batches(asked.pool, ["id"]):
         hits = pc.is_in(batch.table.column(0).cast(pa.string()), wanted)
@@ -200,7 +204,7 @@ def _rows_of(asked: Asked, names: list[str]) -> np.ndarray[tuple[int, ...], np.d
     return rows
 
 
-def _planned(asked: Asked, files: PhaseFolder) -> int:
+def _planned(asked: LabelingJob, files: PhaseFolder) -> int:
     """Labels that the plan could buy in a phase; public."""
     phases = asked.folder.read_record()["plan"]["phases"]
     number = int(files.root.name.rpartition("-")[2])

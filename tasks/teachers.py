@@ -16,30 +16,30 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dpal.config import parse_config
-from dpal.config_teachers import Cut
+from dpal.config.campaign import parse_config
+from dpal.config.teachers import Cut
 from dpal.data.catalog import Source
 from dpal.data.label_columns import label_tensor
 from dpal.data.partitions import read_parts, write_given_parts, write_parts
 from dpal.data.pool import load_all
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import DataError
+from dpal.files.atomic import staged
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
-from dpal.persist import staged
-from dpal.planning.choice import FineTuning
+from dpal.planning.public_selection import FineTuning
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.ensemble import Ensemble, reading_settings
+from dpal.runs.notify import notify
+from dpal.runs.open_sources import open_sources
 from dpal.training.evaluation import probabilities
 from dpal.training.exact import exact_arithmetic
 from dpal.training.label_figures import best_thresholds
 from dpal.training.plain import fine_tune
 from dpal.voting.ballots import Ballots, Choices
 from tasks.boundary import task
-from tasks.ensemble import Ensemble, reading_settings
-from tasks.planning import anywhere
-from tasks.saying import say
 from tasks.sharding import run_parts
-from tasks.sources import open_sources
 
 Rows = NDArray[np.int64]
 
@@ -110,7 +110,7 @@ def train_teachers(ensemble: Ensemble) -> None:
     """Trains the teachers that are not trained yet, side by side on the workers."""
     about, parts = ensemble.config.teachers, read_parts(ensemble.parts_file)
     missing = [one for one in range(about.count) if not ensemble.teacher_file(one).exists()]
-    config = anywhere(reading_settings(ensemble.config)).model_dump_json()
+    config = with_absolute_paths(reading_settings(ensemble.config)).model_dump_json()
     work = [
         TeacherPart(
             number=number,
@@ -130,7 +130,7 @@ def train_teachers(ensemble: Ensemble) -> None:
             with staged(ensemble.teacher_file(part.number)) as temporary:
                 temporary.write_bytes(weights)
             bar.update()
-    say(f"{about.count} teachers trained on disjoint parts")
+    notify(f"{about.count} teachers trained on disjoint parts")
 
 
 def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:

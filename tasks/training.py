@@ -27,6 +27,8 @@ from dpal.planning.plan import Phase
 from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
 from dpal.reports.validation import as_metrics, headline, percent
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
 from dpal.training.averaging import WeightAverage
 from dpal.training.cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
@@ -36,15 +38,14 @@ from dpal.training.checkpoints import (
     restore_training,
 )
 from dpal.training.clipping import Clipper
-from dpal.training.distributed.crew import HelpedCrew
-from dpal.training.distributed.team import Loader
+from dpal.training.distributed.messages import Loader
+from dpal.training.distributed.worker_pool import HelpedCrew
 from dpal.training.evaluation import evaluate
 from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
-from tasks.attendant import Attendant, attending
 from tasks.boundary import task
-from tasks.context import Campaign, say
+from tasks.training_monitor import Attendant, attending
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
@@ -58,12 +59,12 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
 
         def train(steps: ReservedSteps) -> Mapping[str, bytes]:
             if steps.done:
-                say(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
+                notify(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
             return _train(campaign, phase, steps, attendant)
 
         attendant.leave(phase.name)
         _release(campaign, phase, ledger).settle(train)
-        say(f"{phase.name}: trained {phase.steps:,} steps")
+        notify(f"{phase.name}: trained {phase.steps:,} steps")
         attendant.leave(phase.name)
 
 
@@ -86,9 +87,9 @@ def start_over(campaign: Campaign, redraw: Sequence[str]) -> None:
         with campaign.ledger() as ledger:
             _release(campaign, phase, ledger).start_over(name)
             fits = _rest_fits(campaign, ledger)
-        say(f"{name}: thrown away and charged; {phase.name} trains anew")
+        notify(f"{name}: thrown away and charged; {phase.name} trains anew")
         if not fits:
-            say("what is left of the plan no longer fits into the promise and will be refused")
+            notify("what is left of the plan no longer fits into the promise and will be refused")
 
 
 def _release(campaign: Campaign, phase: Phase, ledger: CampaignLedger) -> TrainingRelease:
@@ -124,7 +125,7 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
     about = campaign.plan.spec.model.task
     figures = evaluate(model, inputs, labels, physical_batch=batch, task=about)
     name, value = headline(as_metrics(figures))
-    say(f"{phase.name}: validation {name} {percent(value)}")
+    notify(f"{phase.name}: validation {name} {percent(value)}")
     return figures
 
 

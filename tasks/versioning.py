@@ -22,13 +22,13 @@ from pathlib import Path
 import yaml
 from prefect.cache_policies import NO_CACHE
 
-from dpal.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder, damaged
-from dpal.config_runtime import RuntimeConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError
-from dpal.persist import close_to_others
+from dpal.files.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder, damaged
+from dpal.files.atomic import close_to_others
 from dpal.planning.plan import Phase
+from dpal.runs.campaign_run import Campaign
 from tasks.boundary import task
-from tasks.context import Campaign
 
 _REMOTE = "campaigns"
 _BUSY = ("Unable to acquire lock", "is busy")

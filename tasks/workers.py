@@ -15,8 +15,8 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelling, Crashed
 
 from dpal.errors import TrainingStopped
-from tasks.asking import patiently
-from tasks.context import say
+from dpal.runs.notify import notify
+from tasks.prefect_client import patiently
 
 _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 90.0  # nine signs of life missed
@@ -73,7 +73,7 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
                 if state.is_pending() and not online:
                     return _give_up(run, f"no worker of work pool {pool} is online")
                 if not patience.told:
-                    say(_why_unstarted(what, pool, online, begun=state.is_pending()))
+                    notify(_why_unstarted(what, pool, online, begun=state.is_pending()))
                     patience.told = True
             if silent > _SILENT_SECONDS and (state.is_running() or state.is_cancelling()):
                 return _give_up(run, f"it gave no sign of life for {_SILENT_SECONDS:.0f} seconds")

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dpal.config import CampaignConfig, parse_config
+from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import DpalError
 from dpal.planning.spec import CampaignSpec
 from dpal.randomness import Words
@@ -254,8 +254,8 @@ def shared_file(name: str) -> Path:
 
 def allow(*configs: Any, file: Path | None = None) -> Path:
     """Lets runs from Prefect use what configurations need, as `dpal allow` does."""
-    from flows.allow_cli import settings_to_allow
-    from tasks.allowing import allow_file, read_allow_list, write_allow_list
+    from flows.cli.allow import settings_to_allow
+    from tasks.allow_list import allow_file, read_allow_list, write_allow_list
 
     place = file or allow_file()
     write_allow_list(place, read_allow_list(place).extended(settings_to_allow(configs)))

@@ -14,7 +14,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from dpal.accounting import oracle, pld, rdp
+from dpal.accounting import pld, rdp
+from dpal.accounting import second_opinion as oracle
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import (
     Path,

@@ -25,7 +25,7 @@ from dpal.accounting.events import (
     PhaseExposure,
     VotesWithin,
 )
-from dpal.accounting.vote_events import LEAST_DELTA
+from dpal.accounting.votes.events import LEAST_DELTA
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

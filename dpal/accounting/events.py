@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpal import check
-from dpal.accounting.vote_events import NoisyMajorities as NoisyMajorities
-from dpal.accounting.vote_events import NoisyVotes as NoisyVotes
-from dpal.accounting.vote_events import VotesWithin as VotesWithin
+from dpal.accounting.votes.events import NoisyMajorities as NoisyMajorities
+from dpal.accounting.votes.events import NoisyVotes as NoisyVotes
+from dpal.accounting.votes.events import VotesWithin as VotesWithin
 from dpal.errors import ParameterError
 
 NEVER_SELECTED = "never_selected"

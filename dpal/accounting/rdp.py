@@ -34,7 +34,7 @@ from dpal.accounting.events import (
     PhaseExposure,
     VotesWithin,
 )
-from dpal.accounting.majorities import answers_of, worst_divergence
+from dpal.accounting.votes.majority import answers_of, worst_divergence
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpal.acquisition.public_choice import Candidates, Choice, Seen, most_uncertain
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import ChoiceSpec
+from dpal.planning.public_selection import ChoiceSpec
 from dpal.randomness import seeded
 
 Floats = NDArray[np.float64]

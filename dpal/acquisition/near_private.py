@@ -23,7 +23,7 @@ from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.public_choice import LEAST, Candidates, Choice, Seen, uncertainty
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import Uncertainty, Voters
+from dpal.planning.public_selection import Uncertainty, Voters
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]

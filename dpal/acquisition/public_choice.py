@@ -19,7 +19,7 @@ from scipy.special import entr, softmax
 from dpal import check
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import Uncertainty
+from dpal.planning.public_selection import Uncertainty
 from dpal.randomness import seeded
 
 Rows = NDArray[np.int64]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dpal.artifacts import CONFIDENTIAL
 from dpal.audit.findings import Finding, Layer
+from dpal.files.artifacts import CONFIDENTIAL
 
 _SHORTEST = 5  # characters of an id that does not turn up in other words by chance
 _MOST = 500  # ids that are looked for

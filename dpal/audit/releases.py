@@ -8,11 +8,11 @@ from pathlib import Path
 from dpal.audit.findings import Finding, Layer
 from dpal.canonical import file_digest
 from dpal.errors import DpalError
-from dpal.ledger.claim import claim
+from dpal.files.atomic import staged
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.persist import staged
 from dpal.planning.plan import Plan
 from dpal.randomness import BitSource
 

@@ -11,7 +11,7 @@ from dpal.certificate.document import FORMATS, entry_digest, same, sealed_certif
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import GENESIS, Kind
-from dpal.ledger.holding import HOLD_KEYS
+from dpal.ledger.hold import HOLD_KEYS
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 

@@ -10,7 +10,7 @@ from dpal.accounting.events import Release, thin
 from dpal.certificate.checks import Check, judged, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.figures import by_dp_accounting
-from dpal.certificate.words import NO_DATA_SET
+from dpal.certificate.statements import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_from

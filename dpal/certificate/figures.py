@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dpal.accounting import oracle
+from dpal.accounting import second_opinion as oracle
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import AnchoredAnswers, Event, Release
 from dpal.privacy import Adjacency, PrivacyTarget

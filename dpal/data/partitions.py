@@ -18,7 +18,7 @@ from dpal.data.ballot_files import ballots_schema, owners_and_teachers, require_
 from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, ParameterError
-from dpal.persist import write_private_parquet
+from dpal.files.atomic import write_private_parquet
 from dpal.randomness import seeded
 
 _SCHEMA = pa.schema([("id", pa.string()), ("teacher", pa.int64()), ("group", pa.string())])

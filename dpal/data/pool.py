@@ -23,8 +23,8 @@ from dpal.data.readers import BATCH_ROWS, raw_batches, records_of
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
 from dpal.errors import DataError
+from dpal.files.atomic import write_private_parquet
 from dpal.labels import Label, Task
-from dpal.persist import write_private_parquet
 
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again

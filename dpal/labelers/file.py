@@ -16,10 +16,10 @@ from pathlib import Path
 from dpal.data.catalog import Content, Source
 from dpal.data.pool import read_labels
 from dpal.errors import LabelError, LabelsPending
+from dpal.files.atomic import staged
+from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.showing import pictures_of, texts_of
 from dpal.labels import Label, Task
-from dpal.persist import staged
-from dpal.spreadsheets import as_cell, by_cell
 
 QUERY = "query.csv"
 _THUMBNAILS = "thumbnails"

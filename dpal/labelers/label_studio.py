@@ -16,13 +16,13 @@ from typing import Any
 from dpal.data.catalog import Source
 from dpal.data.pool import read_labels
 from dpal.errors import LabelingProjectOpen
+from dpal.files.atomic import write_text
 from dpal.labelers.agreement import Verdict, agree
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, Found, LabelingProject
 from dpal.labelers.questions import Question
 from dpal.labelers.rules import Rules, Skipped
 from dpal.labels import Label
-from dpal.persist import write_text
 
 PROJECTS = "projects.json"
 _LABEL, _DECIDE = "label", "decide"

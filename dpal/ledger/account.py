@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from dpal.accounting.before import Before, total_epsilon
 from dpal.accounting.cohorts import (
     Accountant,
     Spending,
@@ -16,10 +15,11 @@ from dpal.accounting.cohorts import (
 )
 from dpal.accounting.envelope import last_phase
 from dpal.accounting.events import NEVER_SELECTED, Release
+from dpal.accounting.prior_spend import Before, total_epsilon
 from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
-from dpal.ledger.holding import spent_before
+from dpal.ledger.hold import spent_before
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit

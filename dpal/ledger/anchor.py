@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
+from dpal.files.atomic import make_private, write_text
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import GENESIS, Entry, Kind
-from dpal.persist import make_private, write_text
 
 _KEY, _LOCK = "anchor.key", ".lock"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from dpal.accounting.events import TRAINING, PhaseExposure, Release
 from dpal.errors import BudgetExceeded, LedgerError
+from dpal.files.atomic import move_aside, roll_forward, write_together
 from dpal.ledger.attempts import attempt_name, attempt_number, checkpoint_name, planned_name
-from dpal.ledger.claim import require_claim
+from dpal.ledger.campaign_lock import require_claim
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.resume import RARELY, ReservedSteps, resume
-from dpal.persist import move_aside, roll_forward, write_together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import Any
 from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
-from dpal.ledger.counted import SOLE, charge_of_earlier
 from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.unregistered_spend import SOLE, charge_of_earlier
 from dpal.privacy import Adjacency, Unit
 
 SALT, PART = "salt", "part-"

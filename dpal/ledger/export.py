@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
+from dpal.files.atomic import staged
+from dpal.files.spreadsheets import as_cell
 from dpal.ledger.entries import Entry, Kind
-from dpal.persist import staged
-from dpal.spreadsheets import as_cell
 
 WHOLE, REAL, TEXT = "Int64", "Float64", "string"
 

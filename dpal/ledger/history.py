@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpal.accounting.renyi_filter import NOTHING
-from dpal.ledger.counted import charge_of_earlier
 from dpal.ledger.datasets import Basis, BlockAccount, DataSet, data_set
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
+from dpal.ledger.unregistered_spend import charge_of_earlier
 
 
 @dataclass(frozen=True, kw_only=True)

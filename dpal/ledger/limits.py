@@ -10,7 +10,6 @@ from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import Release, thin
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.errors import DataBudgetExceeded, LedgerError
-from dpal.ledger.counted import charge_of_earlier
 from dpal.ledger.datasets import (
     Basis,
     BlockAccount,
@@ -25,6 +24,7 @@ from dpal.ledger.datasets import (
     shares_in,
 )
 from dpal.ledger.entries import Entry
+from dpal.ledger.unregistered_spend import charge_of_earlier
 from dpal.privacy import PrivacyTarget
 
 

@@ -26,8 +26,8 @@ from dpal.data.known import (
 )
 from dpal.data.known_index import Blocks, read_index, write_index
 from dpal.errors import DataError, LedgerError, RecordsRegistered
-from dpal.ledger.claim import claim
-from dpal.ledger.counted import Earlier, counted
+from dpal.files.atomic import staged
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import (
     PART,
     SALT,
@@ -40,7 +40,7 @@ from dpal.ledger.datasets import (
 )
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
-from dpal.persist import staged
+from dpal.ledger.unregistered_spend import Earlier, counted
 
 OnRows = Callable[[int], object]
 EarlierOn = Callable[[NDArray[np.bool_]], Earlier]  # of the (n,) rows of a source that are meant

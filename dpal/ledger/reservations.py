@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.before import Before, total_epsilon
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
+from dpal.accounting.prior_spend import Before, total_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
+from dpal.files.atomic import roll_forward
 from dpal.ledger.attempts import planned_name
+from dpal.ledger.campaign_lock import require_claim
 from dpal.ledger.campaign_view import CampaignView
-from dpal.ledger.claim import require_claim
 from dpal.ledger.datasets import lost_entries, parts_added
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
-from dpal.ledger.holding import hold_body, spent_before
+from dpal.ledger.hold import hold_body, spent_before
 from dpal.ledger.limits import DataHold, admit, require_counted
 from dpal.ledger.releases import release_of, release_record
-from dpal.persist import roll_forward
 from dpal.privacy import PrivacyTarget
 
 

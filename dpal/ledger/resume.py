@@ -10,11 +10,11 @@ from typing import Any
 
 from dpal.canonical import canonical_json, file_digest
 from dpal.errors import CampaignBusy, LedgerError
+from dpal.files.atomic import roll_forward, write_together
 from dpal.ledger.attempts import checkpoint_name
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.reservations import CampaignLedger
-from dpal.persist import roll_forward, write_together
 
 RARELY = "a plan usually spends all of its promise, so that a second charge rarely fits"
 _FORMAT = 1

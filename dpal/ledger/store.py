@@ -16,14 +16,14 @@ from sqlalchemy.exc import IntegrityError
 
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
+from dpal.files.atomic import make_private
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
 from dpal.ledger.days import day_of, today_in_utc
 from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
-from dpal.ledger.places import Places, places_of
+from dpal.ledger.known_ledgers import Places, places_of
 from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
-from dpal.persist import make_private
 
 Body = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import Final
 from scipy.special import ndtr
 
 from dpal import check
-from dpal.accounting.smooth_sensitivity import sanitizing_cost
+from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import precise_normal
 from dpal.randomness import BitSource

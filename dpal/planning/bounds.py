@@ -14,10 +14,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpal import check
-from dpal.accounting.smooth_sensitivity import sanitizing_cost, smooth
-from dpal.accounting.told_costs import told_cost, typical_votes
-from dpal.accounting.voting import epsilon_of
-from dpal.accounting.voting_rules import Bound, VotingRule
+from dpal.accounting.votes.accounts import epsilon_of
+from dpal.accounting.votes.observed_cost import told_cost, typical_votes
+from dpal.accounting.votes.rules import Bound, VotingRule
+from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost, smooth
 from dpal.errors import ParameterError, PlanRejected
 from dpal.privacy import PrivacyTarget
 

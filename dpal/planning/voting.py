@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from dpal import check
-from dpal.accounting import oracle_votes
-from dpal.accounting.before import Before, total_epsilon, total_second_opinion
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import (
@@ -27,8 +25,10 @@ from dpal.accounting.events import (
     VotesWithin,
     to_record,
 )
-from dpal.accounting.told_costs import require_told
-from dpal.accounting.voting_rules import (
+from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
+from dpal.accounting.votes import second_opinion
+from dpal.accounting.votes.observed_cost import require_told
+from dpal.accounting.votes.rules import (
     MOST_BLOCKS,
     Bound,
     Mechanism,
@@ -247,7 +247,7 @@ def voting_second_opinion(spec: VotingSpec) -> float:
     votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
     if len(votes) < len(events) or spec.before.declared is not None:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
-    return oracle_votes.epsilon_of_votes(votes, delta=spec.target.delta)
+    return second_opinion.epsilon_of_votes(votes, delta=spec.target.delta)
 
 
 def total_of(spec: VotingSpec) -> float:

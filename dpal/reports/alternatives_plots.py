@@ -11,7 +11,15 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dpal.reports.drawing import BLUE, GREY, PROMISE, colors_for, dress, headline, note
+from dpal.reports.render.figures import (
+    BLUE,
+    GREY,
+    PROMISE,
+    colors_for,
+    dress,
+    headline,
+    note,
+)
 
 
 def sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str) -> Figure:

@@ -9,7 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpal.audit.findings import AuditReport, Finding, Layer
-from dpal.reports.drawing import BLUE, GREY, INK, PROMISE, QUIET, dress, headline, note
+from dpal.reports.render.figures import (
+    BLUE,
+    GREY,
+    INK,
+    PROMISE,
+    QUIET,
+    dress,
+    headline,
+    note,
+)
 
 _ROW = 0.34  # inches
 _FARTHEST = 0.22  # of measured over claimed from 1; what lies beyond is drawn at the edge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 
 ELSEWHERE = "dpal verify certificate.json --ledger LEDGER --model MODEL --key KEY"
 

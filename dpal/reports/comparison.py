@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dpal.reports.drawing import GRID, dress, headline
 from dpal.reports.ledger_plots import PALETTE
+from dpal.reports.render.figures import GRID, dress, headline
 from dpal.reports.summary import Table
 from dpal.reports.validation import headline as first_figure
 from dpal.reports.validation import percent

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dpal.reports.commands import ELSEWHERE, TRUSTED
-from dpal.reports.drawing import INK, QUIET
+from dpal.reports.render.figures import INK, QUIET
 from dpal.reports.summary import Table, promise
 from dpal.reports.validation import figures_in, percent
 

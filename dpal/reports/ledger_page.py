@@ -20,7 +20,6 @@ from dpal.ledger.account import (
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry
 from dpal.ledger.history import Part, dataset_of, history, parts_of
-from dpal.reports.drawing import BLUE, PROMISE
 from dpal.reports.ledger_plots import campaign_colors
 from dpal.reports.ledger_tables import (
     limit_in_words,
@@ -31,7 +30,8 @@ from dpal.reports.ledger_tables import (
 )
 from dpal.reports.ledger_verdict import commands, digests, terms, uncovered, verdict
 from dpal.reports.ledger_words import STATES, when
-from dpal.reports.pages import rendered
+from dpal.reports.render.figures import BLUE, PROMISE
+from dpal.reports.render.html import rendered
 from dpal.reports.summary import Table
 
 _PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it

@@ -9,8 +9,15 @@ from matplotlib.ticker import PercentFormatter
 
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.history import Part
-from dpal.reports.drawing import INK, PROMISE, QUIET, dress, headline, note
 from dpal.reports.ledger_tables import limit_in_words
+from dpal.reports.render.figures import (
+    INK,
+    PROMISE,
+    QUIET,
+    dress,
+    headline,
+    note,
+)
 
 PALETTE = ("#2a6f97", "#d9822b", "#1b7f5c", "#7b4fa3", "#b2507b", "#5c6b3c", "#3aa6a0", "#8a5a3b")
 HELD = 0.45  # how strong a color is while a campaign holds what it may not use

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpal.certificate.words import NO_DATA_SET, STATEMENTS
+from dpal.certificate.statements import NO_DATA_SET, STATEMENTS
 from dpal.ledger.account import CampaignAccount, State
 from dpal.ledger.entries import Entry, Kind
 from dpal.reports.commands import ELSEWHERE

@@ -16,7 +16,7 @@ from dpal.planning.plan import Plan
 from dpal.planning.schedule import base_phases
 from dpal.planning.spec import CampaignSpec
 from dpal.planning.timeline import Timeline
-from dpal.reports.drawing import (
+from dpal.reports.render.figures import (
     BLUE,
     GREY,
     GRID,

@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dpal.reports.drawing import BLUE, GREY, GRID, INK, PROMISE, QUIET
+from dpal.reports.render.figures import (
+    BLUE,
+    GREY,
+    GRID,
+    INK,
+    PROMISE,
+    QUIET,
+)
 from dpal.reports.validation import headline
 
 _SIZE = (7.2, 4.2)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dpal.reports.drawing import INK, MODE_COLORS, dress, headline
+from dpal.reports.render.figures import INK, MODE_COLORS, dress, headline
 from dpal.reports.validation import headline as headline_of
 
 
@@ -17,7 +17,7 @@ def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: st
     """Mean headline figure after each phase, and the standard deviation over runs.
 
     Args:
-      records: of `flows.rehearse_view.run_rehearsals`.
+      records: of `flows.cli.rehearse_view.run_rehearsals`.
       title: what was rehearsed.
       below: the promise that all of the private ones keep.
     """

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.words import STATEMENTS
-from dpal.reports.charts import SERIES, Line, axis, line_chart
+from dpal.certificate.statements import STATEMENTS
 from dpal.reports.commands import ELSEWHERE, TRUSTED
-from dpal.reports.pages import rendered
-from dpal.reports.plain_words import promised, selection_quality, who_sees
+from dpal.reports.plain_language import promised, selection_quality, who_sees
+from dpal.reports.render.html import rendered
+from dpal.reports.render.svg_charts import SERIES, Line, axis, line_chart
 from dpal.reports.summary import others, plan_table, promise
 from dpal.reports.validation import figures_in, headline, percent
 

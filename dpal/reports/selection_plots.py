@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
-from dpal.reports.drawing import GRID, INK, MODE_COLORS
+from dpal.reports.render.figures import GRID, INK, MODE_COLORS
 
 
 def hits_figure(records: Sequence[Mapping[str, Any]], title: str) -> Figure:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dpal.reports.drawing import GREY, dress, headline
+from dpal.reports.render.figures import GREY, dress, headline
 from dpal.reports.sweeps import Point, spread
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from dpal.data.inbox_state import Accepted, WatchState
+from dpal.data.inbox.state import Accepted, WatchState
 from dpal.reports.summary import Table
 
 _LATEST = 20

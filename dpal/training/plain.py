@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dpal.data.readers import to_input
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import FineTuning
+from dpal.planning.public_selection import FineTuning
 from dpal.planning.recipe import Augmentation
 from dpal.planning.student import StudentTraining
 from dpal.randomness import seeded

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpal import check
-from dpal.accounting.voting import queries_within
-from dpal.accounting.voting_rules import Mechanism, VotingRule, powers
+from dpal.accounting.votes.accounts import queries_within
+from dpal.accounting.votes.rules import Mechanism, VotingRule, powers
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.randomness import BitSource

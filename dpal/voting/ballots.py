@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.voting_rules import FEWEST_TEACHERS, Mechanism, VotingRule
+from dpal.accounting.votes.rules import FEWEST_TEACHERS, Mechanism, VotingRule
 from dpal.errors import DataError
 
 Votes = NDArray[np.uint8]

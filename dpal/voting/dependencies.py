@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.voting_filter import VotingFilter
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.votes.adaptive_budget import VotingFilter
+from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, require_fitting

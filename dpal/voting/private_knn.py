@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.events import PhaseExposure
-from dpal.accounting.voting_rules import PLURALITY, VotingRule
+from dpal.accounting.votes.rules import PLURALITY, VotingRule
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include
 from dpal.randomness import BitSource

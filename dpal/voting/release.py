@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.mechanisms.coins import below, normal_below
 from dpal.mechanisms.gaussian import STEPS, on_grid
 from dpal.mechanisms.inclusion import uniform_below

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from dpal.accounting import oracle, pld, rdp
+from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.curves import Direction
 from dpal.accounting.events import PhaseExposure
 from dpal.privacy import Adjacency
@@ -66,7 +66,9 @@ def test_training_of_every_published_cohort(setting, mode, cohort):
 def test_the_second_opinion_on_a_published_cohort(setting, adjacency):
     values = GOLDEN[setting]
     plan = values["plans"]["step_ampl_prob_noise"]
-    found = oracle.epsilon_by_pld(history(plan, 1), delta=values["delta"], adjacency=adjacency)
+    found = second_opinion.epsilon_by_pld(
+        history(plan, 1), delta=values["delta"], adjacency=adjacency
+    )
     name = "pld" if adjacency is Adjacency.ZERO_OUT else "pld_replace"
     assert found == approx(plan["cohorts"][1][name], abs=1e-2)
 

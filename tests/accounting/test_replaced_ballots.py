@@ -24,8 +24,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from dpal.accounting.voting import Conversion, Mode, analyse
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.accounts import Conversion, Mode, analyse
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 
 Floats = NDArray[np.float64]
 

@@ -15,13 +15,13 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import ndtr
 
-from dpal.accounting import oracle, pld, rdp
+from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.curves import Direction
 from dpal.accounting.dp_events import to_dp_event
 from dpal.accounting.events import NoisyMajorities, NoisyVotes, from_record, to_record
-from dpal.accounting.oracle_votes import epsilon_of_votes
-from dpal.accounting.voting import Mode, query_curve
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.accounts import Mode, query_curve
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.second_opinion import epsilon_of_votes
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -64,7 +64,7 @@ def test_no_accountant_is_below_the_exact_answers(event):
         "rdp": rdp.epsilon_spent([event], delta=DELTA),
         "pld": by_pld(event),
         "dp-accounting, rdp": epsilon_of_votes([event], delta=DELTA),
-        "dp-accounting, pld": oracle.epsilon_by_pld(
+        "dp-accounting, pld": second_opinion.epsilon_by_pld(
             [event], delta=DELTA, adjacency=Adjacency.ZERO_OUT
         ),
     }

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from dpal.accounting.majorities import Answers, move_divergences
-from dpal.accounting.voting import (
+from dpal.accounting.votes.accounts import (
     ORDERS,
     Conversion,
     Mode,
@@ -22,7 +21,14 @@ from dpal.accounting.voting import (
     queries_within,
     query_curve,
 )
-from dpal.accounting.voting_rules import CLIPPED, PLURALITY, Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.majority import Answers, move_divergences
+from dpal.accounting.votes.rules import (
+    CLIPPED,
+    PLURALITY,
+    Confidence,
+    Mechanism,
+    VotingRule,
+)
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots, votes_for
 from dpal.voting.release import release

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import yaml
 
-from dpal.config import CampaignConfig, override, parse_config
+from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.data.inspect import inspect, require_match
 from dpal.data.pool import load_all, write_merged, write_start
 from dpal.data.readers import raw_batches
@@ -29,11 +29,11 @@ from dpal.models.registry import build_model
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.verify import certified_plan
 from dpal.randomness import secure
+from dpal.runs.open_sources import open_sources
 from dpal.training.averaging import WeightAverage
 from dpal.training.evaluation import evaluate
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import train_phase
-from tasks.sources import open_sources
 from tests.conftest import ROOT
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from tests.accuracy.public_pools import write_pools
 from tests.conftest import ROOT, SHARED
 from tests.flows.calling import call

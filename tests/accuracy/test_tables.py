@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dpal.config import CampaignConfig, parse_config
+from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.data.catalog import Role, open_source
 from dpal.data.pool import load_all
 from dpal.labels import Task

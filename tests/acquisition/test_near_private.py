@@ -13,7 +13,7 @@ from dpal.acquisition.near_private import Poll, choose_supported, count_votes
 from dpal.acquisition.public_choice import Candidates, Seen
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import Uncertainty, Voters
+from dpal.planning.public_selection import Uncertainty, Voters
 
 # Three public candidates on a line, and what a record can be: certain or unsure, near any of
 # them, or blank. The blank record of zero-out adjacency has no finite logits and no vote.

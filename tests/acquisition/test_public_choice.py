@@ -18,7 +18,7 @@ from dpal.acquisition.public_choice import (
 )
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.choice import ChoiceSpec, Method, Uncertainty
+from dpal.planning.public_selection import ChoiceSpec, Method, Uncertainty
 
 
 def spec(**changes) -> ChoiceSpec:

@@ -7,16 +7,16 @@ import json
 import mlflow
 import pytest
 
-from dpal.artifacts import CampaignFolder
 from dpal.audit.released import released_findings
 from dpal.audit.releases import ledger_findings
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
+from dpal.files.artifacts import CampaignFolder
+from dpal.runs.notify import notify
+from dpal.runs.prepare_campaign import prepare
 from dpal.training import dp_sgd
 from flows.campaign import run_campaign
 from tasks import scoring
 from tasks.audit import FIGURE, JSON, TEXT
-from tasks.planning import prepare
-from tasks.saying import say
 from tests.conftest import small_values, write_config
 from tests.flows.calling import call, sentence
 
@@ -73,7 +73,7 @@ def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monke
 
     def telling(*arguments, **options):
         found = scored(*arguments, **options)
-        say(f"highest score {found.max():.6f}")
+        notify(f"highest score {found.max():.6f}")
         return found
 
     monkeypatch.setattr(scoring, "score", telling)

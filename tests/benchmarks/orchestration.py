@@ -63,10 +63,10 @@ def _cpu_of_children() -> float:
 
 def compute_alone(file: Path) -> None:
     """The bodies of the tasks that compute, without flow, server, tracking and versioning."""
-    from dpal.ledger.claim import claim
-    from flows.settings import load_config
+    from dpal.ledger.campaign_lock import claim
+    from dpal.runs.campaign_run import folder_of
+    from flows.cli.settings import load_config
     from tasks.certificate import certify
-    from tasks.context import folder_of
     from tasks.labeling import ask_labeler, merge_labels
     from tasks.ledger import close_phase, end_campaign
     from tasks.planning import hold_budget, prepare_campaign
@@ -97,9 +97,9 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
     from prefect import Task
 
     import tasks
-    import tasks.page
+    import tasks.prefect_page
     from flows.campaign import run_campaign
-    from flows.settings import load_config
+    from flows.cli.settings import load_config
 
     bodies: dict[str, list[float]] = {}
     clocks = (time.perf_counter, time.process_time)
@@ -121,7 +121,7 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, Task) and value.fn.__module__ == module.name:
                 value.fn = timed(name, value.fn)
-    vars(tasks.page)["as_png"] = timed("drawing", vars(tasks.page)["as_png"])
+    vars(tasks.prefect_page)["as_png"] = timed("drawing", vars(tasks.prefect_page)["as_png"])
     config = load_config(file, [])
     began = [clock() for clock in clocks]
     run_campaign(config)
@@ -173,7 +173,7 @@ def _await(url: str, started: subprocess.Popen[bytes]) -> None:
 def measure(file: Path, *, rounds: int) -> dict[str, Any]:
     """All figures, the median of the rounds; the first start of a Prefect home by itself."""
     us = [sys.executable, "-m", "tests.benchmarks.orchestration", "--file", str(file)]
-    whole = [sys.executable, "-m", "flows.cli", "run", str(file)]
+    whole = [sys.executable, "-m", "flows.cli.main", "run", str(file)]
     found: dict[str, Any] = {"alone": [], "whole": [], "between": []}
     with tempfile.TemporaryDirectory() as scratch:
         top = Path(scratch)
@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--flow", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.alone or asked.flow:
-        from flows.terminal import prepare_process
+        from flows.cli.terminal import prepare_process
 
         prepare_process()
         atexit.register(gc.freeze)  # as `dpal run` does: Python's own end is not measured

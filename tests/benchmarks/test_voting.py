@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from dpal.accounting import papernot
-from dpal.accounting.voting import ORDERS, Conversion, Mode, analyse
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.votes import papernot
+from dpal.accounting.votes.accounts import ORDERS, Conversion, Mode, analyse
+from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, votes_for
 from dpal.voting.release import release

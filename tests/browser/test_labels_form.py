@@ -9,8 +9,8 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from dpal.artifacts import CampaignFolder
 from dpal.data.pool import read_labels, read_selection
+from dpal.files.artifacts import CampaignFolder
 from tests.browser.chrome import (
     CHROMIUM,
     DRIVER,

@@ -25,7 +25,7 @@ from dpal.certificate.document import (
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.write import certificate_of
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Entry
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.before import Before, Declared
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule
+from dpal.accounting.prior_spend import Before, Declared
+from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate, to_text
 from dpal.certificate.evidence import evidence_in
@@ -17,11 +17,18 @@ from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.kinds.voting import voting_certificate
 from dpal.certificate.statement import certificate_statement, signed
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
-from dpal.planning.choice import ChoiceSpec, FineTuning, Method, Uncertainty, Voters, guidance_for
 from dpal.planning.improvement import Improvement, ImprovementSpec
+from dpal.planning.public_selection import (
+    ChoiceSpec,
+    FineTuning,
+    Method,
+    Uncertainty,
+    Voters,
+    guidance_for,
+)
 from dpal.planning.verify import certified_plan
 from dpal.planning.voting import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit

@@ -44,7 +44,7 @@ class Refuse:
             raise ImportError(f"{{name}} is not installed on this machine")
 
 sys.meta_path.insert(0, Refuse())
-from flows.cli import main
+from flows.cli.main import main
 sys.argv = ["dpal", *sys.argv[1:]]
 main()
 """

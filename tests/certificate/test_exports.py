@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from dpal.artifacts import signature_of
 from dpal.canonical import canonical_json, file_digest
 from dpal.certificate.author import Trust
 from dpal.certificate.checks import refuted
 from dpal.certificate.exports import files_in, head_of, sign_export, verify_export
 from dpal.certificate.statement import head_statement, signed
 from dpal.errors import CertificateError
+from dpal.files.artifacts import signature_of
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.export import export_ledger
 from tests.certificate.certifying import failures

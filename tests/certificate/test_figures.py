@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pytest import approx
 
-from dpal.accounting import oracle
+from dpal.accounting import second_opinion
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import Charge, PhaseExposure, Release
@@ -39,7 +39,7 @@ def promised(exposure, delta):
 @pytest.mark.parametrize(("exposure", "delta"), TRAININGS)
 def test_dp_accounting_is_within_the_tolerance(exposure, delta):
     target = promised(exposure, delta)
-    second = oracle.campaign_epsilon(
+    second = second_opinion.campaign_epsilon(
         trained(exposure), delta=delta, adjacency=target.adjacency, limit=target.epsilon
     )
     apart = tolerance(trained(exposure), target)
@@ -56,7 +56,7 @@ def test_the_tolerance_is_derived_and_not_guessed(exposure, delta, width):
     h^2 / 4: two thirds of the bound are expected.
     """
     target = promised(exposure, delta)
-    coarse = oracle.epsilon_by_pld(
+    coarse = second_opinion.epsilon_by_pld(
         [exposure], delta=delta, adjacency=target.adjacency, discretization=width
     )
     further = replace(target, delta=delta / math.e)

@@ -18,8 +18,8 @@ from dpal.certificate.checks import Outcome
 from dpal.certificate.document import entry_of, read_certificate
 from dpal.certificate.evidence import evidence_from
 from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statements import statements
 from dpal.certificate.verify import verify
-from dpal.certificate.words import statements
 from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.ledger.anchor import Anchors
 from tests.certificate.certifying import failures

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from dpal.artifacts import CampaignFolder, signature_of
 from dpal.canonical import plain
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.document import read_certificate
 from dpal.certificate.write import certificate_of
-from dpal.config_runtime import RuntimeConfig
-from tasks.certificate import keep_certificate, sign_files
+from dpal.config.runtime import RuntimeConfig
+from dpal.files.artifacts import CampaignFolder, signature_of
+from dpal.runs.certify import keep_certificate, sign_files
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.before import Before
 from dpal.accounting.cohorts import Accountant
+from dpal.accounting.prior_spend import Before
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import Outcome, refuted
@@ -19,7 +19,7 @@ from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voting_certificate
 from dpal.certificate.verify import verify
 from dpal.errors import CertificateError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
 from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold

@@ -24,14 +24,17 @@ PUBLIC = {
     "dpal/certificate/document.py": "a certificate is public",
     "dpal/certificate/envelope.py": "a signature is public",
     "dpal/certificate/exports.py": "a signature is public",
-    **{f"dpal/config{name}.py": "settings" for name in ("", "_cron", "_pate", "_public", "_watch")},
-    "dpal/data/inbox.py": "an address in the settings, or a storage that was asked for names",
+    **{
+        f"dpal/config/{name}.py": "settings"
+        for name in ("campaign", "cron", "voting", "improvement", "watch")
+    },
+    "dpal/data/inbox/folder.py": "an address in the settings, or a storage asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",
     "dpal/models/text.py": "a public model's settings",
     "dpal/models/weights.py": "the header of a model's file",
-    "dpal/store_words.py": "a storage that was asked for files by name",
-    "tasks/mlflow_server.py": "MLflow is told public things alone",
-    "tasks/registry.py": "MLflow is told public things alone",
+    "dpal/files/storage_errors.py": "a storage that was asked for files by name",
+    "tasks/tracking/server.py": "MLflow is told public things alone",
+    "tasks/tracking/registry.py": "MLflow is told public things alone",
     "tasks/versioning.py": "DVC is told paths",
 }
 

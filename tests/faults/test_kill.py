@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.store import LedgerStore
-from flows.ledger_check import verify
+from flows.cli.ledger_check import verify
 from tests.conftest import command, write_config
 
 SCHEDULE = {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 30}

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import nn
 
-from dpal.artifacts import CampaignFolder
 from dpal.errors import ProcessLost
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Kind
 from dpal.ledger.store import LedgerStore
 from dpal.randomness import secure
-from dpal.training.distributed.crew import HelpedCrew
+from dpal.training.distributed.worker_pool import HelpedCrew
 from dpal.training.phase import train_phase
-from flows.ledger_check import verify
+from flows.cli.ledger_check import verify
 from tests.conftest import ROOT, command, write_config
 from tests.faults.test_kill import wait_for
 from tests.processes import gone
@@ -89,7 +89,7 @@ import time
 from pathlib import Path
 import torch
 from torch import nn
-from dpal.training.distributed.crew import HelpedCrew
+from dpal.training.distributed.worker_pool import HelpedCrew
 from dpal.training.phase import train_phase
 from dpal.randomness import secure
 from tests.training.crews import LOAD, RECORDS, STILL, phase
@@ -149,7 +149,7 @@ def test_a_campaign_of_two_processes_goes_on_after_kill_9(dpal, prefect_api, wor
     helpers = [
         one.pid
         for one in psutil.Process(first.pid).children(recursive=True)
-        if "dpal.training.distributed.helper" in " ".join(one.cmdline())
+        if "dpal.training.distributed.worker" in " ".join(one.cmdline())
     ]
     assert len(helpers) == 1
     first.kill()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
-from dpal.artifacts import LEDGER
 from dpal.canonical import file_digest
+from dpal.files.artifacts import LEDGER
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_of
@@ -132,7 +132,7 @@ def read_entries(ledger: Path) -> list[Entry]:
 def persisted(artifacts: Path, campaigns: tuple[str, ...]) -> dict[str, str]:
     """Digest of every file of campaigns that counts as written, by its path in `artifacts`.
 
-    A journal makes the staged files of its folder count, as `dpal.persist` says.
+    A journal makes the staged files of its folder count, as `dpal.files.atomic` says.
     """
     files: dict[str, str] = {}
     for path in (path for name in campaigns for path in (artifacts / name).rglob("*")):

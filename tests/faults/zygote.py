@@ -149,7 +149,7 @@ class Zygote:
         sys.executable = str(self._interpreter)
         sys.argv = ["dpal", *request["arguments"]]
         from dpal.ledger.store import LedgerStore
-        from flows.cli import main
+        from flows.cli.main import main
 
         LedgerStore.__init__.__kwdefaults__["busy_seconds"] = request["busy_seconds"]
         if request["powerless"]:
@@ -256,7 +256,7 @@ def _ended(process: int) -> int | None:
 
 
 def _preload(folder: Path) -> None:
-    from flows.terminal import prepare_process
+    from flows.cli.terminal import prepare_process
 
     mask = os.umask(0o022)
     prepare_process()
@@ -271,7 +271,7 @@ def _preload(folder: Path) -> None:
     import mlflow.pyfunc  # noqa: F401
 
     import flows.campaign
-    import flows.cli  # noqa: F401
+    import flows.cli.main  # noqa: F401
 
     # A fork copies the calling thread only: whatever others were doing would hang.
     assert threading.active_count() == 1, threading.enumerate()

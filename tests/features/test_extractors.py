@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dpal.canonical import digest, place_digest
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.data.inspect import inspect
 from dpal.data.pool import load_all, load_labeled, write_merged, write_start
@@ -25,7 +25,7 @@ from dpal.features.scattering import Scattering
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
-from tasks.sources import open_sources
+from dpal.runs.open_sources import open_sources
 from tests.conftest import small_values
 
 SCATTERING = ExtractorSpec(kind=ExtractorKind.SCATTERING)

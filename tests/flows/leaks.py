@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 
 
 def files_below(*places: Path) -> Iterator[Path]:

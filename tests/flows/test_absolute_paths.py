@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from dpal.config_any import parse_any
-from tasks import ensemble, improvement_report, planning
+from dpal.config.parse import parse_any
+from dpal.runs import ensemble
+from tasks import improvement_report, planning
 
 DATA = {"pool": ["a.parquet", "b.parquet"], "validation": "v.parquet"}
 PUBLIC = {"pool": ["c.parquet"]}

@@ -12,12 +12,12 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 
-from dpal.allow_list import AllowList
-from dpal.config import parse_config
+from dpal.config.allow_list import AllowList
+from dpal.config.campaign import parse_config
 from dpal.errors import AllowListError, NotAllowed
 from flows.collect_labels import collect_labels
-from flows.deployments import ENTRYPOINTS, Pool, usual
-from tasks.allowing import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
+from flows.ops.deployments import ENTRYPOINTS, Pool, usual
+from tasks.allow_list import ALLOW, ASKED_FOLDER, read_allow_list, write_allow_list
 from tests.conftest import allow, small_values
 from tests.flows.watching import watch_values
 

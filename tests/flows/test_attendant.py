@@ -13,7 +13,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelling
 
 from dpal.errors import TrainingStopped
-from tasks.attendant import Attendant, attending, leading, without_heart
+from tasks.training_monitor import Attendant, attending, leading, without_heart
 
 
 def wait_for_stop(attendant: Attendant) -> None:

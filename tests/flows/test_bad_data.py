@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.errors import DataError, ParameterError
-from tasks.planning import open_data
+from dpal.runs.prepare_campaign import open_data
 from tests.conftest import write_config
 from tests.data.bombs import png
 from tests.flows.calling import call, sentence

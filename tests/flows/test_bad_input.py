@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
-from flows.ledger_view import as_object
+from dpal.files.artifacts import CampaignFolder
+from flows.cli.ledger_view import as_object
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 
@@ -120,7 +120,7 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
         ]
         return replace(certified, plan=Plan(certified.plan.spec, tuple(phases)))
 
-    monkeypatch.setattr("tasks.standing.certified_or_next_best", careless)
+    monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", careless)
     said = sentence_last(call("run", "c.yaml"))
     assert "phase-1/training could take a record to epsilon" in said
     assert "of the 8.0000 promised; nothing was released, plan again within the limit" in said

@@ -16,13 +16,13 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 from prefect.client.schemas.sorting import FlowRunSort
 
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
 from dpal.data.pool import RETIRED, read_retired
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
-from flows.ledger_check import verify
-from flows.ledger_view import as_object
+from flows.cli.ledger_check import verify
+from flows.cli.ledger_view import as_object
 from tasks.workers import artifacts_of
 from tests.conftest import write_blobs
 from tests.flows.calling import call
@@ -50,7 +50,7 @@ def finished(prefect_api, tmp_path_factory):
     """One campaign, run once, looked at by many tests."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from dpal.config import parse_config
+    from dpal.config.campaign import parse_config
     from tests.conftest import small_values
 
     place = tmp_path_factory.mktemp("finished")

@@ -21,12 +21,18 @@ import yaml
 from prefect.client.orchestration import get_client
 
 from dpal.errors import ConfigError
-from flows.automations import SILENT, crash_silent_runs, tell_people
-from flows.deploy import set_up, take_down
-from flows.deploy_cli import make
-from flows.deployments import ENVIRONMENT, Pool, from_file, pools_of, usual
-from flows.prefect_server import DeployError, prefect_server
-from flows.work_pools import Done, template_of
+from flows.cli.deploy import make
+from flows.ops.automations import SILENT, crash_silent_runs, tell_people
+from flows.ops.deploy import set_up, take_down
+from flows.ops.deployments import (
+    ENVIRONMENT,
+    Pool,
+    from_file,
+    pools_of,
+    usual,
+)
+from flows.ops.prefect_server import DeployError, prefect_server
+from flows.ops.work_pools import Done, template_of
 from tests.conftest import ROOT, command, write_config
 
 PLACEHOLDER = re.compile(r"^\{\{ (\w+) \}\}$")
@@ -287,7 +293,7 @@ def test_the_compose_file_names_what_it_uses():
 def test_the_compose_files_doors_are_closed():
     """Servers are the guarded ones, workers are ours, and no worker has the administrator's key."""
     parts = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())["services"]
-    assert parts["prefect"]["command"][:3] == ["python", "-m", "flows.prefect_app"]
+    assert parts["prefect"]["command"][:3] == ["python", "-m", "flows.ops.prefect_app"]
     assert "--app-name=dpal" in " ".join(parts["mlflow"]["command"])
     for server, port in (("prefect", 4200), ("mlflow", 5000)):
         origins = parts[server]["environment"]["DPAL_WEB_ORIGINS"].split(",")

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from prefect.client.orchestration import get_client
 
-from flows import doctor_stack
-from flows.automations import SILENT
-from flows.deploy import take_down
-from flows.deploy_cli import make
-from flows.deployments import pools_of
+from flows.cli.deploy import make
+from flows.ops import doctor_stack
+from flows.ops.automations import SILENT
+from flows.ops.deploy import take_down
+from flows.ops.deployments import pools_of
 from tests.conftest import write_blobs
 from tests.postgres import postgres, postgres_server  # noqa: F401
 
@@ -77,7 +77,7 @@ def test_the_ledger_is_looked_at_and_not_made(small, workplace):
 
 
 def test_a_postgres_ledger_is_whole_and_of_a_version(small, workplace, postgres):  # noqa: F811
-    from tasks.opening import open_ledger
+    from dpal.runs.open_ledger import open_ledger
 
     config = small(runtime__ledger=postgres)
     open_ledger(config.runtime).close()

@@ -26,13 +26,13 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import parse_config
-from dpal.config_pate import parse_pate
-from dpal.config_public import parse_public
+from dpal.config.campaign import parse_config
+from dpal.config.improvement import parse_public
+from dpal.config.voting import parse_pate
 from dpal.errors import DpalError, LabelError, UnexpectedError
+from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
-from tasks.orders import TrainingOrder
+from tasks.remote_training import TrainingOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
 from tests.flows.injections import KINDS, MARKERS, Trap
 from tests.flows.leaks import files_below, naming

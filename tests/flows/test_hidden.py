@@ -24,8 +24,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.logging.handlers import APILogWorker
 
-from dpal.artifacts import CampaignFolder
 from dpal.data.pool import read_selection
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.days import today_in_utc
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs, write_config

@@ -15,16 +15,16 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 import tasks.labeling
-from dpal.artifacts import CampaignFolder
-from dpal.config_labeler import LabelerKind
+from dpal.config.labeler import LabelerKind
 from dpal.data.pool import read_selection
+from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.days import today_in_utc
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import ledger_table
 from dpal.ledger.store import LedgerStore
 from dpal.training.dp_sgd import PrivateGradient
-from tasks.attendant import Attendant
+from tasks.training_monitor import Attendant
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call
 from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of
@@ -38,9 +38,10 @@ pytestmark = pytest.mark.slow
 BROKEN = (
     "tasks.selection.write_selection", "tasks.labeling.write_labels", "tasks.labeling.write_merged",
     "tasks.training.train_phase", "tasks.training.evaluate", "tasks.ledger.write_ledger",
-    "tasks.versioning._dvc_all", "tasks.tracking.phase_parameters",
-    "tasks.page.budget_figure", "tasks.certificate.certificate_of", "tasks.reporting.report_page",
-    "tasks.logged.Model.log",
+    "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
+    "tasks.prefect_page.budget_figure", "dpal.runs.certify.certificate_of",
+    "tasks.reporting.report_page",
+    "tasks.tracking.mlflow_model.Model.log",
 )  # fmt: skip
 EVERY = 5  # steps between two checkpoints
 RUNS = 4  # of each count, half of them to learn from

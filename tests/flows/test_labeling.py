@@ -13,12 +13,12 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 
-from dpal.artifacts import CampaignFolder
 from dpal.data.pool import read_labels, read_selection
+from dpal.files.artifacts import CampaignFolder
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tasks.labeling import deliver_labels
-from tasks.waiting import Outcome, resume, waiting_phases
+from tasks.wait import Outcome, resume, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call
 

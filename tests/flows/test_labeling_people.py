@@ -17,9 +17,9 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.data.pool import RETIRED, cohort_column, read_selection
+from dpal.files.artifacts import CampaignFolder
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
 from tests.conftest import allow, command, small_values, write_blobs

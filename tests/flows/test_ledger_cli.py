@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
-from dpal.ledger.claim import claim
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
-from tasks.opening import open_ledger, recorded_ledger
+from dpal.runs.open_ledger import open_ledger, recorded_ledger
 from tests.flows.calling import call, sentence
 from tests.ledger.releasing import hold
 from tests.postgres import postgres, postgres_server  # noqa: F401

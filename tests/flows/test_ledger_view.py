@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.store import LedgerStore
-from flows.folders import By
-from flows.ledger_view import LedgerView
+from flows.cli.folders import By
+from flows.cli.ledger_view import LedgerView
 from tests.flows.calling import call, sentence
 from tests.ledger.telling import tell
 
@@ -32,7 +32,7 @@ def place(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _there(place, monkeypatch):
     monkeypatch.chdir(place.parent)
-    monkeypatch.setattr("flows.terminal.out._width", 200)  # as wide as it needs
+    monkeypatch.setattr("flows.cli.terminal.out._width", 200)  # as wide as it needs
 
 
 def entries_of(place: Path) -> list[Entry]:
@@ -139,10 +139,10 @@ def test_by_data_says_what_is_left_and_who_took_it():
 
 
 def test_a_campaign_on_no_data_set_says_so(tmp_path, monkeypatch):
-    from dpal.config_runtime import RuntimeConfig
-    from dpal.ledger.claim import claim
+    from dpal.config.runtime import RuntimeConfig
+    from dpal.ledger.campaign_lock import claim
     from dpal.ledger.reservations import CampaignLedger
-    from tasks.opening import open_ledger
+    from dpal.runs.open_ledger import open_ledger
     from tests.ledger.releasing import run_all
 
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_campaigns_with_several_ledgers_are_asked_for_one_by_one(place, tmp_path
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("by", By)
 def test_a_terminal_breaks_no_number(place, monkeypatch, by, width):
-    monkeypatch.setattr("flows.terminal.out._width", width)
+    monkeypatch.setattr("flows.cli.terminal.out._width", width)
     text = printed("artifacts/first", "--by", by)
     rows = [line for line in text.splitlines() if not line.startswith(("campaign", "data", "head"))]
     assert max(len(line) for line in rows) <= width

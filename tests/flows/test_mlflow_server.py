@@ -17,9 +17,9 @@ import mlflow
 import pytest
 import sqlalchemy as sa
 
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
-from tasks.mlflow_server import PATIENCE, TrackingError, told, watched
+from tasks.tracking.server import PATIENCE, TrackingError, told, watched
 from tests.conftest import small_values, write_config
 from tests.flows.calling import call, sentence
 from tests.flows.pooling import LONG, Site, await_true
@@ -177,7 +177,7 @@ def test_a_server_that_dies_is_waited_for_in_words(server, keeper, monkeypatch, 
     monkeypatch.setenv(PATIENCE, "300")
     assert told(server.uri, asking(server.uri))
     server.kill()
-    monkeypatch.setattr("tasks.mlflow_server._LOOK", 1.0)
+    monkeypatch.setattr("tasks.tracking.server._LOOK", 1.0)
     runtime = parse_config(small_values(runtime__mlflow_uri=server.uri)).runtime
     with caplog.at_level(logging.INFO, "dpal"), watched(runtime):
         time.sleep(4)  # a phase trains, and nobody asks the server

@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.artifacts import CampaignFolder
 from dpal.data.pool import labels_of
+from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.training.metrics import figures_of
 from tests.conftest import shared_file, write_config

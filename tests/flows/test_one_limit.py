@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.artifacts import RECORD, CampaignFolder
+from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.account import campaign_account, campaigns_in
 from dpal.ledger.entries import Kind
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency
-from tasks.waiting import waiting_phases
+from tasks.wait import waiting_phases
 from tests.conftest import small_values, write_blobs, write_config
 from tests.flows import improving, voting
 from tests.flows.calling import Result, call, sentence

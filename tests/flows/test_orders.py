@@ -8,12 +8,13 @@ from prefect.exceptions import FailedRun
 from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.errors import LedgerError, StoreError
-from dpal.ledger.claim import require_claim
-from dpal.store import ArtifactRef
-from tasks import orders
-from tasks.orders import (
+from dpal.files.object_store import ArtifactRef
+from dpal.ledger.campaign_lock import require_claim
+from dpal.runs.prepare_campaign import prepare
+from tasks import remote_training
+from tasks.remote_training import (
     TrainingOrder,
     at_hand,
     following,
@@ -22,7 +23,6 @@ from tasks.orders import (
     take_inputs,
     take_over,
 )
-from tasks.planning import prepare
 from tests.conftest import small_values, write_blobs
 
 RELEASED_ONLY = re.compile(r"[0-9a-f]{64}")
@@ -93,7 +93,7 @@ def test_another_plan_than_the_ordered_one_is_refused(order, campaign):
 
 
 def test_a_worker_claims_what_was_ordered_and_writes_in_its_name(order, campaign, monkeypatch):
-    monkeypatch.setattr(orders, "prepare_campaign", lambda config, *, leads: campaign)
+    monkeypatch.setattr(remote_training, "prepare_campaign", lambda config, *, leads: campaign)
     with following(order) as there:
         require_claim(there.folder.root)
         assert there.plan.digest == campaign.plan.digest

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
-from dpal.config_pate import parse_pate
+from dpal.config.voting import parse_pate
 from dpal.data.partitions import read_parts
 from dpal.data.pool import labels_of
-from dpal.ledger.claim import claim
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
+from dpal.runs.ballot_tables import read_released
+from dpal.runs.ensemble import plan_ensemble
+from dpal.runs.vote_account import ask
 from dpal.voting.ballots import Ballots
-from tasks.ballot_tables import read_released
-from tasks.ensemble import plan_ensemble
-from tasks.voting import ask
 from tests.flows.calling import call
 from tests.flows.leaks import files_below, naming
 from tests.flows.voting import (

@@ -100,7 +100,7 @@ def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(started):
     file = write_settings("killed")
     died, cast, drawn = {}, [], []
     for name, seen in MOMENTS.items():
-        died[name] = killed_at(seen, started("-m", "flows.cli", "run", file))
+        died[name] = killed_at(seen, started("-m", "flows.cli.main", "run", file))
         if entered(Kind.RESERVE)():
             cast.append(BALLOTS.read_bytes())
         if RELEASED.exists():
@@ -124,13 +124,13 @@ import {module}
 def dies(*arguments, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 {module}.{function} = dies
-from flows.cli import main
+from flows.cli.main import main
 sys.argv = ["dpal", "run", "{file}"]
 main()
 """
 BETWEEN = {
     "between ballots and reservation": ("dpal.ledger.reservations", "CampaignLedger.settle"),
-    "between reservation and draw": ("tasks.voting", "_drawn"),
+    "between reservation and draw": ("dpal.runs.vote_account", "_drawn"),
     "after the draw, before the commit": ("dpal.ledger.store", "LedgerStore.require_fence"),
 }
 

@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from dpal.certificate.envelope import fingerprint
-from tasks.registry import register, registered_name
+from tasks.tracking.registry import register, registered_name
 from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
 from tests.flows.calling import call, sentence

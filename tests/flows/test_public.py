@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Kind
 from tests.conftest import small_values
 from tests.flows.calling import call, sentence

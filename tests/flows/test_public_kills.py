@@ -49,7 +49,7 @@ def story() -> list[tuple[str, str, str]]:
 
 def killed_at(moment: str, file: str) -> bool:
     """Runs the command until a file appears, and kills it and all that it started."""
-    command = [sys.executable, "-m", "flows.cli", "run", file]
+    command = [sys.executable, "-m", "flows.cli.main", "run", file]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Kind
 from tests.conftest import write_blobs
 from tests.flows.calling import call, sentence

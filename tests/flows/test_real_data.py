@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import override, parse_config
+from dpal.config.campaign import override, parse_config
+from dpal.files.artifacts import CampaignFolder
 from flows.campaign import run_campaign
-from flows.ledger_view import as_object
+from flows.cli.ledger_view import as_object
 from tests.conftest import ROOT, shared_file
 
 CONFIGS = ROOT / "flows" / "configs"

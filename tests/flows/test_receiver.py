@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dpal.errors import ConfigError
-from flows.receiver import Receiver, receive
+from flows.ops.receiver import Receiver, receive
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.exceptions import Pause
 
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
 from dpal.errors import (
     DataError,
@@ -21,9 +20,10 @@ from dpal.errors import (
     ParameterError,
     PlanRejected,
 )
+from dpal.files.artifacts import CampaignFolder
 from flows.campaign import run_campaign
-from flows.ledger_check import verify
-from flows.ledger_view import as_object
+from flows.cli.ledger_check import verify
+from flows.cli.ledger_view import as_object
 from tasks.labeling import deliver_labels
 from tests.conftest import write_blobs
 from tests.flows.test_campaign import last_flow_run
@@ -194,7 +194,7 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
     def refuse(spec):
         raise PlanRejected("cohort 0 would end above the target")
 
-    monkeypatch.setattr("tasks.standing.certified_or_next_best", refuse)
+    monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", refuse)
     with pytest.raises(PlanRejected):
         run_campaign(small(name="rejected"))
     assert not Path("artifacts/ledger.sqlite").exists()

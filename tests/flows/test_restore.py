@@ -9,9 +9,9 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from dpal.artifacts import CampaignFolder
 from dpal.canonical import file_digest
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
+from dpal.files.artifacts import CampaignFolder
 from tests.conftest import small_values, write_blobs
 from tests.flows.calling import call, sentence
 

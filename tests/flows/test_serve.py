@@ -19,13 +19,20 @@ import psutil
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
-from dpal.config import parse_config
-from flows.databases import make_databases
-from flows.parts import Crew, Part, ServeError
-from flows.serve import _AUTH, Stack, mlflow, prefect, require_free, workers
-from flows.serve_cli import _allow, _alone
-from tasks.allowing import read_allow_list
-from tasks.mlflow_app import ADMIN
+from dpal.config.campaign import parse_config
+from flows.cli.serve import _allow, _alone
+from flows.ops.databases import make_databases
+from flows.ops.serve import (
+    _AUTH,
+    Stack,
+    mlflow,
+    prefect,
+    require_free,
+    workers,
+)
+from flows.ops.supervisor import Crew, Part, ServeError
+from tasks.allow_list import read_allow_list
+from tasks.tracking.server_app import ADMIN
 from tests.conftest import command, small_values, write_config
 from tests.flows.calling import call, sentence
 

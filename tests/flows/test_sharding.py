@@ -15,15 +15,15 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from safetensors.torch import save
 
-from dpal.config import RuntimeConfig
-from dpal.config_runtime import TaskRunnerKind
+from dpal.config.campaign import RuntimeConfig
+from dpal.config.runtime import TaskRunnerKind
 from dpal.data.pool import write_start
 from dpal.errors import DataError, RunnerError
+from dpal.files.atomic import staged
 from dpal.models.registry import build_model
-from dpal.persist import staged
 from dpal.randomness import secure
+from dpal.runs.prepare_campaign import prepare
 from flows.campaign import run_campaign
-from tasks.planning import prepare
 from tasks.scoring import open_scorer
 from tasks.selection import _scored, _scoring, draw_records
 from tasks.sharding import run_parts

@@ -12,17 +12,17 @@ import pytest
 
 import flows.pate
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
-from dpal.artifacts import RECORD
-from dpal.config_pate import parse_pate
+from dpal.config.voting import parse_pate
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError
-from dpal.ledger.claim import claim
+from dpal.files.artifacts import RECORD
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import Limit, data_set
 from dpal.ledger.entries import Kind
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, Unit
-from tasks.ensemble import Ensemble, plan_ensemble
-from tasks.opening import open_ledger
-from tasks.standing import registry_of
+from dpal.runs.campaign_start import registry_of
+from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.open_ledger import open_ledger
 from tasks.student import hold_ensemble
 from tests.conftest import write_blobs
 from tests.flows import improving

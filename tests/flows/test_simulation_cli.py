@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.rehearse_view import comparison_table
+from flows.cli.rehearse_view import comparison_table
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 

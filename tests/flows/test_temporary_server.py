@@ -16,18 +16,18 @@ import httpx
 import psutil
 import pytest
 
-from flows import prefect_process, temporary_server
-from flows.temporary_server import PrefectNotStarted, Stillness, TemporaryServer
+from flows.ops import prefect_process, temporary_server
+from flows.ops.temporary_server import PrefectNotStarted, Stillness, TemporaryServer
 from tests.conftest import ROOT
 from tests.processes import gone
 
 # A flow that does nothing, started and ended as `dpal run` does it.
 FLOW = """
 import sys, time
-from flows.terminal import prepare_process, run_command, stop_at_once_on_interrupt
+from flows.cli.terminal import prepare_process, run_command, stop_at_once_on_interrupt
 
 def work():
-    from flows.orchestrator import needing_prefect, starting_prefect
+    from flows.cli.orchestrator import needing_prefect, starting_prefect
     stop_at_once_on_interrupt()
     with starting_prefect():
         from prefect import flow
@@ -48,7 +48,7 @@ sys.exit(run_command(work))
 # A server that has only just been started, in a process that can be killed.
 STARTED = """
 import time
-from flows.temporary_server import TemporaryServer
+from flows.ops.temporary_server import TemporaryServer
 server = TemporaryServer()
 print(server.process.pid, flush=True)
 time.sleep(600)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import CampaignConfig
+from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder
+from dpal.runs.prepare_campaign import open_data
 from flows.campaign import run_campaign
-from tasks.planning import open_data
 from tests.models.tiny_bert import SIZES, write_folder
 
 TEXT = {"model__name": "text_classifier", "model__weights": "bert", "model__max_tokens": 8}

@@ -11,9 +11,17 @@ import flows.campaign
 from dpal.errors import DataError, LedgerError, TrainingStopped, UnexpectedError
 from dpal.ledger.days import today_in_utc
 from flows.campaign import run_campaign
-from tasks.experiment import tell_mlflow
-from tasks.tracked_run import FAILED, FINISHED, KILLED, RUNNING, finished_run, noon, open_run
-from tasks.tracking import tracked_to_its_end
+from tasks.tracking.experiment import tell_mlflow
+from tasks.tracking.runs import tracked_to_its_end
+from tasks.tracking.tracked_run import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    finished_run,
+    noon,
+    open_run,
+)
 from tests.flows.injections import KINDS, MARKERS, plain
 from tests.flows.leaks import files_below, naming
 from tests.timing import COUNTS, auc, moments, seconds, step_seconds

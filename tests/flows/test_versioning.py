@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder, PhaseFolder
-from dpal.config_runtime import RuntimeConfig
-from dpal.persist import write_text
+from dpal.config.runtime import RuntimeConfig
+from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.files.atomic import write_text
 from tasks.versioning import bring_back, pointed_at, version_files
 
 LABELS = "id,label: who was selected, and as what"

@@ -15,8 +15,8 @@ import pytest
 
 from dpal.certificate.document import sealed_certificate, to_text
 from dpal.ledger.entries import Kind
+from dpal.runs.ballot_tables import read_ballots_file
 from dpal.voting.ballots import Ballots
-from tasks.ballot_tables import read_ballots_file
 from tests.flows.calling import call, sentence
 from tests.flows.leaks import files_below, naming
 from tests.flows.voting import (

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.accounting.events import Charge, NoisyVotes, Release
-from dpal.config_runtime import RuntimeConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import ParameterError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
-from tasks.ballot_release import release_ballots
-from tasks.ballots import Wishes
-from tasks.opening import open_ledger
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.vote_release import release_ballots
+from dpal.runs.vote_request import Wishes
 from tests.flows.calling import call, sentence
 from tests.flows.voting import (
     LABELS,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dpal.artifacts import CampaignFolder
-from dpal.data.inbox_state import Stage, WatchFolder
+from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.data.pool import labels_of
+from dpal.files.artifacts import CampaignFolder
 from tests.conftest import write_blobs
 from tests.flows.calling import call, sentence
 from tests.flows.watching import watch_values
@@ -41,7 +41,7 @@ def place(prefect_api, mlflow_uri, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
         patch.chdir(folder)
         # Other tests may have deployed campaigns to this server, and no worker is there.
-        patch.setattr("tasks.reruns.deployed", lambda: None)
+        patch.setattr("tasks.watch_campaigns.deployed", lambda: None)
         write_blobs(folder / "inbox" / "january.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")
         write_watch(mlflow_uri)

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from dpal.artifacts import CampaignFolder
-from dpal.data.inbox_state import Stage, WatchFolder
+from dpal.data.inbox.state import Stage, WatchFolder
+from dpal.files.artifacts import CampaignFolder
 from tests.conftest import command, write_blobs
 from tests.flows.watching import watch_values
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dpal.config import RuntimeConfig
-from dpal.data.inbox import Inbox
-from dpal.data.inbox_state import Stage, WatchFolder
+from dpal.config.campaign import RuntimeConfig
+from dpal.data.inbox.folder import Inbox
+from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.errors import ConfigError, DataError, LedgerError
-from tasks import datasets
-from tasks.arrivals import Look
-from tasks.watching import look_into_folder, watch_folder
+from dpal.runs import data_sets
+from dpal.runs.inbox_scan import Look
+from tasks.watch import look_into_folder, watch_folder
 from tests.conftest import write_blobs
 from tests.flows.watching import gather, known, look, small_watch
 
@@ -169,7 +169,7 @@ def test_copies_of_known_records_are_put_away_until_their_owner_says_otherwise(w
     )
     assert len(known().blocks) == 1
     kept = Path("inbox/quarantine/copies.parquet")
-    datasets.add("clinic", [kept], RuntimeConfig(), similar="measured twice")
+    data_sets.add("clinic", [kept], RuntimeConfig(), similar="measured twice")
     shutil.move(kept, copy)
     assert len(gather(config).accepted) == 2
     assert [one.size for one in known().blocks] == [600]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prefect.client.orchestration import get_client
 
-from dpal.data.inbox_state import Stage, WatchFolder
+from dpal.data.inbox.state import Stage, WatchFolder
 from flows.campaign import run_campaign
 from tests.conftest import write_blobs
 from tests.flows.watching import watch_values
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("orchestrated")]
 _KILLED = """
 import os, signal, sys
 import flows.watch
-from flows.cli import main
+from flows.cli.main import main
 
 setattr(flows.watch, sys.argv.pop(1), lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 main()
@@ -33,8 +33,8 @@ main()
 # The command as it is, killed once a worker was asked for and before that is remembered.
 _KILLED_ASKING = """
 import os, signal
-from dpal.data.inbox_state import WatchFolder
-from flows.cli import main
+from dpal.data.inbox.state import WatchFolder
+from flows.cli.main import main
 
 write = WatchFolder.write
 

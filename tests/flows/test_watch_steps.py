@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpal.data.inbox_state import WatchFolder
-from dpal.ledger.claim import conducting
-from tasks.watching import start_campaign
+from dpal.data.inbox.state import WatchFolder
+from dpal.ledger.campaign_lock import conducting
+from tasks.watch import start_campaign
 from tests.conftest import write_blobs
 from tests.flows.watching import (
     known,

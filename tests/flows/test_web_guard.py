@@ -20,9 +20,17 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from dpal.errors import ConfigError
-from flows.prefect_app import PASSWORD
-from flows.prefect_app import create_app as create_prefect_app
-from tasks.mlflow_app import ADMIN, EARLIER, READER, WORKER, AccountsByRole, account_of, may
+from flows.ops.prefect_app import PASSWORD
+from flows.ops.prefect_app import create_app as create_prefect_app
+from tasks.tracking.server_app import (
+    ADMIN,
+    EARLIER,
+    READER,
+    WORKER,
+    AccountsByRole,
+    account_of,
+    may,
+)
 from tasks.web_guard import ORIGINS, WebGuard, content_policy, own_origins
 
 

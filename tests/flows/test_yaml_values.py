@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.yaml_values import read_yaml
+from flows.cli.yaml_values import read_yaml
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import RuntimeConfig
-from dpal.config_watch import WatchConfig, parse_watch
-from dpal.data.inbox_state import Stage, WatchFolder, WatchState
-from dpal.ledger.claim import claim
+from dpal.config.campaign import RuntimeConfig
+from dpal.config.watch import WatchConfig, parse_watch
+from dpal.data.inbox.state import Stage, WatchFolder, WatchState
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.reservations import CampaignLedger
-from tasks import datasets
-from tasks.opening import open_ledger
-from tasks.planning import hold_budget, prepare
-from tasks.reruns import settings_of
-from tasks.watching import (
+from dpal.runs import data_sets
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.prepare_campaign import prepare
+from tasks.planning import hold_budget
+from tasks.watch import (
     follow_campaign,
     look_into_folder,
     plan_campaign,
@@ -26,6 +26,7 @@ from tasks.watching import (
     start_campaign,
     watch_folder,
 )
+from tasks.watch_campaigns import settings_of
 from tests.conftest import small_values
 
 PRIVACY = {"selection": "visible", "epsilon": 5.0, "delta": 1e-4}
@@ -68,12 +69,12 @@ def register(*files: Path, epsilon: float = 8.0) -> None:
     limit = Limit(
         filter=RenyiFilter.fitted(epsilon, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
     )
-    datasets.register("clinic", limit, list(files), RuntimeConfig())
+    data_sets.register("clinic", limit, list(files), RuntimeConfig())
 
 
 def known() -> DataSet:
     """What the ledger knows of it."""
-    return datasets.registered(RuntimeConfig())["clinic"]
+    return data_sets.registered(RuntimeConfig())["clinic"]
 
 
 def look(config: WatchConfig) -> WatchState:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.config import parse_config
-from flows.terminal import run_command
-from tasks.planning import open_data
+from dpal.config.campaign import parse_config
+from dpal.runs.prepare_campaign import open_data
+from flows.cli.terminal import run_command
 from tests.conftest import small_values
 from tests.data.image_pools import images
 from tests.flows.calling import Result, call

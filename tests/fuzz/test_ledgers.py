@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
-from dpal.config import parse_config
-from dpal.ledger.claim import claim
+from dpal.config.campaign import parse_config
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
-from tasks.opening import open_ledger
+from dpal.runs.open_ledger import open_ledger
 from tests.flows.calling import call
 from tests.fuzz.ledger_damage import COLUMNS, damage, fresh, write_cell
 from tests.fuzz.outcomes import Tally, fault_of

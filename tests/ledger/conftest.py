@@ -4,7 +4,7 @@ import multiprocessing
 
 import pytest
 
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.owning import LIMIT, Owner

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dpal.errors import BudgetExceeded, DataBudgetExceeded, LedgerError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dpal.artifacts import CampaignFolder
-from dpal.config_runtime import RuntimeConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError
-from dpal.ledger.claim import claim
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.registry import Registry
 from dpal.ledger.releases import release_record
-from tasks.opening import open_ledger
+from dpal.runs.open_ledger import open_ledger
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.releasing import Drawing, draw, settle
 

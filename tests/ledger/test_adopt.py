@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import GENESIS, Kind
 from dpal.ledger.reservations import CampaignLedger
 from tests.ledger import raw

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
 from tests.ledger import raw
 from tests.ledger.anchoring import anchor_file, refused

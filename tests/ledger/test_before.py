@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dpal.accounting.before import Before, Declared, total_epsilon
 from dpal.accounting.events import (
     GUIDANCE,
     NEVER_SELECTED,
@@ -17,10 +16,11 @@ from dpal.accounting.events import (
     PhaseExposure,
     Release,
 )
+from dpal.accounting.prior_spend import Before, Declared, total_epsilon
 from dpal.errors import BudgetExceeded
 from dpal.ledger.account import campaign_account, epsilons_so_far
-from dpal.ledger.claim import claim
-from dpal.ledger.holding import before_from, before_record, spent_before
+from dpal.ledger.campaign_lock import claim
+from dpal.ledger.hold import before_from, before_record, spent_before
 from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import PrivacyTarget
 from tests.ledger.releasing import draw

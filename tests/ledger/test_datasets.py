@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import Basis, data_set, data_sets
 from dpal.ledger.entries import Kind
 from dpal.planning.participation import plan_within

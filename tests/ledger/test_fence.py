@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy
 from dpal.ledger import database
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore

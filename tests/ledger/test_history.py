@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from dpal.errors import LedgerError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import Basis, data_set
 from dpal.ledger.entries import Kind
 from dpal.ledger.history import dataset_of, history, parts_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore

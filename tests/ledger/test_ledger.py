@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dpal import persist
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.ledger.claim import claim, require_claim
+from dpal.files import atomic
+from dpal.files.atomic import write_together
+from dpal.ledger.campaign_lock import claim, require_claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.persist import write_together
 from dpal.planning.plan import Plan
 from tests.ledger.releasing import (
     PLAN,
@@ -118,11 +118,11 @@ def test_several_artifacts_are_one(ledger, monkeypatch, moved):
             (folder / f".staged-{name}").replace(folder / name)
         raise KeyboardInterrupt
 
-    roll_forward = persist.roll_forward
-    monkeypatch.setattr(persist, "roll_forward", die)
+    roll_forward = atomic.roll_forward
+    monkeypatch.setattr(atomic, "roll_forward", die)
     with pytest.raises(KeyboardInterrupt):
         settle(ledger, release("phase-0/training"), [optimizer, model], draw)
-    monkeypatch.setattr(persist, "roll_forward", roll_forward)
+    monkeypatch.setattr(atomic, "roll_forward", roll_forward)
     settle(ledger, release("phase-0/training"), [optimizer, model], draw)
     assert len(times) == 1
     assert (optimizer.read_bytes(), model.read_bytes()) == (b"o", b"m")

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.raw import fill

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dpal import persist
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
+from dpal.files import atomic
 from dpal.ledger.attempts import attempt_number, planned_name
 from dpal.ledger.export import ledger_table
 from dpal.planning.plan import Plan
@@ -78,7 +78,7 @@ def test_a_checkpoint_on_its_way_to_its_name_was_persisted(ledger, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(persist, "roll_forward", die)
+        patched.setattr(atomic, "roll_forward", die)
         interrupted(one, at=5)
     assert not (ledger.folder / FOLDER / "1" / "2.safetensors").exists()
     one.start_over(NAME)

@@ -8,7 +8,7 @@ import pytest
 
 from dpal.data.catalog import Role, open_source
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError, ParameterError
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Kind
 from dpal.ledger.registry import Registry

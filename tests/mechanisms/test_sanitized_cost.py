@@ -19,7 +19,7 @@ from pytest import approx
 from scipy import stats
 from scipy.special import logsumexp
 
-from dpal.accounting.smooth_sensitivity import published_sanitizing_cost, sanitizing_cost
+from dpal.accounting.votes.smooth_sensitivity import published_sanitizing_cost, sanitizing_cost
 from dpal.errors import ParameterError
 from dpal.mechanisms.sanitized_cost import GRID, SanitizingTerms, sanitize
 from tests.conftest import RepeatableBits

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.bounds import choose_bound, sigma_for
-from dpal.planning.fitting import fitted
+from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting import VotingSpec, certify_voting, least_sigma
 from dpal.privacy import PrivacyTarget
 

@@ -9,20 +9,27 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
-from dpal.accounting.before import Before, Declared
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import TRAINING, Charge, PhaseExposure, Release
-from dpal.config_choice import ChoiceConfig
-from dpal.config_public import parse_public
+from dpal.accounting.prior_spend import Before, Declared
+from dpal.config.improvement import parse_public
+from dpal.config.public_records import ChoiceConfig
 from dpal.errors import ConfigError, ParameterError, PlanRejected
 from dpal.models.spec import ModelSpec
-from dpal.planning.choice import ChoiceSpec, FineTuning, Method, Uncertainty, Voters, guidance_for
 from dpal.planning.improvement import (
     COMPONENTS,
     SUPPORT,
     ImprovementSpec,
     certify_improvement,
     widest_start,
+)
+from dpal.planning.public_selection import (
+    ChoiceSpec,
+    FineTuning,
+    Method,
+    Uncertainty,
+    Voters,
+    guidance_for,
 )
 from dpal.privacy import Adjacency, PrivacyTarget
 

@@ -8,11 +8,11 @@ import pytest
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.voting_rules import Bound, Mechanism, VotingRule
+from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.errors import DataBudgetExceeded, ParameterError
 from dpal.ledger.datasets import Basis, BlockAccount, DataSet, Limit
-from dpal.planning.fitting import fitted
 from dpal.planning.participation import hold_in_full
+from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 

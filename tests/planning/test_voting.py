@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpal.accounting.before import Before, total_epsilon
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import VOTING
-from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule
+from dpal.accounting.prior_spend import Before, total_epsilon
+from dpal.accounting.votes.rules import Bound, Confidence, Mechanism, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting import (
     SUMMARY,

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.planning.verify import certified_plan
 from dpal.reports.comparison import Compared, comparable, comparison_table
-from dpal.reports.plain_words import best_guess, expected_hits
+from dpal.reports.plain_language import best_guess, expected_hits
 from dpal.reports.report_page import report_page
 from tests.conftest import small_spec
 from tests.reports.test_ledger_page import DANGEROUS, Page

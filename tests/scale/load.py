@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
 from tests.conftest import allow, command, small_values, write_blobs

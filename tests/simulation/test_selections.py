@@ -12,7 +12,7 @@ import yaml
 
 import flows
 from dpal.acquisition.scores import ENTROPY_CLIP
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.errors import ParameterError
 from dpal.planning.plan import Plan
 from dpal.planning.selection import design_selections

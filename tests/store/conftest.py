@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpal.store import Store, StoreHolds
+from dpal.files.object_store import Store, StoreHolds
 from tests.s3 import s3, s3_server  # noqa: F401
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpal.errors import LedgerError, StoreUnreachable
-from dpal.ledger.claim import claim
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore

@@ -10,9 +10,9 @@ from dataclasses import replace
 import fsspec
 import pytest
 
-from dpal.config import parse_config
+from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, ParameterError, StorageError, StoreError, StoreUnreachable
-from dpal.store import ArtifactRef, Store, StoreHolds, file_ref
+from dpal.files.object_store import ArtifactRef, Store, StoreHolds, file_ref
 from tests.conftest import small_values
 from tests.s3 import environment, forget_connections
 

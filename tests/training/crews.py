@@ -20,10 +20,10 @@ from dpal.planning.recipe import Recipe
 from dpal.planning.selection import RandomDraw
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
-from dpal.training.distributed import helper
-from dpal.training.distributed.crew import HelpedCrew, in_memory
-from dpal.training.distributed.hired import Hired
-from dpal.training.distributed.team import Start, send
+from dpal.training.distributed import worker
+from dpal.training.distributed.messages import Start, send
+from dpal.training.distributed.worker_handle import Hired
+from dpal.training.distributed.worker_pool import HelpedCrew, in_memory
 from dpal.training.phase import train_phase
 
 RECORDS = 64
@@ -124,7 +124,7 @@ def hire_thread(start: Start) -> Hired:
     ours, theirs = Pipe()
     descriptor = os.dup(theirs.fileno())
     theirs.close()
-    thread = threading.Thread(target=helper.main, args=(descriptor,), daemon=True)
+    thread = threading.Thread(target=worker.main, args=(descriptor,), daemon=True)
     thread.start()
     send(ours, start)
     return Hired(share=start.share, process=Beside(thread, ours), link=ours)

@@ -23,10 +23,10 @@ from dpal.planning.recipe import Clipping, ClippingKind, Recipe
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import Words, secure
 from dpal.training.clipping import Clipper
-from dpal.training.distributed import crew as crews
-from dpal.training.distributed import helper
-from dpal.training.distributed.crew import HelpedCrew
-from dpal.training.distributed.team import Team, copy_to
+from dpal.training.distributed import worker
+from dpal.training.distributed import worker_pool as crews
+from dpal.training.distributed.messages import Team, copy_to
+from dpal.training.distributed.worker_pool import HelpedCrew
 from dpal.training.phase import train_phase
 from tests.conftest import RepeatableBits
 from tests.training.crews import (
@@ -62,7 +62,7 @@ def crew(tmp_path_factory):
 def threads(monkeypatch, tmp_path):
     """Makes crews whose second rank is a thread of this process, where faults can be planted."""
     monkeypatch.setattr(crews, "hire", hire_thread)
-    monkeypatch.setattr(helper, "_end_with", lambda parent: None)
+    monkeypatch.setattr(worker, "_end_with", lambda parent: None)
     opened = []
 
     def make(load=LOAD) -> HelpedCrew:
@@ -155,7 +155,7 @@ class SeededCoins:
 
 def test_equal_streams_on_two_ranks_would_be_seen(threads, monkeypatch):
     """Power of the test above: the published code's workers, had they been seeded alike."""
-    monkeypatch.setattr(helper, "secure", SeededCoins)
+    monkeypatch.setattr(worker, "secure", SeededCoins)
     monkeypatch.setattr("tests.training.crews.secure", SeededCoins)
     included = np.rint(signals(gradients(replace_steps(COINS, 100), threads())))
     assert np.array_equal(included[:, 0::2], included[:, 1::2])
@@ -226,7 +226,7 @@ class OneRankOnly(Team):
 @pytest.mark.parametrize("planted", [NoiseOnEveryRank, Mean, OneRankOnly])
 def test_another_law_would_be_seen(threads, monkeypatch, alone, planted):
     monkeypatch.setattr(crews, "Team", planted)
-    monkeypatch.setattr(helper, "Team", planted)
+    monkeypatch.setattr(worker, "Team", planted)
     assert not same_law(alone, gradients(NOISY, threads()))
 
 

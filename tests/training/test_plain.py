@@ -13,7 +13,7 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
-from dpal.planning.choice import FineTuning
+from dpal.planning.public_selection import FineTuning
 from dpal.training.embeddings import embed, embedding_width, last_layer
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import pretrain, turned

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, load_file
 
-from dpal import persist
 from dpal.accounting.cohorts import Accountant
 from dpal.data.records import LabeledSet
 from dpal.errors import LedgerError
+from dpal.files import atomic
+from dpal.ledger.campaign_lock import claim
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.claim import claim
 from dpal.ledger.entries import Kind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
@@ -171,8 +171,8 @@ def test_wherever_it_stops_the_planned_steps_are_made_once(
 def break_at(patched: pytest.MonkeyPatch, where: str, at: int) -> None:
     """Interrupts the n-th time that files are staged, journaled or recorded."""
     owner, name = {
-        "write": (persist, "write_text"),  # of the journal: nothing counts as written yet
-        "journal": (persist, "roll_forward"),
+        "write": (atomic, "write_text"),  # of the journal: nothing counts as written yet
+        "journal": (atomic, "roll_forward"),
         "record": (LedgerStore, "append"),
     }[where]
     real, times = getattr(owner, name), [0]

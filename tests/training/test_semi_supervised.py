@@ -17,7 +17,7 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
-from dpal.planning.choice import FineTuning
+from dpal.planning.public_selection import FineTuning
 from dpal.planning.student import StudentTraining
 from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import label_figures

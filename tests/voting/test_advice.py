@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dpal.accounting.voting import queries_within
-from dpal.accounting.voting_rules import Mechanism, powers, summary_event
+from dpal.accounting.votes.accounts import queries_within
+from dpal.accounting.votes.rules import Mechanism, powers, summary_event
 from dpal.errors import ParameterError
 from dpal.voting.advice import LabelStatistics, from_public, noisy_summary, options
 from dpal.voting.ballots import Ballots

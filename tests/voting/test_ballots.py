@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.errors import DataError
 from dpal.voting.ballots import Ballots, Choices, cast_of, require_fitting, truncated, votes_for
 from dpal.voting.release import release

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtr
 
-from dpal.accounting.voting import ORDERS, query_curve
-from dpal.accounting.voting_filter import VotingFilter
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.accounts import ORDERS, query_curve
+from dpal.accounting.votes.adaptive_budget import VotingFilter
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.errors import BudgetExceeded, DataError, ParameterError
 from dpal.voting.ballots import Ballots
 from dpal.voting.dependencies import Dependencies, release_with_gate

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from dpal.accounting.plurality import plurality_law
-from dpal.accounting.voting_rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.plurality import plurality_law
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.mechanisms import coins
 from dpal.mechanisms.gaussian import STEPS
 from dpal.randomness import secure
@@ -270,7 +270,7 @@ def test_a_million_sets_of_twenty_labels_need_little_memory():
     program = """
 import resource
 import numpy as np
-from dpal.accounting.voting_rules import Mechanism, VotingRule
+from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots
 from dpal.voting.release import release

@@ -20,7 +20,7 @@ from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, figures_of
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import is_paper
-from dpal.certificate.words import DATA_SET, NO_DATA_SET, WHO_SEES, statements
+from dpal.certificate.statements import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_from

@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from dpal.accounting.before import (
+from dpal.accounting.cohorts import Accountant
+from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release, to_record
+from dpal.accounting.prior_spend import (
     Before,
     Declared,
     declared_of,
     total_epsilon,
     total_second_opinion,
 )
-from dpal.accounting.cohorts import Accountant
-from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release, to_record
 from dpal.canonical import digest
 from dpal.certificate.check_against import Model
 from dpal.certificate.check_document import check_entries, check_releases
@@ -33,11 +33,11 @@ from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import is_paper, pool_size_of
-from dpal.certificate.words import statements
+from dpal.certificate.statements import statements
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import GENESIS, Entry, Kind
-from dpal.ledger.holding import before_from, before_record
+from dpal.ledger.hold import before_from, before_record
 from dpal.ledger.releases import release_of, release_record
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dpal.accounting import oracle_votes
-from dpal.accounting.before import Before, total_epsilon, total_second_opinion
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import (
     NoisyMajorities,
@@ -21,8 +19,16 @@ from dpal.accounting.events import (
     VotesWithin,
     to_record,
 )
-from dpal.accounting.told_costs import require_told
-from dpal.accounting.voting_rules import Bound, Confidence, Mechanism, VotingRule, summary_event
+from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
+from dpal.accounting.votes import second_opinion
+from dpal.accounting.votes.observed_cost import require_told
+from dpal.accounting.votes.rules import (
+    Bound,
+    Confidence,
+    Mechanism,
+    VotingRule,
+    summary_event,
+)
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries
 from dpal.certificate.checks import Check, judged
@@ -33,10 +39,10 @@ from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import VOTES
-from dpal.certificate.words import statements
+from dpal.certificate.statements import statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
-from dpal.ledger.holding import before_from
+from dpal.ledger.hold import before_from
 from dpal.ledger.releases import release_from
 from dpal.privacy import PrivacyTarget
 
@@ -265,7 +271,7 @@ def _totals(
         "pld": by_pld,
         "rdp": float(by_renyi),
         "dp_accounting": float(total_second_opinion(before, releases, wide)),
-        "renyi_oracle": oracle_votes.epsilon_of_votes(events, delta=target.delta),
+        "renyi_oracle": second_opinion.epsilon_of_votes(events, delta=target.delta),
     }
 
 
@@ -343,7 +349,7 @@ def _rounding(costs: Mapping[str, float]) -> float:
 
 
 def _by_renyi_sums(releases: tuple[Release, ...], target: PrivacyTarget) -> tuple[float, float]:
-    found = oracle_votes.epsilon_of_votes(votes_in(releases), delta=target.delta)
+    found = second_opinion.epsilon_of_votes(votes_in(releases), delta=target.delta)
     return found, _RENYI_GRIDS * (1 + found)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpal.data.catalog import Content
 from dpal.data.likeness import pictures, texts, vectors
-from dpal.data.likeness.described import Described, Rows, Sketches
+from dpal.data.likeness.description import Described, Rows, Sketches
 from dpal.data.parquet import RowNumbers
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpal.data.likeness.described import Rows
+from dpal.data.likeness.description import Rows
 
 
 def pairs_in(begin: Rows, end: Rows, at_once: int) -> Iterator[tuple[Rows, Rows]]:

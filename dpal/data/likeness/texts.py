@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpal.data.likeness.described import NOBODY, Described, Rows, Sketches
+from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
 from dpal.data.likeness.pairs import pairs_in
 from dpal.data.parquet import RowNumbers
 from dpal.data.texts import texts_in

@@ -1,0 +1,1 @@
+"""What votes of teachers cost: rules, accounts, bounds, second opinion."""

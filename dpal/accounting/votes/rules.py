@@ -1,0 +1,249 @@
+"""How teachers vote, and what one ballot can move: the data-independent cost of a query.
+
+One record belongs to one teacher, so one whole ballot is replaced; the number of teachers is
+public. `sigma` is the standard deviation of the Gaussian noise on every count, in votes.
+
+Source: Papernot et al. (2018), "Scalable private learning with PATE"; Dziedzic et al.
+(2022), "Private multi-winner voting", with the sensitivities of clipped ballots derived in
+docs/voting.md (for ballots of zeros and ones they are smaller than for any vector).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dpal import check
+from dpal.accounting.votes.events import MOST_TEACHERS, NoisyMajorities, NoisyVotes, VotesWithin
+from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
+from dpal.errors import ParameterError
+
+FEWEST_TEACHERS = 3
+MOST_BLOCKS = 10_000  # of queries: each is a release, an entry of the ledger, a file
+_MOST_LABELS = 62  # a Powerset ballot is one number
+
+
+class Mechanism(StrEnum):
+    """What a query releases, and from which noisy counts.
+
+    BINARY: for each label whether more teachers say yes than no.
+    TOP_M: the same, of ballots with at most `limit` positives.
+    TAU_L2, TAU_L1: the same, of ballots scaled down to a norm of at most `limit`.
+    POWERSET: the set of labels that most teachers cast; with a `limit`, of at most so many.
+    GNMAX: the class that most teachers name; for single-label data.
+    """
+
+    BINARY = "binary"
+    TOP_M = "top_m"
+    TAU_L2 = "tau_l2"
+    TAU_L1 = "tau_l1"
+    POWERSET = "powerset"
+    GNMAX = "gnmax"
+
+
+CLIPPED = (Mechanism.TOP_M, Mechanism.TAU_L2, Mechanism.TAU_L1)
+SCALED = (Mechanism.TAU_L2, Mechanism.TAU_L1)
+PLURALITY = (Mechanism.POWERSET, Mechanism.GNMAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confidence:
+    """Answer only where the largest count, with noise, is above a threshold.
+
+    Of yes-or-no votes every label is checked by itself.
+
+    Attributes:
+      threshold: votes that are wanted.
+      sigma: standard deviation of the noise on the largest count.
+    """
+
+    threshold: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        check.at_least(0, threshold=self.threshold)
+        check.positive(confidence_sigma=self.sigma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Answers leave only if what they cost, told with noise, is within a limit.
+
+    What the votes that were cast cost (`told_costs.told_cost`) is private and usually far below
+    what any votes could cost. An upper bound of it is released with noise in proportion
+    to its smooth sensitivity (`dpal.mechanisms.sanitized_cost`). All of this is chosen without
+    the votes.
+
+    Attributes:
+      order: Rényi order of all these costs, a multiple of 0.1.
+      beta: of the smooth sensitivity.
+      noise: standard deviation over it.
+      margin: of the bound, in standard deviations.
+      limit: largest bound with which answers leave, at that order.
+    """
+
+    order: float
+    beta: float
+    noise: float
+    margin: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        check.at_least(1.1, order=self.order)
+        check.positive(limit=self.limit, margin=self.margin)
+        sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
+
+    @property
+    def price(self) -> float:
+        """What telling the bound costs, at its order."""
+        return sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
+
+    @property
+    def failure(self) -> float:
+        """Chance that the bound is below what it bounds."""
+        return math.erfc(self.margin / math.sqrt(2)) / 2
+
+    @property
+    def event(self) -> VotesWithin:
+        """What bound and answers are charged as together."""
+        return VotesWithin(
+            order=self.order, divergence=self.price + self.limit, failure=self.failure
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingRule:
+    """How a query is answered.
+
+    Attributes:
+      mechanism: what is released.
+      teachers: that cast a ballot on every query.
+      labels: of the data; classes for `gnmax`.
+      sigma: standard deviation of the noise on every count, in votes.
+      limit: the norm of scaled ballots, the positives of truncated ones, or the largest set of
+        `powerset`; None where there is none.
+      noises: noisy counts of a label: 2 (yes and no), or 1 (yes alone, against half of the
+        teachers). With one, the answer is as noisy as with two of sqrt(2) times the sigma.
+      confidence: when to answer; None for always.
+    """
+
+    mechanism: Mechanism
+    teachers: int
+    labels: int
+    sigma: float
+    limit: float | None = None
+    noises: int = 2
+    confidence: Confidence | None = None
+
+    def __post_init__(self) -> None:
+        if not FEWEST_TEACHERS <= self.teachers <= MOST_TEACHERS:
+            raise ParameterError(
+                f"{self.teachers} teachers cannot hide a ballot among others; nothing was "
+                f"released, give from {FEWEST_TEACHERS} to {MOST_TEACHERS:,} teachers"
+            )
+        check.positive(sigma=self.sigma)
+        check.within(1, 2, noises=self.noises)
+        check.at_least(2 if self.mechanism is Mechanism.GNMAX else 1, labels=self.labels)
+        clipped = self.mechanism in CLIPPED
+        if clipped and self.limit is None:
+            raise ParameterError(f"{self.mechanism} voting needs a limit, such as 2")
+        if self.limit is not None:
+            if not clipped and self.mechanism is not Mechanism.POWERSET:
+                raise ParameterError(f"{self.mechanism} voting has no limit; leave limit out")
+            check.at_least(1, limit=self.limit)
+            whole = self.mechanism not in SCALED
+            if whole and (self.limit != int(self.limit) or self.limit > self.labels):
+                raise ParameterError(
+                    f"limit {self.limit:g} of {self.mechanism} voting must be a whole number of "
+                    f"labels, at most {self.labels}"
+                )
+        if self.mechanism in PLURALITY and self.noises != 2:
+            raise ParameterError(f"{self.mechanism} voting adds noise to every count: noises is 2")
+        if self.mechanism is Mechanism.POWERSET and self.labels > _MOST_LABELS:
+            raise ParameterError(
+                f"powerset voting counts sets of at most {_MOST_LABELS} labels, and there are "
+                f"{self.labels}; use binary or top_m"
+            )
+
+    @property
+    def classes(self) -> int:
+        """Outcomes that a plurality is taken over: also those that nobody cast."""
+        if self.mechanism is Mechanism.GNMAX:
+            return self.labels
+        most = self.labels if self.limit is None else int(self.limit)
+        return sum(math.comb(self.labels, size) for size in range(most + 1))
+
+    @property
+    def answer_sigma(self) -> float:
+        """The sigma of two noisy counts that make an answer as noisy as this."""
+        return self.sigma if self.noises == 2 else math.sqrt(2) * self.sigma
+
+    @property
+    def moved(self) -> float:
+        """Most that one ballot moves the counts of yes, as a squared Euclidean norm."""
+        limit = self.limit or 0.0
+        match self.mechanism:
+            case Mechanism.BINARY:
+                return self.labels
+            case Mechanism.TOP_M:
+                return min(self.labels, 2 * limit)
+            case Mechanism.TAU_L2:
+                # Clipped ballots have no negative entries, so their product is not negative.
+                return min(self.labels, 2 * limit**2)
+            case Mechanism.TAU_L1:
+                # m positives are scaled to a squared norm of m, or limit^2 / m beyond the limit.
+                longest = max(math.floor(limit), limit**2 / math.ceil(limit))
+                return min(self.labels, 2 * longest)
+            case _:
+                return 1  # one set of labels gains a vote, another loses it
+
+    @property
+    def unanimous_turned(self) -> float:
+        """Chance that noise turns an answer on which all teachers agree; public.
+
+        Of a plurality it is the union bound over all other classes, at most 1.
+        """
+        lead = self.teachers / (math.sqrt(2) * self.answer_sigma)
+        one = math.erfc(lead / math.sqrt(2)) / 2
+        return min(1.0, (self.classes - 1) * one) if self.mechanism in PLURALITY else one
+
+    def events(self, queries: int) -> tuple[NoisyMajorities | NoisyVotes, ...]:
+        """What so many queries are charged as, whatever the votes are.
+
+        Args:
+          queries: answered or refused; a fixed number.
+        """
+        check.at_least(1, queries=queries)
+        if self.mechanism in (Mechanism.BINARY, Mechanism.TOP_M):
+            return (
+                NoisyMajorities(
+                    answers=queries * int(self.moved),
+                    teachers=self.teachers,
+                    sigma=self.answer_sigma,
+                    threshold=None if self.confidence is None else self.confidence.threshold,
+                    threshold_sigma=None if self.confidence is None else self.confidence.sigma,
+                ),
+            )
+        votes = NoisyVotes(
+            queries=queries, squared_sensitivity=2 * self.moved, sigma=self.answer_sigma
+        )
+        if self.confidence is None:
+            return (votes,)
+        checks = NoisyVotes(
+            queries=queries, squared_sensitivity=self.moved, sigma=self.confidence.sigma
+        )
+        return (votes, checks)
+
+
+def powers(labels: int) -> list[int]:
+    """1, 2, 4, ... up to below the number of labels: sizes that a summary tells about."""
+    return [1 << power for power in range(max(1, math.ceil(math.log2(labels))))]
+
+
+def summary_event(labels: int, sigma: float) -> NoisyVotes:
+    """What a noisy summary of all ballots is charged as (`dpal.voting.advice.noisy_summary`).
+
+    Of each size of ballots, and of the agreement, one teacher moves at most 1.
+    """
+    return NoisyVotes(queries=1, squared_sensitivity=len(powers(labels)) + 1, sigma=sigma)

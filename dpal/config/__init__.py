@@ -1,0 +1,1 @@
+"""User configuration: pydantic schemas, converted to frozen specs."""

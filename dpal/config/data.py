@@ -1,0 +1,175 @@
+"""Which records a campaign is about: a section of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from dpal.canonical import place_digest
+from dpal.config.form import FOLDED, choice, fold
+from dpal.config.guarded import Guarded
+from dpal.config.runtime import Section as _Section
+from dpal.features.spec import ExtractorKind as ExtractorKind
+from dpal.features.spec import ExtractorSpec
+from dpal.models.normalisation import Normalisation
+
+
+class ContentChoice(StrEnum):
+    """Which column of the records is read, where a file has several."""
+
+    AUTO = "auto"
+    IMAGE = "image"
+    FEATURES = "features"
+    TEXT = "text"
+
+
+class NormalisationKind(StrEnum):
+    """Where the numbers are from that inputs are centred and scaled by; never from the pool."""
+
+    NONE = "none"
+    CONSTANTS = "constants"
+    VALIDATION = "validation"
+
+
+class NormalisationConfig(_Section):
+    """Public numbers by which inputs are centred and scaled, one for each channel or feature."""
+
+    model_config = ConfigDict(title="Set here")
+
+    kind: NormalisationKind = Field(
+        NormalisationKind.NONE,
+        title="Where the numbers are from",
+        description="none: pixels run from -1 to 1. constants: mean and std below. validation: "
+        "measured on the validation set, which is not protected.",
+    )
+    mean: list[float] = Field(
+        [], title="Means", description="Of constants; of pixels from 0 to 1 for images."
+    )
+    std: list[float] = Field(
+        [], title="Standard deviations", description="Of constants, on the same scale."
+    )
+
+    @property
+    def measured(self) -> bool:
+        """Whether a public file has to be read for it."""
+        return self.kind is NormalisationKind.VALIDATION
+
+    @model_validator(mode="after")
+    def _consistent(self) -> NormalisationConfig:
+        constants = self.kind is NormalisationKind.CONSTANTS
+        if constants and (not self.mean or len(self.mean) != len(self.std)):
+            raise ValueError(
+                "data.normalisation constants needs data.normalisation.mean and std, one number "
+                f"for each channel or feature, and has {len(self.mean)} and {len(self.std)}"
+            )
+        if not constants and (self.mean or self.std):
+            raise ValueError(
+                "data.normalisation.mean and std are for kind constants, and kind is "
+                f"{self.kind}; set kind: constants, or leave them out"
+            )
+        return self
+
+
+class BackboneConfig(_Section):
+    """A public pretrained model that makes features; trained on nothing that is protected."""
+
+    model_config = ConfigDict(title="Set here")
+
+    model: Literal[
+        "resnet9", "wide_resnet16_4", "resnet50", "densenet121", "nfnet_f0", "tutorial_cnn"
+    ] = Field("resnet50", title="Architecture", description="Architecture of the backbone.")
+    weights: Annotated[Path, Guarded()] = Field(
+        title="Weights", description="A local .safetensors file (nfnet_f0: or .npz)."
+    )
+
+
+class DataConfig(_Section):
+    """Parquet files with `id`, and `image`, `features` or `text_a` (and `text_b`)."""
+
+    pool: Annotated[Path | list[Path], Guarded()] = Field(
+        Path("data/digits-pool.parquet"),
+        title="Pool",
+        description="Private records, a file, a folder of files or a list; labels may be absent.",
+        json_schema_extra=choice("One file or folder", "Several"),
+    )
+    validation: Annotated[Path, Guarded()] = Field(
+        Path("data/digits-validation.parquet"),
+        title="Validation set",
+        description="Labeled records for metrics; not protected.",
+    )
+    label_column: str = Field(
+        "label", title="Label column", description="Name of the label column."
+    )
+    # Without the data set that it is registered as, a pool's limit would not count.
+    dataset: Annotated[str | None, Guarded(place=False, usual=(None,))] = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        title="Data set",
+        description="Registered data set (dpal data) whose limit counts all campaigns together.",
+        json_schema_extra=choice("A registered data set", "None"),
+    )
+    content: ContentChoice = Field(
+        ContentChoice.AUTO,
+        title="Content",
+        description="What a record is, where its file has several columns; auto is the only one.",
+    )
+    extractor: ExtractorKind = Field(
+        ExtractorKind.NONE,
+        title="Extractor",
+        description="Fixed features instead of pixels, free: none, scattering (of images), or "
+        "backbone (a public pretrained model without its last layer).",
+    )
+    backbone: BackboneConfig | None = Field(
+        None,
+        title="Backbone",
+        description="Of extractor backbone; else null.",
+        json_schema_extra=choice("Set here", "None"),
+    )
+    normalisation: Annotated[NormalisationConfig, FOLDED] = Field(
+        default_factory=NormalisationConfig,
+        title="Normalisation",
+        description="Public numbers by which inputs are centred and scaled; usually none.",
+        json_schema_extra=fold,
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataConfig:
+        if (self.extractor is ExtractorKind.BACKBONE) != (self.backbone is not None):
+            raise ValueError(
+                "data.extractor backbone and data.backbone (model and weights) go together, and "
+                f"data.extractor is {self.extractor}; set both or neither"
+            )
+        return self
+
+    def to_extractor(self) -> ExtractorSpec:
+        """What makes features, with a digest of the weights it needs.
+
+        Raises:
+          ParameterError: the weights are not where they should be.
+        """
+        backbone = self.backbone
+        if backbone is None:
+            return ExtractorSpec(kind=self.extractor)
+        return ExtractorSpec(
+            kind=self.extractor,
+            model=backbone.model,
+            weights=str(backbone.weights),
+            weights_digest=place_digest(backbone.weights),
+        )
+
+    def constants(self, input_shape: Sequence[int]) -> Normalisation | None:
+        """The normalisation by constants, as a frozen value; None where it is another or none.
+
+        Raises:
+          ParameterError: a number is impossible.
+        """
+        mean, std = tuple(self.normalisation.mean), tuple(self.normalisation.std)
+        if not mean:
+            return None
+        if len(input_shape) == 3 and self.extractor is ExtractorKind.NONE:
+            return Normalisation.of_pixels(mean, std)
+        return Normalisation(mean=mean, std=std)

@@ -1,0 +1,148 @@
+"""Who labels: a section of a configuration."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from dpal.config.form import FOLDED, choice, fold
+from dpal.config.guarded import Guarded, OnlyIf
+from dpal.config.runtime import Section as _Section
+from dpal.labelers.rules import Agreement, Media, Rules, Skipped
+
+FORM_RECORDS = 20  # more is no form, but a day's work
+
+
+class LabelerKind(StrEnum):
+    """Who answers queries: the pool's own label column, people, or an ensemble of teachers."""
+
+    ORACLE = "oracle"
+    FILE = "file"
+    LABEL_STUDIO = "label_studio"
+    FORM = "form"
+    TEACHERS = "teachers"
+
+
+class LabelStudioConfig(_Section):
+    """A Label Studio server; it sees the selected records and their labels."""
+
+    model_config = ConfigDict(title="Set here")
+
+    url: Annotated[str, Guarded()] = Field(
+        "http://127.0.0.1:8080",
+        title="Address",
+        description="Where Label Studio answers; it is inside of the trusted boundary. Its token "
+        "is in LABEL_STUDIO_API_KEY or in the Prefect Secret block dpal-label-studio-token.",
+    )
+    title: str | None = Field(
+        None,
+        max_length=40,  # Label Studio allows 50, and the phase is added
+        title="Title",
+        description="Of the labeling projects; null is the campaign's name.",
+        json_schema_extra=choice("A title", "The campaign's name"),
+    )
+    annotators: int = Field(
+        1, ge=1, le=20, title="Annotators", description="People who label each record."
+    )
+    agreement: Agreement = Field(
+        Agreement.MAJORITY,
+        title="Agreement",
+        description="majority: the label that most annotators gave; a tie goes to a second "
+        "project, where one person decides. adjudicate: every disagreement goes there.",
+    )
+    media: Media = Field(
+        Media.INLINE,
+        title="Media",
+        description="inline: pictures are part of the tasks. hosted: pictures are uploaded files "
+        "of Label Studio, for larger ones.",
+    )
+    skipped: Skipped = Field(
+        Skipped.RETIRE,
+        title="Skipped records",
+        description="retire: a record that is skipped leaves the pool without a label, its "
+        "charge stays. ask_again: it goes to the second project.",
+    )
+
+    webhook: Annotated[str | None, Guarded(free=(None,))] = Field(
+        None,
+        title="Webhook",
+        description="Address of `dpal collect --listen` as Label Studio reaches it, such as "
+        "http://127.0.0.1:8095; null: labels are noticed within a minute.",
+        json_schema_extra=choice("An address", "None"),
+    )
+
+    @field_validator("url", "webhook")
+    @classmethod
+    def _plain(cls, url: str | None, about: ValidationInfo) -> str | None:
+        if url is None:
+            return None
+        parts, key = urlsplit(url), f"labeler.label_studio.{about.field_name}"
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{key} is not an http:// or https:// address")
+        if parts.username is not None or parts.password is not None or parts.query:
+            raise ValueError(
+                f"{key} holds a user, a password or a query, and settings are shown on pages; "
+                "leave it out and put the token into LABEL_STUDIO_API_KEY"
+            )
+        return url.rstrip("/")
+
+    def to_rules(self) -> Rules:
+        """The choices about annotators, as a frozen value."""
+        return Rules(
+            annotators=self.annotators,
+            agreement=self.agreement,
+            media=self.media,
+            skipped=self.skipped,
+        )
+
+
+class LabelerConfig(_Section):
+    """Where labels come from."""
+
+    kind: LabelerKind = Field(
+        LabelerKind.ORACLE,
+        title="Labeler",
+        description="oracle: the pool's label column. file: query.csv out, labels.csv in. "
+        "label_studio: a project there. form: a form on the Prefect page, for tiny queries. "
+        "teachers: finished private voting, which pays for every label.",
+    )
+    teachers: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        title="Teachers",
+        description="Of labeler teachers: the name of finished private voting (kind: pate) in the "
+        "same artifacts folder, with blocks left.",
+        json_schema_extra=choice("Finished private voting", "None"),
+    )
+    label_studio: Annotated[LabelStudioConfig, FOLDED, OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
+        Field(
+            default_factory=LabelStudioConfig,
+            title="Label Studio",
+            description="Of labeler label_studio: the server and its rules.",
+            json_schema_extra=fold,
+        )
+    )
+    trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
+        False,
+        title="The Prefect page is trusted",
+        description="The form shows selected records on the Prefect page and its server keeps "
+        "the answers for a while: confirm that only people who may see both can open it.",
+    )
+
+    @model_validator(mode="after")
+    def _confirmed(self) -> Self:
+        if (self.kind is LabelerKind.TEACHERS) != (self.teachers is not None):
+            raise ValueError(
+                "labeler.kind teachers and labeler.teachers (the name of finished private voting) "
+                "go together; set both or neither"
+            )
+        if self.kind is LabelerKind.FORM and not self.trusted_page:
+            raise ValueError(
+                "labeler.kind form shows private records on the Prefect page; set "
+                "labeler.trusted_page: true if only people who may see them can open that page, "
+                "or use labeler.kind file"
+            )
+        return self

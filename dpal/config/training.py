@@ -1,0 +1,291 @@
+"""What is trained and how: the sections of a configuration that decide what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from dpal.canonical import place_digest
+from dpal.config.form import FOLDED, choice, fold
+from dpal.config.guarded import Guarded
+from dpal.config.runtime import Section
+from dpal.models.names import ModelName
+from dpal.models.normalisation import Normalisation
+from dpal.models.spec import ModelSpec, Task
+from dpal.planning.recipe import (
+    Augmentation,
+    Averaging,
+    AveragingKind,
+    Clipping,
+    ClippingKind,
+    OptimizerSpec,
+    Precision,
+    RateSchedule,
+    Recipe,
+)
+
+TEXT_MODEL = "text_classifier"
+_FRESH_ONLY = ("logistic", "mlp", "tutorial_cnn")  # too small to have dropout of their own
+
+
+class ModelConfig(Section):
+    """What is trained."""
+
+    name: ModelName = Field("tutorial_cnn", title="Architecture", description="Which network.")
+    activation: Literal["tanh", "relu"] = Field(
+        "tanh", title="Activation", description="Of mlp and tutorial_cnn."
+    )
+    hidden: list[int] = Field(
+        [], title="Hidden layers", description="Widths of mlp's hidden layers, such as 128."
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        title="Dropout",
+        description="Chance that a unit is dropped in training; not of the small models.",
+    )
+    weights: Annotated[Path | None, Guarded(free=(None,))] = Field(
+        None,
+        title="Pretrained weights",
+        json_schema_extra=choice("A file or folder", "Afresh"),
+        description="Public pretrained weights: a .safetensors file (nfnet_f0: also .npz), for "
+        "text_classifier a folder with tokenizer and configuration; null starts afresh.",
+    )
+    trainable: list[str] = Field(
+        [],
+        title="What trains",
+        description="Beginnings of the names of the parameters that train; empty for all, or "
+        "for what the architecture usually trains.",
+    )
+    max_tokens: int = Field(
+        128,
+        ge=2,
+        le=8192,
+        title="Longest text",
+        description="Of text_classifier, in tokens: a longer text is cut.",
+    )
+    seed: int = Field(0, ge=0, title="Seed", description="Of the initial weights; public.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelConfig:
+        if self.hidden and self.name != "mlp":
+            raise ValueError(f"model.hidden is for mlp, and model.name is {self.name}")
+        if self.name == "mlp" and not self.hidden:
+            raise ValueError("model.name mlp needs model.hidden, for instance [128]")
+        if self.dropout and self.name in _FRESH_ONLY:
+            raise ValueError(
+                f"model.dropout {self.dropout:g} would do nothing: {self.name} has no dropout; "
+                "leave it 0 (scores by bald drop units by themselves)"
+            )
+        self._check_weights()
+        return self
+
+    def _check_weights(self) -> None:
+        if self.name == TEXT_MODEL:
+            if self.weights is None:
+                raise ValueError(
+                    "model.name text_classifier needs model.weights, the folder of a pretrained "
+                    "model with its tokenizer (config.json, model.safetensors, tokenizer.json)"
+                )
+            return
+        published = self.name == "nfnet_f0"  # also in the format of its authors
+        if self.weights and self.weights.suffix != ".safetensors" and not published:
+            raise ValueError(
+                f"model.weights {self.weights} cannot be read for {self.name}; give a "
+                ".safetensors file with its parameters' names, or null to start afresh"
+            )
+
+    def to_spec(
+        self,
+        *,
+        input_shape: Sequence[int],
+        classes: int,
+        task: Task,
+        normalisation: Normalisation | None,
+    ) -> ModelSpec:
+        """Joins wishes with what is public about the data.
+
+        Args:
+          input_shape: shape of one record.
+          classes: number of classes or labels.
+          task: what a record's label is.
+          normalisation: public numbers by which inputs are centred and scaled.
+
+        Raises:
+          ParameterError: sizes are impossible, or the pretrained weights are not there.
+        """
+        return ModelSpec(
+            name=self.name,
+            input_shape=tuple(input_shape),
+            classes=classes,
+            task=task,
+            activation=self.activation,
+            hidden=tuple(self.hidden),
+            dropout=self.dropout,
+            weights=None if self.weights is None else str(self.weights),
+            weights_digest=None if self.weights is None else place_digest(self.weights),
+            trainable=tuple(self.trainable),
+            normalisation=normalisation,
+            seed=self.seed,
+        )
+
+
+class ClippingConfig(Section):
+    """How one record's gradient is bounded."""
+
+    model_config = ConfigDict(title="Set here")
+
+    kind: ClippingKind = Field(
+        ClippingKind.FLAT,
+        title="Kind",
+        description="flat: the whole gradient. per_layer: an equal share for each layer. "
+        "adaptive: to a noisy quantile of the norms, paid for by more noise.",
+    )
+    quantile: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        title="Quantile",
+        description="Of adaptive: share of gradients to leave whole.",
+    )
+    quantile_step: float = Field(
+        0.2,
+        gt=0,
+        title="Step of the quantile",
+        description="Of adaptive: how fast the bound moves (logarithmic).",
+    )
+    count_noise: float = Field(
+        0.05,
+        gt=0,
+        title="Noise of the count",
+        description="Of adaptive: noise of the count, over the expected batch size.",
+    )
+
+
+class AugmentationConfig(Section):
+    """Random views of an image; their gradients are averaged before clipping, at no cost."""
+
+    model_config = ConfigDict(title="Set here")
+
+    multiplicity: int = Field(
+        1,
+        ge=1,
+        le=64,
+        title="Views",
+        description="Views per record and step; time grows in proportion.",
+    )
+    flip: bool = Field(
+        False, title="Mirrored", description="Whether views may be mirrored left to right."
+    )
+    shift: int = Field(0, ge=0, title="Moved", description="Most pixels by which a view is moved.")
+
+
+class AveragingConfig(Section):
+    """Which weights are released, select and are measured; free, as it follows the noise."""
+
+    model_config = ConfigDict(title="Set here")
+
+    kind: AveragingKind = Field(
+        AveragingKind.NONE,
+        title="Kind",
+        description="none: the last weights. exponential: a moving average over all steps. "
+        "tail: the mean over the last steps of each phase.",
+    )
+    decay: float = Field(0.999, gt=0, lt=1, title="Decay", description="Of exponential.")
+    tail: float = Field(
+        0.25, gt=0, le=1, title="Tail", description="Of tail: share of a phase's steps."
+    )
+
+
+class TrainingConfig(Section):
+    """How noisy gradients become steps."""
+
+    optimizer: Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"] = Field(
+        "sgd",
+        title="Optimizer",
+        description="What turns gradients into steps. sgd_agc: sgd with adaptive gradient "
+        "clipping, for nets without normalisation.",
+    )
+    learning_rate: float = Field(0.5, gt=0, title="Learning rate", description="Step size.")
+    max_grad_norm: float = Field(
+        0.3, gt=0, title="Clipping norm", description="Longest gradient of one record."
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, title="Momentum", description="Of sgd and sgd_agc.")
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        title="Weight decay",
+        description="Pull of the weights towards zero; adamw applies it apart.",
+    )
+    agc_clipping: float = Field(
+        0.1,
+        gt=0,
+        title="Clipping of sgd_agc",
+        description="Of sgd_agc: largest gradient of a unit over its weights.",
+    )
+    clipping: Annotated[ClippingConfig, FOLDED] = Field(
+        default_factory=ClippingConfig,
+        title="Clipping",
+        description="How one record's gradient is bounded; usually as a whole, to the norm above.",
+        json_schema_extra=fold,
+    )
+    augmentation: Annotated[AugmentationConfig, FOLDED] = Field(
+        default_factory=AugmentationConfig,
+        title="Augmentation",
+        description="Random views of an image, at no cost in privacy; usually none.",
+        json_schema_extra=fold,
+    )
+    averaging: Annotated[AveragingConfig, FOLDED] = Field(
+        default_factory=AveragingConfig,
+        title="Averaging",
+        description="Which weights are released; usually the last ones.",
+        json_schema_extra=fold,
+    )
+    rate_schedule: RateSchedule = Field(
+        RateSchedule.CONSTANT,
+        title="Rate schedule",
+        description="How the learning rate falls over each phase: constant, cosine, linear.",
+    )
+    warmup: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        title="Warm-up",
+        description="Share of a phase's steps in which the rate grows first.",
+    )
+    precision: Precision = Field(
+        Precision.FP32,
+        title="Precision",
+        description="Of the passes: fp32, tf32, bf16. Faster ones clip a little lower, so that "
+        "rounding is covered.",
+    )
+
+    def to_optimizer(self) -> OptimizerSpec:
+        """The optimizer, as a frozen value."""
+        return OptimizerSpec(
+            name=self.optimizer,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            max_grad_norm=self.max_grad_norm,
+            weight_decay=self.weight_decay,
+            agc_clipping=self.agc_clipping,
+        )
+
+    def to_recipe(self) -> Recipe:
+        """The rest, as a frozen value.
+
+        Raises:
+          ParameterError: settings contradict each other.
+        """
+        return Recipe(
+            clipping=Clipping(**dict(self.clipping)),
+            augmentation=Augmentation(**dict(self.augmentation)),
+            averaging=Averaging(**dict(self.averaging)),
+            rate_schedule=self.rate_schedule,
+            warmup=self.warmup,
+            precision=self.precision,
+        )

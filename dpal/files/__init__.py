@@ -1,0 +1,1 @@
+"""Files: atomic writes, layout of a run's folder, object storage."""

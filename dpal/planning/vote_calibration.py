@@ -1,0 +1,39 @@
+"""From wishes to an account whose noise fits its promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpal.accounting.votes.observed_cost import require_told
+from dpal.errors import ParameterError
+from dpal.planning.bounds import choose_bound, sigma_for
+from dpal.planning.voting import VotingSpec, least_sigma
+
+
+def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) -> VotingSpec:
+    """The account with its noise, and with a bound where one is asked for.
+
+    Args:
+      spec: with any sigma.
+      sigma: asked for; None is the least that fits.
+      agreement: public guess of how far teachers agree, where answers may leave only within a
+        bound; None charges what any votes could cost.
+
+    Raises:
+      PlanRejected: nothing fits.
+      ParameterError: a bound is asked for where none is known.
+    """
+    if agreement is None:
+        found = sigma or least_sigma(spec, sum(spec.blocks))
+        return replace(spec, rule=replace(spec.rule, sigma=found))
+    require_told(spec.rule)
+    if spec.gate is not None or spec.before.releases or len(set(spec.blocks)) != 1:
+        raise ParameterError(
+            "answers within a bound need blocks of one size, an account of their own and no gate; "
+            "nothing was released"
+        )
+    queries, blocks = spec.blocks[0], len(spec.blocks)
+    noise = sigma or sigma_for(spec.rule, queries, spec.target, agreement=agreement, blocks=blocks)
+    rule = replace(spec.rule, sigma=noise)
+    chosen = choose_bound(rule, queries, spec.target, agreement=agreement, blocks=blocks)
+    return replace(spec, rule=rule, bound=chosen.bound)

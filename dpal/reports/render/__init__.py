@@ -1,0 +1,1 @@
+"""How reports are drawn and rendered: HTML pages, charts, figures."""

@@ -1,0 +1,1 @@
+"""Use cases: what a run does, step by step, without any orchestrator."""

@@ -1,0 +1,342 @@
+"""Where a campaign's records stand: their data set, its budget, an earlier campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dpal.canonical import plain
+from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.training import ModelConfig
+from dpal.data.catalog import Source
+from dpal.data.known import COINCIDENCE
+from dpal.data.pool import holds_all
+from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
+from dpal.features.spec import ExtractorSpec
+from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
+from dpal.labels import Task
+from dpal.ledger.datasets import DataSet, data_set
+from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
+from dpal.ledger.registry import Located, Registry
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.planning.participation import plan_within
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.planning.verify import certified_or_next_best
+from dpal.privacy import Unit
+from dpal.runs.open_ledger import open_ledger
+
+SpecFor = Callable[[int, Unit, int], CampaignSpec]
+
+_SHAPE = "shape of a record"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A finished campaign that another one starts from.
+
+    Attributes:
+      folder: its files.
+      labels: how many it had planned to buy; public.
+      blocks: of the data set that took part in it.
+    """
+
+    folder: CampaignFolder
+    labels: int
+    blocks: frozenset[int]
+
+    @property
+    def model(self) -> Path:
+        """Its last released weights."""
+        return self._last.model
+
+    @property
+    def optimizer(self) -> Path:
+        """What its training would have gone on with."""
+        return self._last.optimizer
+
+    @property
+    def state(self) -> Path:
+        """Who is labeled in it, and how."""
+        return self._last.pool
+
+    @property
+    def _last(self) -> PhaseFolder:
+        return self.folder.phase(len(self.folder.finished_phases()) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a campaign begins with.
+
+    Attributes:
+      certified: its plan.
+      data: what it takes of a registered data set; None where none is registered.
+      earlier: the campaign it starts from, if any.
+      compared: as in `Participants`.
+    """
+
+    certified: CertifiedPlan
+    data: DataHold | None
+    earlier: Earlier | None
+    compared: int | None = None
+
+
+def registry_of(artifacts: Path, store: LedgerStore) -> Registry:
+    """The data sets of an artifacts folder and its ledger."""
+    return Registry(store, artifacts / DATASETS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participants:
+    """Whose records a campaign may be about: what planning needs to know of the pool.
+
+    Attributes:
+      rows: records in the pool.
+      dataset: the registered data set that they belong to, as it stands; None for none.
+      sizes: owners in the pool by block of the data set.
+      held: what the campaign holds of the data set already; None before it began.
+      earlier: the campaign that it starts from, if any.
+      compared: with how many parts of data sets its records were compared; None where one counts
+        them, or the campaign began.
+    """
+
+    rows: int
+    dataset: DataSet | None
+    sizes: Mapping[int, int]
+    held: DataHold | None
+    earlier: Earlier | None
+    compared: int | None = None
+
+
+def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> Start:
+    """Plans a campaign within what its data set has left. Writes nothing.
+
+    Args:
+      config: what the person wrote.
+      pool: private records.
+      rows: how many.
+      spec_for: the wishes, for a number of owners, a unit and a number of carried labels.
+
+    Raises:
+      DataBudgetExceeded: the data set has not enough left.
+      DataError: the pool's records are not all in the data set, or they are in one and the
+        configuration does not say so.
+    """
+    return plan_for(find_participants(config, pool, rows), spec_for)
+
+
+def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Participants:
+    """Reads the pool and the ledger once, for one plan or several."""
+    earlier = find_earlier(config)
+    if earlier is not None and not holds_all(pool, earlier.folder.start):
+        raise DataError(
+            f"{pool.name} does not hold all records of campaign {earlier.folder.name}, whose "
+            "labels would be lost; add the files that it was about to data.pool"
+        )
+    if config.data.dataset is None:
+        if config.start_from is not None:
+            raise ConfigError("start_from needs data.dataset (dpal data register)")
+        compared = None
+        if not holds_a_plan(config.runtime, config.name):
+            compared = require_unregistered(config.runtime, pool)
+        return Participants(
+            rows=rows, dataset=None, sizes={}, held=None, earlier=None, compared=compared
+        )
+    with closing(open_ledger(config.runtime, create=False)) as store:
+        name = config.data.dataset
+        known = data_set(store.verified(), name)
+        folder = config.runtime.artifacts / config.name
+        ledger = CampaignLedger(store, config.name, folder)
+        held = held_data(ledger, name)
+        if held is not None:
+            sizes = {share.block: share.size for share in held.shares}
+        else:
+            sizes = locate(config, pool, store).sizes()
+        return Participants(rows=rows, dataset=known, sizes=sizes, held=held, earlier=earlier)
+
+
+def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
+    """Plans what is wished for on these records.
+
+    Raises:
+      DataBudgetExceeded: the data set has not enough left.
+    """
+    known, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
+    if known is None:
+        certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
+        return Start(certified=certified, data=None, earlier=None, compared=participants.compared)
+    if earlier is not None:
+        _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
+    unit = known.limit.unit
+
+    def wishes(taking: Iterable[int]) -> CampaignSpec:
+        blocks = set(taking)
+        carried = earlier.labels if earlier and earlier.blocks <= blocks else 0
+        return spec_for(sum(sizes[block] for block in blocks), unit, carried)
+
+    if participants.held is not None:
+        held = participants.held
+        certified = certified_or_next_best(wishes(sizes)).with_blocks(held.shares)
+    else:
+        certified = plan_within(wishes, known, sizes)
+        held = DataHold(dataset=known.name, limit=known.limit, shares=certified.plan.spec.blocks)
+    return Start(certified=certified, data=held, earlier=earlier)
+
+
+def held_data(ledger: CampaignLedger, dataset: str | None) -> DataHold | None:
+    """What a campaign holds of its data set; None before it began, and where it has none.
+
+    Raises:
+      LedgerError: it was started on another data set than the settings name.
+    """
+    held = ledger.data()
+    if ledger.identity and (held.dataset if held else None) != dataset:
+        of = f"data set {held.dataset}" if held else "no data set"
+        raise LedgerError(
+            f"campaign {ledger.campaign} was started on {of}, and data.dataset is "
+            f"{dataset or 'null'}; set it as it was to continue, or choose another name for a new "
+            "campaign"
+        )
+    return held
+
+
+def locate(config: CampaignConfig, pool: Source, store: LedgerStore) -> Located:
+    """Finds the pool's records among the data set's blocks."""
+    registry = registry_of(config.runtime.artifacts, store)
+    with tqdm(desc="finding blocks", unit="rec", disable=None, leave=False) as bar:
+        return registry.locate(str(config.data.dataset), pool, on_rows=bar.update)
+
+
+def find_earlier(config: CampaignConfig) -> Earlier | None:
+    """The campaign that a configuration starts from, if it can be continued by this one.
+
+    Raises:
+      ConfigError: it was about other data, another model, or hid what this one shows.
+      DataError: it is not finished, or its files are not as they were.
+    """
+    if config.start_from is None:
+        return None
+    folder = CampaignFolder(config.runtime.artifacts / config.start_from)
+    record = folder.read_record()
+    plan, before = record["plan"], record["config"]
+    finished = len(folder.finished_phases())
+    if finished < len(plan["phases"]) or folder.phase(finished - 1).read_manifest() is None:
+        raise DataError(
+            f"start_from names campaign {config.start_from}, which is not finished or lost "
+            f"files; finish it first (dpal status {folder.root})"
+        )
+    here = config.model_dump(mode="json")
+    models = [_architecture(one["model"]) for one in (before, here)]
+    if config.data.dataset is None or before["data"].get("dataset") != config.data.dataset:
+        raise ConfigError(
+            f"start_from {config.start_from} needs data.dataset, the same in both campaigns, so "
+            "that what both cost a record is counted together"
+        )
+    if models[0] != models[1]:
+        raise ConfigError(
+            f"start_from {config.start_from} has another model ({models[0]['name']}); use the "
+            "same model section"
+        )
+    hidden = SelectionMode.HIDDEN
+    if before["privacy"]["selection"] == hidden and config.privacy.selection is not hidden:
+        raise ConfigError(
+            f"campaign {config.start_from} hid who was selected, and selection "
+            f"{config.privacy.selection} would show who is left; set privacy.selection: hidden"
+        )
+    return Earlier(
+        folder=folder,
+        labels=sum(phase["cohort_size"] for phase in plan["phases"]),
+        blocks=frozenset(one["block"] for one in plan["blocks"]),
+    )
+
+
+def _architecture(model: dict[str, Any]) -> dict[str, Any]:
+    """The model section, without where weights lie: what lies there is compared later."""
+    whole = ModelConfig.model_validate(model).model_dump(mode="json")
+    return {**whole, "seed": 0, "weights": whole["weights"] is not None}
+
+
+def weights_for(spec: CampaignSpec) -> dict[str, Any]:
+    """What the weights of a campaign belong to, by setting: its inputs, and where they began."""
+    return {
+        "data.extractor": plain(spec.extractor),
+        "data.normalisation": plain(spec.model.normalisation),
+        "model.weights": spec.model.weights_digest,
+        _SHAPE: plain(spec.model.input_shape),
+    }
+
+
+def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
+    """Requires that the earlier weights go on over the inputs and labels they were made for."""
+    record, model = earlier.folder.read_record(), spec.model
+    labels = (record.get("task", Task.SINGLE_LABEL.value), record["classes"])
+    if labels != (model.task.value, model.classes):
+        raise DataError(
+            f"start_from {earlier.folder.name} has {labels[1]} classes ({labels[0]}) and the "
+            f"validation set {model.classes} ({model.task}); use data with the same labels"
+        )
+    now = weights_for(spec)
+    # Campaigns of earlier versions wrote none of it, and had no extractor and the like.
+    early = {_SHAPE: now[_SHAPE], "data.extractor": plain(ExtractorSpec())}
+    before = record.get("weights_for", early)
+    others = [name for name, value in now.items() if before.get(name) != value]
+    if others:
+        raise DataError(
+            f"start_from {earlier.folder.name} had another {' and another '.join(others)}, which "
+            "its weights were trained for; use the same as there, also the same content of a "
+            "file of weights, or of a validation set that normalisation is measured on"
+        )
+
+
+def holds_a_plan(runtime: RuntimeConfig, name: str) -> bool:
+    """Whether a run of this name has begun: what it holds was counted when it began, or since."""
+    try:
+        with closing(open_ledger(runtime, create=False)) as store:
+            return any(entry.kind is Kind.HOLD for entry in store.entries(name))
+    except LedgerMissing:
+        return False
+
+
+def require_unregistered(
+    runtime: RuntimeConfig, source: Source, *, coincidence: float = COINCIDENCE
+) -> int:
+    """Requires that no registered data set's limit is passed by in silence.
+
+    Args:
+      runtime: says where ledger and data sets are.
+      source: the records.
+      coincidence: as in `Registry.require_unregistered`.
+
+    Returns:
+      With how many parts of data sets they were compared, for `CampaignLedger.hold`.
+
+    Raises:
+      RecordsRegistered: the records belong to a data set.
+      LedgerError: there are data sets whose ledger is gone.
+    """
+    artifacts = runtime.artifacts
+    try:
+        opened = open_ledger(runtime, create=False)
+    except LedgerMissing as missing:  # or a crash came before its first entry
+        if any((artifacts / DATASETS).glob("*/part-*")):
+            raise LedgerError(
+                f"{artifacts / DATASETS} holds registered records and their ledger is gone "
+                f"({missing}); restore it, nothing was released"
+            ) from missing
+        return 0  # nothing was ever registered or spent
+    with (
+        closing(opened) as store,
+        tqdm(desc="comparing records", unit="rec", disable=None, leave=False) as bar,
+    ):
+        return registry_of(artifacts, store).require_unregistered(
+            source, coincidence=coincidence, on_rows=bar.update
+        )

@@ -1,0 +1,119 @@
+"""A data owner's part: registering data sets, adding records, changing limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dpal.config.campaign import RuntimeConfig
+from dpal.data.catalog import Role, open_source
+from dpal.data.known import owners_in
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.campaign_lock import claim
+from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
+from dpal.ledger.registry import Added
+from dpal.ledger.reservations import CampaignLedger
+from dpal.runs.campaign_start import registry_of
+from dpal.runs.open_ledger import open_ledger, recorded_ledger
+from dpal.runs.unregistered_runs import earlier_on, require_known, runs_on
+
+
+def register(
+    name: str,
+    limit: Limit,
+    files: Sequence[Path],
+    runtime: RuntimeConfig,
+    *,
+    apart: str | None = None,
+) -> Added:
+    """Registers a data set and its first block; settings as in `add`."""
+    source = open_source(list(files), Role.POOL, label_column="label")
+    with closing(open_ledger(runtime)) as store:
+        entries, registry = store.entries(), registry_of(runtime.artifacts, store)
+        if name in data_sets(entries):  # then `add` asks, where something is new
+            registry.register(name, limit)
+        else:
+            runs = runs_on(source, entries, runtime.artifacts)
+            require_known(runs, apart)
+            registry.register(name, limit, earlier=runs.about)
+    return add(name, files, runtime, apart=apart)
+
+
+def add(
+    name: str,
+    files: Sequence[Path],
+    runtime: RuntimeConfig,
+    *,
+    similar: str | None = None,
+    apart: str | None = None,
+) -> Added:
+    """Makes what is new in files a block of a data set, with what was spent on it before.
+
+    Args:
+      name: of the data set.
+      files: with its records.
+      runtime: says where ledger and data sets are.
+      similar: why records that look like known ones are other people's; as `Registry.add`.
+      apart: why runs whose records cannot be compared any more were about other people.
+    """
+    source = open_source(list(files), Role.POOL, label_column="label")
+    with (
+        closing(open_ledger(runtime)) as store,
+        tqdm(desc="reading records", unit="rec", disable=None, leave=False) as bar,
+    ):
+        registry = registry_of(runtime.artifacts, store)
+        earlier = earlier_on(source, store, runtime.artifacts, apart=apart)
+        return registry.add(name, source, similar=similar, earlier=earlier, on_rows=bar.update)
+
+
+def change_limit(name: str, epsilon: float, reason: str, runtime: RuntimeConfig) -> Limit:
+    """Records a data owner's new limit."""
+    with closing(open_ledger(runtime)) as store:
+        return registry_of(runtime.artifacts, store).change_limit(name, epsilon, reason=reason)
+
+
+def registered(runtime: RuntimeConfig) -> dict[str, DataSet]:
+    """All data sets of a ledger, with what is left of them."""
+    with closing(open_ledger(runtime, create=False)) as store:
+        return data_sets(store.verified())
+
+
+def count_owners(files: Sequence[Path], group: str | None) -> int:
+    """How many owners files hold; decides the default delta.
+
+    Raises:
+      DataError: a file cannot be read or has not the column.
+    """
+    source = open_source(list(files), Role.POOL, label_column="label")
+    return int(np.unique(owners_in(source, group or "id")).size)
+
+
+def view_of(known: DataSet) -> dict[str, Any]:
+    """A data set as one JSON object."""
+    limit = known.limit
+    whole = limit.filter.limit.divergence
+    return {
+        **register_body(known.name, limit),
+        "blocks": [
+            {
+                "block": one.block,
+                "size": one.size,
+                "epsilon_taken": one.epsilon_taken(limit),
+                "share_left": one.left(limit).divergence / whole if whole else 0.0,
+                "sole": one.sole,
+                "campaigns": list(one.campaigns),
+            }
+            for one in known.blocks
+        ],
+    }
+
+
+def end(folder: CampaignFolder) -> None:
+    """Ends a campaign before its plan is done; what it did not use flows back."""
+    with claim(folder.root), closing(recorded_ledger(folder)) as store:
+        CampaignLedger(store, folder.name, folder.root).end()

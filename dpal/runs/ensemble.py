@@ -1,0 +1,305 @@
+"""What every task of private voting is handed, and how it comes from settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
+from dpal.canonical import digest, file_digest, plain
+from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.config.voting import PateConfig
+from dpal.data.catalog import Source
+from dpal.data.inspect import inspect, require_apart, require_match
+from dpal.data.partitions import require_groups, require_parts
+from dpal.errors import ConfigError, DataError, ParameterError
+from dpal.files.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder
+from dpal.labels import Task
+from dpal.ledger.limits import DataHold
+from dpal.models.spec import ModelSpec
+from dpal.planning.vote_calibration import fitted
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
+from dpal.privacy import PrivacyTarget, Unit, choose_delta
+from dpal.runs.absolute_paths import absolute_paths, absolute_remote
+from dpal.runs.campaign_start import require_unregistered
+from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
+from dpal.runs.open_sources import open_public
+from dpal.runs.prepare_campaign import open_data
+from dpal.runs.vote_account import Account
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Certified teachers and where their things are.
+
+    Attributes:
+      config: what the person wrote.
+      certified: what they may be asked, and the proof.
+      pool: private records.
+      public: public records, of which some are asked.
+      validation: public labeled records that figures are measured on.
+      tuning: public labeled records that cuts are chosen on; None for none.
+      class_names: names in class order; empty when the data has none.
+      model: architecture of teachers and student.
+      rows: private records.
+      public_rows: public ones.
+      data: what the account takes of a registered data set; None for none.
+      compared: with how many parts of data sets its records were compared; None where one counts
+        them, or the account began.
+    """
+
+    config: PateConfig
+    certified: CertifiedVoting
+    pool: Source
+    public: Source
+    validation: Source
+    tuning: Source | None
+    class_names: tuple[str, ...]
+    model: ModelSpec
+    rows: int
+    public_rows: int
+    data: DataHold | None
+    compared: int | None
+
+    @property
+    def spec(self) -> VotingSpec:
+        """Numbers of the plan."""
+        return self.certified.plan.spec
+
+    @property
+    def account(self) -> Account:
+        """Who pays for votes."""
+        return Account(certified=self.certified, runtime=self.config.runtime)
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """All files."""
+        return self.account.folder
+
+    @property
+    def files(self) -> PhaseFolder:
+        """Those of the student."""
+        return self.folder.phase(0)
+
+    @property
+    def parts_file(self) -> Path:
+        """Which record belongs to which teacher. Private."""
+        return self.folder.root / CONFIDENTIAL / "teachers" / "parts.parquet"
+
+    def teacher_file(self, number: int) -> Path:
+        """Weights of a teacher. Private."""
+        return self.folder.root / CONFIDENTIAL / "teachers" / f"teacher-{number}.safetensors"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of labels, numbers where the data has none."""
+        return self.class_names or tuple(str(one) for one in range(self.model.classes))
+
+    @property
+    def offered(self) -> int:
+        """Public records that are asked; more than the queries paid for where a gate saves some."""
+        rule, queries = self.spec.rule, self.spec.blocks[0]
+        if self.spec.gate is None:
+            return queries
+        first = rule.labels - len(self.spec.dependents)
+        return min(self.public_rows, math.ceil(queries * rule.labels / first))
+
+
+def plan_ensemble(config: PateConfig) -> Ensemble:
+    """Looks at the data and certifies an account. Releases nothing, writes nothing.
+
+    Raises:
+      PlanRejected: the queries cost more than is promised, whatever the votes are.
+      ParameterError: the wishes contradict each other or the data.
+      DataBudgetExceeded: the data set has not enough left.
+    """
+    reading = reading_settings(config)
+    opened, start = open_data(reading), find_start(reading)
+    group = owner_of_ballots(config.teachers.group_column, opened.pool, start.dataset)
+    teachers = config.teachers.model_copy(update={"group_column": group})
+    config = config.model_copy(update={"teachers": teachers})
+    compared = None
+    if start.dataset is None and not start.begun:
+        compared = require_unregistered(config.runtime, opened.pool)
+    public = replace(open_public(reading, config.public), task=opened.spec.model.task)
+    if not start.begun:
+        require_unregistered(config.runtime, public)
+    tuning = None
+    with tqdm(desc="checking public data", unit="rec", disable=None, leave=False) as bar:
+        held, checked = inspect(public, on_rows=bar.update), inspect(opened.validation)
+        require_match(held, checked)
+        if config.teachers.tuning is not None:
+            section = config.public.model_copy(update={"pool": config.teachers.tuning})
+            tuning = open_public(reading, section)
+            if not start.begun:
+                require_unregistered(config.runtime, tuning)
+            if not inspect(tuning, on_rows=bar.update).fully_labeled:
+                raise DataError(
+                    f"teachers.tuning {tuning.name} has rows without a label; cuts are chosen on "
+                    "labeled public records, nothing was released"
+                )
+            require_apart(tuning, opened.pool, "a protected record cannot be public")
+            require_apart(tuning, opened.validation, "what cuts are chosen on cannot be a test")
+    require_apart(public, opened.pool, "a protected record cannot be public")
+    require_apart(public, opened.validation, "what was learned from cannot be a test")
+    if config.teachers.partition is not None:
+        require_parts(config.teachers.partition)
+    require_groups(opened.pool, config.teachers.group_column)
+    if opened.rows < config.teachers.count:
+        raise ParameterError(
+            f"{opened.rows:,} private records cannot be dealt out to {config.teachers.count:,} "
+            "teachers; lower teachers.count, nothing was released"
+        )
+    spec = voting_spec(config, opened.rows, opened.spec.model, opened.class_names)
+    if held.rows < spec.blocks[0]:
+        raise ParameterError(
+            f"voting.queries {spec.blocks[0]:,} are asked for and there are {held.rows:,} public "
+            "records; lower it, nothing was released"
+        )
+    certified = certify_voting(spec)
+    ensemble = Ensemble(
+        config=config,
+        certified=certified,
+        pool=opened.pool,
+        public=public,
+        validation=opened.validation,
+        tuning=tuning,
+        class_names=opened.class_names,
+        model=opened.spec.model,
+        rows=opened.rows,
+        public_rows=held.rows,
+        data=shares_of_votes(start, reading, opened.pool, certified),
+        compared=compared,
+    )
+    guesses = config.student.method == "mixmatch"
+    single = ensemble.model.task is Task.SINGLE_LABEL
+    if guesses and (single or ensemble.offered >= held.rows):
+        raise ConfigError(
+            "student.method mixmatch guesses sets of labels, for public records that are not "
+            "asked; for classes, or where all are asked, take supervised (nothing was released)"
+        )
+    if "private_knn" in config.baselines.run:
+        _require_neighbours(ensemble)
+    return ensemble
+
+
+def _require_neighbours(ensemble: Ensemble) -> None:
+    """What would refuse the baseline private_knn, before anything is spent."""
+    about, rule = ensemble.config.baselines, ensemble.spec.rule
+    if rule.mechanism in PLURALITY or ensemble.spec.target.unit is Unit.GROUP:
+        raise ConfigError(
+            "baselines.run private_knn lets single records vote yes or no on several labels, and "
+            f"here {rule.mechanism} votes protect a {ensemble.spec.target.unit}; leave it out "
+            "(nothing was released)"
+        )
+    if about.neighbours > ensemble.rows:
+        raise ParameterError(
+            f"baselines.neighbours {about.neighbours} is above the {ensemble.rows} private "
+            "records; lower it (nothing was released)"
+        )
+
+
+def voting_spec(
+    config: PateConfig, rows: int, model: ModelSpec, class_names: tuple[str, ...]
+) -> VotingSpec:
+    """The wishes joined with what is public about the data."""
+    voting, single = config.voting, model.task is Task.SINGLE_LABEL
+    mechanism = voting.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY)
+    if single is not (mechanism is Mechanism.GNMAX):
+        about = "one class" if single else "several labels"
+        raise ConfigError(
+            f"records have {about} each, and voting.mechanism {mechanism} counts others; leave it "
+            "null (nothing was released)"
+        )
+    target = PrivacyTarget(
+        epsilon=config.privacy.epsilon,
+        delta=choose_delta(config.privacy.delta, pool_size=rows),
+        adjacency=config.privacy.adjacency,
+        unit=Unit.RECORD if config.teachers.group_column is None else Unit.GROUP,
+    )
+    rule = VotingRule(
+        mechanism=mechanism,
+        teachers=config.teachers.count,
+        labels=model.classes,
+        sigma=voting.sigma or 1.0,
+        limit=voting.limit,
+        noises=voting.noises,
+        confidence=voting.confidence,
+    )
+    tuned = config.teachers.tuning
+    spec = VotingSpec(
+        name=config.name,
+        target=target,
+        rule=rule,
+        blocks=(voting.queries, *(voting.block_size for _ in range(voting.blocks))),
+        teachers=digest(
+            {
+                "training": config.teachers.model_dump(
+                    mode="json", exclude={"tuning", "partition"}
+                ),
+                "tuning": None if tuned is None else file_digest(tuned),
+                "model": plain(model),
+            }
+        ),
+        gate=None if voting.gate is None else _label(voting.gate, class_names, model.classes),
+        dependents=tuple(_label(one, class_names, model.classes) for one in voting.dependents),
+    )
+    return fitted(spec, sigma=voting.sigma, agreement=voting.agreement)
+
+
+def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:
+    """A campaign on all private records at once: how data is read, and the baseline of DP-SGD.
+
+    Args:
+      config: of private voting.
+      changed: sections that differ.
+    """
+    values: dict[str, Any] = {
+        "name": config.name,
+        "data": config.data.model_dump(),
+        "labeler": {"kind": "oracle"},
+        "privacy": config.privacy.model_dump(),
+        "schedule": {"initial": 1, "queries": [], "batch_size": 1, "epochs_per_phase": 1},
+        "strategy": "naive",
+        "acquisition": "random",
+        "model": config.model.model_dump(),
+        "training": config.training.model_dump(),
+        "runtime": config.runtime.model_dump(),
+    }
+    return parse_config({**values, **changed})
+
+
+def anywhere(config: PateConfig) -> PateConfig:
+    """The configuration with absolute paths, so that it means the same from any folder."""
+    pool = config.public.pool
+    places: Any = [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve()
+    teachers = config.teachers
+    files = {
+        "tuning": teachers.tuning and teachers.tuning.resolve(),
+        "partition": teachers.partition and teachers.partition.resolve(),
+    }
+    weights = config.model.weights and config.model.weights.resolve()
+    return config.model_copy(
+        update={
+            "data": absolute_paths(config.data),
+            "public": config.public.model_copy(update={"pool": places}),
+            "teachers": teachers.model_copy(update=files),
+            "model": config.model.model_copy(update={"weights": weights}),
+            "runtime": absolute_remote(config.runtime),
+        }
+    )
+
+
+def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:
+    if isinstance(asked, int) and 0 <= asked < labels:
+        return asked
+    if asked in names:
+        return names.index(str(asked))
+    known = ", ".join(names) or f"numbers from 0 to {labels - 1}"
+    raise ConfigError(f"voting.gate and voting.dependents name labels, and {asked!r} is none of "
+                      f"{known}; nothing was released")  # fmt: skip

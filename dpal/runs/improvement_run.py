@@ -1,0 +1,109 @@
+"""What every task of an improvement is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import nn
+
+from dpal.config.improvement import PublicConfig
+from dpal.data.catalog import Source
+from dpal.errors import DataError, LedgerMissing
+from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.ledger.entries import Entry
+from dpal.ledger.reservations import CampaignLedger
+from dpal.models.weights import put_weights, read_safetensors
+from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.start_model import StartModel
+from dpal.training.exact import exact_arithmetic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improving:
+    """A certified improvement and where its things are; what every task is handed.
+
+    Attributes:
+      config: what the person wrote.
+      certified: the plan and its proof.
+      start: the model that is improved.
+      public: public records that may be labeled.
+    """
+
+    config: PublicConfig
+    certified: CertifiedImprovement
+    start: StartModel
+    public: Source
+
+    @property
+    def plan(self) -> Improvement:
+        """What every task obeys."""
+        return self.certified.plan
+
+    @property
+    def spec(self) -> ImprovementSpec:
+        """Its numbers."""
+        return self.plan.spec
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """The improvement's files."""
+        return improvement_folder(self.config)
+
+    @property
+    def files(self) -> PhaseFolder:
+        """The files of its one phase: choice, labels, fine-tuned model."""
+        return self.folder.phase(0)
+
+    @contextmanager
+    def ledger(self) -> Iterator[CampaignLedger]:
+        """Opens the improvement's part of the ledger for the length of a block."""
+        with closing(open_ledger(self.config.runtime)) as store:
+            yield CampaignLedger(store, self.config.name, self.folder.root)
+
+    def known_entries(self, *, newest: bool = False) -> list[Entry]:
+        """All entries of the ledger, of all campaigns; none where there is no ledger.
+
+        Args:
+          newest: whether it must be the newest copy of the ledger that is known here.
+        """
+        try:
+            opened = open_ledger(self.config.runtime, create=False)
+        except LedgerMissing:  # a declared start, and nothing released since
+            return []
+        with closing(opened) as store:
+            return store.verified() if newest else store.entries()
+
+    def load_start(self) -> nn.Module:
+        """The model that is improved, on its device."""
+        if self.start.weights is None:
+            raise DataError(f"the start of {self.config.name} is not trained yet")
+        model = self.start.architecture()
+        put_weights(model, read_safetensors(self.start.weights), self.start.weights)
+        return self._placed(model)
+
+    def load_improved(self) -> nn.Module:
+        """The fine-tuned model, on its device."""
+        model = self.start.architecture()
+        model.load_state_dict(load_file(self.files.model))
+        return self._placed(model)
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        device = self.config.runtime.device
+        if device != "cpu":
+            exact_arithmetic()
+        return model.to(device)
+
+
+def improvement_folder(config: PublicConfig) -> CampaignFolder:
+    """The folder of the improvement that settings name."""
+    return CampaignFolder(config.runtime.artifacts / config.name)
+
+
+def rotation_weights(config: PublicConfig) -> Path:
+    """Where rotation pretraining leaves its weights."""
+    return improvement_folder(config).root / "pretrained.safetensors"

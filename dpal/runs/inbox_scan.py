@@ -1,0 +1,266 @@
+"""One look into a watched folder: new files are accepted or put into quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from dpal.canonical import file_digest
+from dpal.config.campaign import LabelerKind
+from dpal.config.watch import WatchConfig
+from dpal.data.catalog import Source
+from dpal.data.inbox.folder import (
+    Inbox,
+    Listed,
+    Listing,
+    Seen,
+    observe,
+)
+from dpal.data.inbox.quarantine import (
+    NameHashes,
+    free_place,
+    name_hashes,
+    put_away,
+    require_new_names,
+)
+from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
+from dpal.data.inspect import Inventory, inspect, require_match
+from dpal.data.known import owners_in
+from dpal.errors import DataError
+from dpal.ledger.datasets import DataSet
+from dpal.runs.campaign_start import registry_of
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.open_sources import open_sources
+
+_NAME = "to-look-at-files"  # of a campaign that is never run
+
+
+@dataclass
+class Look:
+    """A look into the folder; the state is written whenever something must not be forgotten.
+
+    Attributes:
+      config: of the watch.
+      folder: the watch's own files.
+      known: the data set that new records are added to.
+      inbox: the watched folder.
+      state: what the watch remembers; grows on the way.
+    """
+
+    config: WatchConfig
+    folder: WatchFolder
+    known: DataSet
+    inbox: Inbox
+    state: WatchState
+    _names: NameHashes | None = None
+
+    def finish_quarantine(self) -> None:
+        """Puts away what a crash left half put away."""
+        for at, one in enumerate(self.state.quarantined):
+            if not one.done:
+                self._put_away(at)
+
+    def at_all(self, listing: Listing, *, now: float) -> None:
+        """Looks at every file that is new and has settled.
+
+        Raises:
+          DataError: the validation set cannot be read. No file was moved for it.
+          LedgerError: data sets here are not the ledger's.
+        """
+        before = self.state
+        self.state = replace(before, seen=observe(listing.files, before.seen, now=now))
+        waiting = sum(
+            not self._take(name, listing.files[name], one, age=now - one.since)
+            for name, one in self.state.seen.items()
+            if not one.digest
+        )
+        taken = len(self.state.accepted) - len(before.accepted)
+        put = len(self.state.quarantined) - len(before.quarantined)
+        remark = (
+            f"{len(listing.files):,} Parquet files: {taken} accepted, {put} put into quarantine, "
+            f"{waiting} still arriving"
+            + (f"; {listing.others} files are not named *.parquet" if listing.others else "")
+        )
+        # Nothing is written where nothing is new, or each idle look would cost a disk write.
+        if replace(self.state, remark="") != replace(before, remark="") or not before.remark:
+            self.state = replace(self.state, remark=remark)
+            self.folder.write(self.state)
+        notify(f"{self.config.folder}: {remark}")
+
+    def _take(self, name: str, listed: Listed, seen: Seen, *, age: float) -> bool:
+        """Accepts a file or puts it away; False while that has to wait."""
+        if age < self.config.settle_seconds:
+            return False
+        path = Path(self.inbox.path(name))
+        if not self.inbox.is_local:
+            path = self.folder.files / f"{len(self.state.accepted):05d}-{name}"
+        try:
+            whole = self.inbox.looks_whole(name, listed.size)
+            if whole is False and age < self.config.unfinished_seconds:
+                return False
+            if not self.inbox.is_local:
+                self.inbox.fetch(name, path)
+            digest = file_digest(path)
+            if self.inbox.stamp(name) != seen.stamp:
+                return False  # it changed while it was read
+        except (DataError, OSError) as error:
+            notify(f"{name} cannot be read yet ({type(error).__name__}); the next look tries again")
+            return False
+        judged = self._judge(name, path, digest, whole=bool(whole))
+        if judged:
+            known = {**self.state.seen, name: replace(seen, digest=digest)}
+            self.state = replace(self.state, seen=known)
+        if not self.inbox.is_local and all(one.path != str(path) for one in self.state.accepted):
+            path.unlink(missing_ok=True)  # a copy that no campaign will read
+        return judged
+
+    def _judge(self, name: str, path: Path, digest: str, *, whole: bool) -> bool:
+        if self._is_repeat(name, path, digest):
+            return True
+        if not whole:
+            return self._quarantine(name, digest, f"{name} is not a whole Parquet file")
+        if any(one.name == name for one in self.state.accepted):
+            reason = (
+                f"another file came before under the name {name}, and campaigns read it; put that "
+                "one back, and bring new records under a new name"
+            )
+            return self._quarantine(name, digest, reason)
+        if missing := gone(self.state.accepted):
+            notify(f"{name} waits: {missing}")
+            return False
+        validation, earlier = self._validation, self._earlier_names()
+        try:
+            records, names = self._examine(name, path, validation, earlier)
+        except DataError as error:
+            reason, detail = (
+                said.replace(str(path), name) for said in (str(error), error.for_owner())
+            )
+            return self._quarantine(name, digest, reason, detail)
+        self._names = np.concatenate([earlier, names])
+        one = Accepted(name=name, path=str(path), digest=digest, records=records)
+        self.state = replace(self.state, accepted=(*self.state.accepted, one))
+        return True
+
+    def _is_repeat(self, name: str, path: Path, digest: str) -> bool:
+        """Whether the same content was accepted before; a renamed file keeps its place."""
+        every = self.state.accepted
+        at = next((at for at, one in enumerate(every) if one.digest == digest), None)
+        if at is None:
+            return False
+        if every[at].name not in self.state.seen and self.inbox.is_local:
+            renamed = replace(every[at], name=name, path=str(path))
+            self.state = replace(self.state, accepted=(*every[:at], renamed, *every[at + 1 :]))
+        return True
+
+    def _examine(
+        self, name: str, path: Path, validation: Inventory, earlier: NameHashes
+    ) -> tuple[int, NameHashes]:
+        """Number of records and hashes of their ids, if a campaign can use the file.
+
+        Raises:
+          DataError: it cannot.
+        """
+        source = self._source(path)
+        if self.state.accepted:
+            first = self.state.accepted[0]
+            if _kind(self._source(Path(first.path))) != _kind(source):
+                raise DataError(
+                    f"{name} and {first.name} differ in columns or class names; files of one pool "
+                    "need the same id, content, label and split columns"
+                )
+        if source.label_column is None:
+            source = replace(source, task=validation.task)
+        holds = inspect(source)
+        require_match(holds, validation)
+        if self.config.campaign_on(_NAME, path).labeler.kind is LabelerKind.ORACLE:
+            _require_labels(name, holds, validation)
+        names = name_hashes(source)
+        require_new_names(name, names, earlier)
+        owner = self.known.limit.owner_column
+        if owner != "id":
+            owners_in(source, owner)
+        runtime = self.config.campaign.runtime
+        with closing(open_ledger(runtime, create=False)) as store:
+            registry = registry_of(runtime.artifacts, store)
+            registry.require_unregistered(source, besides=self.config.dataset)
+            registry.require_new(self.config.dataset, source)
+        return holds.rows, names
+
+    def _source(self, path: Path) -> Source:
+        return open_sources(self.config.campaign_on(_NAME, path))[0]
+
+    @cached_property
+    def _validation(self) -> Inventory:
+        """What the validation set holds; read once a look."""
+        config = self.config.campaign_on(_NAME, Path())
+        place = config.data.validation
+        _, validation = open_sources(self.config.campaign_on(_NAME, place))
+        found = inspect(validation)
+        return replace(found, classes=max(found.classes, len(validation.class_names)))
+
+    def _earlier_names(self) -> NameHashes:
+        """Hashes of all ids that were accepted so far; read once a look."""
+        if self._names is None:
+            parts = [name_hashes(self._source(Path(one.path))) for one in self.state.accepted]
+            self._names = np.concatenate([np.zeros(0, np.uint64), *parts])
+        return self._names
+
+    def _quarantine(self, name: str, digest: str, reason: str, detail: str = "") -> bool:
+        free = free_place(Inbox.at(self.config.quarantine_place), name)
+        one = Quarantined(name=name, digest=digest, reason=reason, place=free, detail=detail)
+        self.state = replace(self.state, quarantined=(*self.state.quarantined, one))
+        self.folder.write(self.state)  # before it is moved: a crash is then gone on from
+        self._put_away(len(self.state.quarantined) - 1)
+        return True
+
+    def _put_away(self, at: int) -> None:
+        every = self.state.quarantined
+        one = every[at]
+        place = put_away(
+            self.inbox,
+            one.name,
+            Inbox.at(self.config.quarantine_place),
+            one.place,
+            one.detail or one.reason,
+            here=self.folder.quarantine,
+        )
+        done = replace(one, place=place, done=True)
+        self.state = replace(self.state, quarantined=(*every[:at], done, *every[at + 1 :]))
+        self.folder.write(self.state)
+        notify(f"{one.name} was put into quarantine: {one.reason}")
+
+
+def gone(accepted: Iterable[Accepted]) -> str:
+    """Says which accepted files are not where they were; empty when all are."""
+    missing = [one.name for one in accepted if not Path(one.path).is_file()]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - 1} more" if missing[1:] else ""
+    return (
+        f"{missing[0]}{more}, which campaigns read, left the folder; put back what was accepted, "
+        "as every later campaign is about all of it"
+    )
+
+
+def _kind(source: Source) -> Source:
+    """A source without its files and what reads them."""
+    return replace(source, paths=(), encoding=None, extractor=None)
+
+
+def _require_labels(name: str, holds: Inventory, validation: Inventory) -> None:
+    """Requires the labels that labeler.kind oracle reads."""
+    if not holds.fully_labeled:
+        raise DataError(
+            f"{name} has records without a label, and labeler.kind oracle reads them there"
+        )
+    if holds.classes > validation.classes:
+        raise DataError(
+            f"{name} has labels above {validation.classes - 1}, the highest class of the "
+            "validation set"
+        )

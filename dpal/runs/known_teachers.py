@@ -1,0 +1,106 @@
+"""Recognises teachers that have an account already: two promises to their records would add up.
+
+They are recognised by their names, and by their ballots on queries of the same ids, whatever they
+are called. Where either may mislead, somebody says why they are others, and that is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpal.data.parquet import reading
+from dpal.errors import ParameterError
+from dpal.files.artifacts import (
+    CONFIDENTIAL,
+    RECORD,
+    VOTE_ACCOUNT,
+    CampaignFolder,
+    campaigns_of,
+)
+from dpal.runs.ballot_tables import read_ballots_file
+from dpal.runs.vote_account import Account
+from dpal.runs.vote_request import Wishes
+from dpal.voting.recognition import Recognition, Said, recognised
+
+
+def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
+    """Requires teachers whom no other voting account of the artifacts folder is about.
+
+    Returns:
+      Why they are not those of accounts that they might be mistaken for, by name of the account.
+
+    Raises:
+      ParameterError: they are asked under another account, or may be. Nothing was released.
+      DataError: ballots of another account are damaged.
+    """
+    artifacts = wishes.runtime.artifacts
+    counted = {account.name, *_counted(artifacts, wishes.after)}
+    reasons = _reasons(account.folder)
+    for folder in campaigns_of(artifacts):
+        record = folder.read_record()
+        if (
+            record.get("kind") != VOTE_ACCOUNT
+            or folder.name in counted
+            or account.name in _counted(artifacts, record.get("after"))
+        ):
+            continue
+        found = recognised((wishes.cast.queries, wishes.ballots), _blocks_of(folder))
+        if found is Recognition.SAME:
+            raise ParameterError(
+                f"these teachers have the account {folder.name} already, and two promises add up; "
+                f"nothing was released, ask with --name {folder.name} and the names that they have "
+                f"there, or count it in this promise with --after {folder.name}"
+            )
+        doubt = ""
+        if not set(record.get("teachers", ())).isdisjoint(wishes.cast.teachers):
+            doubt = "a teacher of each has the same name"
+        elif found is Recognition.ALIKE:
+            doubt = "most answered alike"
+        elif _lost(folder):
+            doubt = "ballots that it released are missing here"
+        if not doubt or account.name in _reasons(folder) or folder.name in reasons:
+            continue
+        if wishes.other_teachers is None:
+            raise ParameterError(
+                f"these teachers may be those of the account {folder.name} ({{doubt}}), and two "
+                f"promises would add up; nothing was released, ask with --name {folder.name}, "
+                f"count it in this promise with --after {folder.name}, or if no private record is "
+                "behind both, say why with --other-teachers REASON",
+                doubt=doubt,
+            )
+        reasons[folder.name] = wishes.other_teachers
+    return reasons
+
+
+def _counted(artifacts: Path, after: str | None) -> set[str]:
+    """The account that --after names, and those that it counts itself."""
+    found: set[str] = set()
+    while after is not None and after not in found:
+        found.add(after)
+        folder = CampaignFolder(artifacts / after)
+        known = (folder.root / RECORD).is_file()
+        after = folder.read_record().get("after") if known else None
+    return found
+
+
+def _reasons(folder: CampaignFolder) -> dict[str, str]:
+    """What an account has on record of other teachers; nothing before it is held."""
+    if not (folder.root / RECORD).is_file():
+        return {}
+    return dict(folder.read_record().get("other_teachers", {}))
+
+
+def _blocks_of(folder: CampaignFolder) -> Iterator[Said]:
+    """Ballots that an account keeps, a block at a time."""
+    for path in sorted((folder.root / CONFIDENTIAL).glob("votes-*/ballots.parquet")):
+        with reading(path, "restore it, nothing was released"):
+            block = read_ballots_file(path)
+        yield block
+
+
+def _lost(folder: CampaignFolder) -> bool:
+    """Whether ballots of a released block are not there, so that nothing can be said of them."""
+    kept = folder.root / CONFIDENTIAL
+    released = [path.parent.name for path in folder.root.glob("votes-*/released.parquet")]
+    return not all((kept / block / "ballots.parquet").is_file() for block in released)

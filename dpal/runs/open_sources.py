@@ -1,0 +1,74 @@
+"""Pool, validation set and public records, opened as a campaign reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from dpal.config.campaign import CampaignConfig
+from dpal.config.data import ContentChoice
+from dpal.config.start import PublicDataConfig
+from dpal.config.training import TEXT_MODEL
+from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.data.texts import TextEncoding
+from dpal.errors import DataError
+from dpal.features.extractors import build_extractor
+
+
+def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
+    """Looks at the files of a campaign: the pool and the validation set.
+
+    Raises:
+      DataError: a file is missing or not of a kind that is read.
+    """
+    return (
+        _open(config, config.data.pool, Role.POOL),
+        _open(config, config.data.validation, Role.VALIDATION),
+    )
+
+
+def open_validation(config: CampaignConfig) -> Source:
+    """Looks at the validation set alone."""
+    return _open(config, config.data.validation, Role.VALIDATION)
+
+
+def open_public(config: CampaignConfig, public: PublicDataConfig) -> Source:
+    """Looks at public records that may be labeled, read as the private ones of a campaign are.
+
+    Raises:
+      DataError: a file is missing, not of a kind that is read, or lacks a column.
+    """
+    data = config.data.model_copy(update={"label_column": public.label_column})
+    source = _open(config.model_copy(update={"data": data}), public.pool, Role.POOL)
+    column = public.provenance_column
+    if column is not None:
+        for path in source.paths:
+            if column not in pq.read_schema(path).names:
+                raise DataError(
+                    f"{path} has no column {column!r}, which public.provenance_column names; "
+                    "correct it, or leave it and public.irrelevant out"
+                )
+    return source
+
+
+def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Source:
+    chosen = config.data.content
+    source = open_source(
+        place,
+        role,
+        label_column=config.data.label_column,
+        encoding=_encoding(config),
+        content=None if chosen is ContentChoice.AUTO else Content(chosen),
+    )
+    extractor = build_extractor(config.data.to_extractor(), source.content)
+    return replace(source, extractor=extractor)
+
+
+def _encoding(config: CampaignConfig) -> TextEncoding | None:
+    """What turns texts into records: the tokenizer beside a text model's public weights."""
+    model = config.model
+    if model.name != TEXT_MODEL or model.weights is None:
+        return None
+    return TextEncoding(folder=model.weights, max_tokens=model.max_tokens)

@@ -1,0 +1,277 @@
+"""From a configuration to a certified plan that the ledger holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from dpal.acquisition.scores import score_function
+from dpal.config.campaign import CampaignConfig, LabelerKind
+from dpal.data.catalog import Source, missing_label
+from dpal.data.files import digest_of
+from dpal.data.inspect import inspect, require_match
+from dpal.data.normalisation import public_statistics
+from dpal.data.parquet import schema_of
+from dpal.data.pool import write_start
+from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
+from dpal.errors import DataError, ParameterError
+from dpal.files.artifacts import RECORD
+from dpal.files.atomic import staged, sweep
+from dpal.models.normalisation import Normalisation
+from dpal.models.registry import build_model
+from dpal.planning.spec import CampaignSpec
+from dpal.privacy import Unit
+from dpal.reports.summary import other_strategy, promise
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_start import (
+    SpecFor,
+    locate,
+    plan_start,
+    require_unregistered,
+    weights_for,
+)
+from dpal.runs.notify import notify, notify_here
+from dpal.runs.open_ledger import commit_to
+from dpal.runs.open_sources import open_sources
+from dpal.runs.unregistered_runs import tell_of_others
+from dpal.training.augmentation import require_images
+from dpal.training.checkpoints import latest_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedData:
+    """A campaign's data, looked at, and what it makes of the wishes.
+
+    Attributes:
+      pool: private records.
+      validation: public records.
+      class_names: names in class order; empty when the data has none.
+      rows: records in the pool.
+      remarks: what a person should know of the labels, who may see the records.
+      spec_for: the wishes, joined with what is public about the data, for a number of
+        owners that take part, a unit, and a number of labels carried over.
+      spec_of: the same for other wishes on this data.
+    """
+
+    pool: Source
+    validation: Source
+    class_names: tuple[str, ...]
+    rows: int
+    remarks: tuple[str, ...]
+    spec_for: SpecFor
+    spec_of: Callable[[CampaignConfig], SpecFor]
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """The wishes where every record takes part."""
+        return self.spec_for(self.rows, Unit.RECORD, 0)
+
+
+def open_data(config: CampaignConfig) -> OpenedData:
+    """Looks at the data and checks that the wishes fit it. Releases nothing, writes nothing."""
+    pool, validation = open_sources(config)
+    if pool.label_column is None:
+        pool = replace(pool, task=validation.task)
+    with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
+        pool_holds = inspect(pool, on_rows=bar.update)
+        validation_holds = inspect(validation, on_rows=bar.update)
+    require_match(pool_holds, validation_holds)
+    # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
+    # file that is mostly known contents is taken for the records themselves.
+    require_unregistered(config.runtime, validation, coincidence=0.5)
+    class_names = validation.class_names or pool.class_names
+    classes = max(len(class_names), validation_holds.classes)
+    if config.labeler.kind is LabelerKind.ORACLE:
+        if pool.label_column is None:
+            raise missing_label(
+                schema_of(pool.paths[0]),
+                f"pool file {pool.paths[0]}",
+                config.data.label_column,
+                "or set labeler.kind: file to have people label",
+            )
+        if not pool_holds.fully_labeled:
+            raise DataError(
+                f"labeler.kind oracle needs a label in every row of {pool.name}; set "
+                "labeler.kind: file to have people label"
+            )
+        if pool_holds.classes > classes:
+            raise DataError(
+                f"{pool.name} has labels above {classes - 1}, the highest class of "
+                f"{validation.name}; use a validation set that covers all classes"
+            )
+    remarks: tuple[str, ...] = ()
+    begins = not (folder_of(config).root / RECORD).is_file()
+    if begins:
+        require_numbering(pool_holds, validation_holds, names=len(class_names))
+        require_other_records(pool, validation)
+        remarks = class_remarks(pool_holds, validation_holds, class_names)
+
+    measured = None
+    if config.data.normalisation.measured:
+        mean, std = public_statistics(validation)
+        measured = Normalisation(mean=mean, std=std)
+
+    def spec_of(wishes: CampaignConfig) -> SpecFor:
+        def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
+            return wishes.to_spec(
+                pool_size=owners,
+                input_shape=pool_holds.input_shape,
+                classes=classes,
+                task=validation.task,
+                unit=unit,
+                carried=carried,
+                measured=measured,
+            )
+
+        return spec_for
+
+    opened = OpenedData(
+        pool=pool,
+        validation=validation,
+        class_names=class_names,
+        rows=pool_holds.rows,
+        remarks=remarks,
+        spec_for=spec_of(config),
+        spec_of=spec_of,
+    )
+    spec = opened.spec
+    if begins:
+        spec.schedule.require_labels_for_batch()
+    require_images(spec.recipe.augmentation, spec.model.input_shape)
+    build_model(spec.model)  # one that does not fit is refused before it costs
+    if not spec.acquisition.is_random:
+        score_function(spec.acquisition, task=spec.model.task)
+    return opened
+
+
+def prepare(config: CampaignConfig) -> Campaign:
+    """Opens the data, plans, and certifies the plan. Releases nothing, writes nothing."""
+    opened = open_data(config)
+    for remark in opened.remarks:
+        notify_here(remark)
+    return Campaign(
+        config=config,
+        pool=opened.pool,
+        validation=opened.validation,
+        class_names=opened.class_names,
+        start=plan_start(config, opened.pool, opened.rows, opened.spec_for),
+    )
+
+
+def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
+    """Checks device and data and certifies a plan, before anything is released.
+
+    Who leads a campaign and leaves its training to a work pool needs no device of its own.
+    """
+    device = config.runtime.device
+    number = int(device.partition(":")[2] or 0)
+    elsewhere = leads and config.runtime.training_pool is not None
+    missing = device.startswith("cuda") and number >= torch.cuda.device_count()
+    if missing and not elsewhere:
+        raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
+    campaign = prepare(config)
+    notify(f"plan certified: {campaign.certified.worst_epsilon:.4f} of "
+        f"{promise(campaign.certified.summary())}")  # fmt: skip
+    if (used := campaign.plan.spec.strategy) is not config.strategy:
+        notify(other_strategy(used, config.strategy))
+    if leads and campaign.start.data is None:
+        tell_of_others(config.runtime, campaign.pool, config.name)
+    return campaign
+
+
+def hold_budget(campaign: Campaign) -> None:
+    """Sets the plan's worst case aside in the ledger and writes the pool's start."""
+    plan, folder = campaign.plan, campaign.folder
+    sweep(folder.root)
+    with campaign.ledger() as ledger:
+        made_of = commit_to(ledger, folder, digest_of(campaign.pool.paths), called="campaign")
+        ledger.hold(
+            plan.spec.target,
+            plan.digest,
+            made_of,
+            plan.releases(),
+            accountant=plan.spec.accountant,
+            data=campaign.start.data,
+            compared=campaign.start.compared,
+            changes=_changes(campaign),
+        )
+    folder.write_record(
+        {
+            "name": campaign.config.name,
+            "plan": campaign.certified.summary(),
+            "task": plan.spec.model.task.value,
+            "public_weights": _public_weights(campaign),
+            "weights_for": weights_for(plan.spec),
+            "classes": plan.spec.model.classes,
+            "class_names": list(campaign.class_names),
+            "config": with_absolute_paths(campaign.config).model_dump(mode="json"),
+        }
+    )
+    if not folder.start.exists():
+        _write_start(campaign)
+
+
+def _write_start(campaign: Campaign) -> None:
+    """Writes who takes part, and, before it, the weights to start from."""
+    folder, spec, earlier = campaign.folder, campaign.plan.spec, campaign.start.earlier
+    if earlier is not None:
+        with staged(folder.start_model) as temporary:
+            temporary.write_bytes(latest_weights(earlier.model, earlier.optimizer))
+    if campaign.start.data is None:
+        write_start(campaign.pool, folder.start)
+        return
+    with campaign.ledger() as ledger:
+        located = locate(campaign.config, campaign.pool, ledger.store)
+    taking = [share.block for share in spec.blocks]
+    takes_part = located.eligible & np.isin(located.blocks, taking)
+    write_start(campaign.pool, folder.start, blocks=located.blocks, takes_part=takes_part)
+
+
+def _changes(campaign: Campaign) -> str:
+    """Settings that decide a plan and are not as the campaign was started with."""
+    folder = campaign.folder
+    if not (folder.root / RECORD).is_file():
+        return ""
+    record = folder.read_record()
+    before = _deciding(record["config"])
+    now = _deciding(with_absolute_paths(campaign.config).model_dump(mode="json"))
+    found = [
+        f"{key} was {json.dumps(before.get(key))}, is {json.dumps(value)}"
+        for key, value in now.items()
+        if before.get(key) != value
+    ]
+    for key, digest in _public_weights(campaign).items():
+        if record.get("public_weights", {}).get(key) != digest:
+            found.append(f"what lies at {key} is not what lay there then")
+    return ", ".join(found)
+
+
+def _public_weights(campaign: Campaign) -> dict[str, str | None]:
+    """Digests of what the campaign starts from, by setting."""
+    spec = campaign.plan.spec
+    return {
+        "model.weights": spec.model.weights_digest,
+        "data.backbone.weights": spec.extractor.weights_digest,
+    }
+
+
+def _deciding(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key, but for those that decide no plan."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in ("runtime", "labeler"):
+            continue
+        if name == "data":
+            found |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}
+        elif isinstance(value, dict):
+            found |= {f"{name}.{key}": one for key, one in _deciding(value).items()}
+        else:
+            found[name] = value
+    return found

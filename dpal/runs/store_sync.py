@@ -1,0 +1,235 @@
+"""A campaign's files on their way between machines: published, kept, brought back.
+
+The folder under `runtime.artifacts` is where a campaign works. With `runtime.store` its files
+are also there, and another machine goes on with them; without it nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+
+from dpal.canonical import file_digest
+from dpal.config.campaign import CampaignConfig
+from dpal.errors import LedgerMissing, StoreError
+from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
+from dpal.files.object_store import (
+    ArtifactRef,
+    Store,
+    StoreHolds,
+    file_ref,
+    is_confidential,
+)
+from dpal.ledger.attempts import planned_name
+from dpal.ledger.datasets import data_sets
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.files import name_below
+from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.store_upload import (
+    is_checkpoint,
+    open_campaign,
+    patiently,
+    put,
+    store_of,
+)
+
+
+def publish(campaign: Campaign, paths: Sequence[Path]) -> tuple[ArtifactRef, ...]:
+    """Makes files reachable for another machine, and says where they are.
+
+    Without `runtime.store` they stay where they are: all machines share the folder.
+
+    Args:
+      campaign: whose plan the ledger holds.
+      paths: files below its folder.
+
+    Raises:
+      StoreError: the store does not take a file, or may not hold confidential ones.
+    """
+    folder = campaign.folder.root
+    if campaign.config.runtime.store is None:
+        return tuple(file_ref(folder, path) for path in paths)
+    store = _store(campaign)
+    return tuple(
+        patiently(lambda path=path: store.put(name_below(folder, path), path))  # type: ignore[misc]
+        for path in paths
+    )
+
+
+def fetch(campaign: Campaign, refs: Iterable[ArtifactRef]) -> None:
+    """Places published files below the campaign's folder, unless they are there already.
+
+    Args:
+      campaign: as for `publish`.
+      refs: what `publish` returned, possibly on another machine.
+
+    Raises:
+      StoreError: a file is not there or not what its digest says.
+    """
+    folder = campaign.folder.root
+    store = None if campaign.config.runtime.store is None else _store(campaign)
+    for ref in refs:
+        if _is_here(folder, ref):
+            continue
+        if store is None:
+            raise StoreError(
+                str(folder / ref.name),
+                f"is not what was published as {ref.url}",
+                "let all machines share the artifacts folder or set runtime.store,",
+            )
+        _get(store, ref, folder)
+
+
+def keep_files(campaign: Campaign) -> None:
+    """Puts what is new or changed of a campaign into its store, and removes old checkpoints.
+
+    Raises:
+      StoreError: the store does not take it. Nothing was lost.
+    """
+    if campaign.config.runtime.store is None:
+        return
+    folder, store = campaign.folder.root, _store(campaign)
+    known = patiently(store.known)
+    for path in _files_of(campaign.folder):
+        name = name_below(folder, path)
+        if _may_hold(store, name) and (name not in known or not _is_here(folder, known[name])):
+            put(store, name, path)
+    for name, ref in known.items():
+        if is_checkpoint(name) and not (folder / name).exists():
+            store.forget(ref)
+    _keep_data_sets(campaign.config)
+
+
+def bring_files(config: CampaignConfig) -> None:
+    """Brings what the store has of a campaign and is not here, before the campaign goes on.
+
+    Files that the ledger, or a phase's manifest, speaks of come by the digest that stands
+    there; of others, what is here stays as it is.
+
+    Raises:
+      StoreError: the store cannot be written, or what the ledger recorded is not in it.
+    """
+    if config.runtime.store is None:
+        return
+    patiently(store_of(config, "").require_writable)
+    try:
+        ledger = open_ledger(config.runtime, create=False)
+    except LedgerMissing:
+        return
+    with closing(ledger):
+        opened = open_campaign(config, ledger)
+        _bring_data_sets(config, ledger.entries())
+        if opened.identity is None:
+            return
+        store, entries = store_of(config, opened.identity), opened.entries()
+    folder = folder_of(config)
+    known = patiently(store.known)
+    recorded = _recorded(entries)
+    trained = {Path(name).parts[0] for name in recorded if name.endswith("/model.safetensors")}
+    missing = [
+        ref
+        for name, ref in known.items()
+        if name not in recorded
+        and not (folder.root / name).exists()
+        and not (is_checkpoint(name) and Path(name).parts[0] in trained)
+    ]
+    brought = sum(_bring(store, ref, folder.root) for ref in missing)
+    for path in sorted(folder.root.glob("phase-*/manifest.json")):
+        recorded |= PhaseFolder(path.parent).stated_files()
+    wanted = [store.ref(name, sha256) for name, sha256 in recorded.items()]
+    brought += sum(_bring(store, ref, folder.root) for ref in wanted)
+    if brought:
+        notify(f"campaign {config.name}: files brought from {config.runtime.store}")
+
+
+def _recorded(entries: Iterable[Entry]) -> dict[str, str]:
+    """Digests by name of the files that a campaign cannot go on without, as its ledger says."""
+    found: dict[str, str] = {}
+    under_way: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        planned = planned_name(entry.release)
+        if entry.kind is Kind.RESERVE:
+            found |= entry.body["inputs"]
+            under_way[planned] = {}
+        elif entry.kind is Kind.CHECKPOINT:
+            under_way[planned] = dict(entry.body["artifacts"])
+        elif entry.kind is Kind.COMMIT:
+            found |= entry.body["artifacts"]
+            under_way.pop(planned, None)
+    for newest in under_way.values():
+        found |= newest
+    return found
+
+
+def _bring(store: Store, ref: ArtifactRef, folder: Path) -> bool:
+    """Brings a file unless it is here; a confidential one that is nowhere is missed later."""
+    if _is_here(folder, ref):
+        return False
+    if is_confidential(ref.name) and not patiently(lambda: store.has(ref)):
+        return False
+    _get(store, ref, folder)
+    return True
+
+
+def _get(store: Store, ref: ArtifactRef, folder: Path) -> None:
+    patiently(lambda: store.get(ref, folder / ref.name))
+
+
+def _keep_data_sets(config: CampaignConfig) -> None:
+    folder, store = config.runtime.artifacts, _data_sets_store(config)
+    if store.holds is not StoreHolds.EVERYTHING or not (folder / DATASETS).is_dir():
+        return
+    known = patiently(store.known)
+    for path in _shown(folder / DATASETS):
+        name = name_below(folder, path)
+        if name not in known or not _is_here(folder, known[name]):
+            put(store, name, path)
+
+
+def _bring_data_sets(config: CampaignConfig, entries: Iterable[Entry]) -> None:
+    folder, store = config.runtime.artifacts, _data_sets_store(config)
+    for one in data_sets(entries).values():
+        for name, sha256 in one.files.items():
+            _bring(store, store.ref(f"{DATASETS}/{name}", sha256), folder)
+
+
+def _data_sets_store(config: CampaignConfig) -> Store:
+    return Store(url=str(config.runtime.store), campaign=DATASETS, holds=config.runtime.store_holds)
+
+
+def _files_of(folder: CampaignFolder) -> Iterator[Path]:
+    for path in _shown(folder.root):
+        if not any(path.is_relative_to(one) for one in (folder.scratch, folder.errors)):
+            yield path
+
+
+def _shown(folder: Path) -> list[Path]:
+    """Files below a folder, but for locks, journals and half-written ones."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if not path.name.startswith(".")]
+
+
+def _may_hold(store: Store, name: str) -> bool:
+    return store.holds is StoreHolds.EVERYTHING or not is_confidential(name)
+
+
+def _is_here(folder: Path, ref: ArtifactRef) -> bool:
+    path = folder / ref.name
+    if not path.is_file():
+        return False
+    about = path.stat()
+    return _digest(path, about.st_ino, about.st_size, about.st_mtime_ns) == ref.sha256
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, _inode: int, _size: int, _changed: int) -> str:
+    return file_digest(path)
+
+
+def _store(campaign: Campaign) -> Store:
+    with campaign.ledger() as ledger:
+        return store_of(campaign.config, ledger.identity or "")

@@ -1,0 +1,233 @@
+"""Runs that no data set counts, and whether they were about some records: they spent on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.config.data import DataConfig
+from dpal.config.runtime import RuntimeConfig
+from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.data.files import commitment, digest_of
+from dpal.data.known import COINCIDENCE, KnownRecords, scan
+from dpal.data.readers import raw_batches
+from dpal.errors import DataError, DpalError, LedgerMissing
+from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder, campaigns_of
+from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.registry import EarlierOn
+from dpal.ledger.store import LedgerStore
+from dpal.ledger.unregistered_spend import Earlier
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import open_ledger
+
+Rows = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a ledger without a data set, asked about some records.
+
+    Attributes:
+      about: those that were about one of them, or a copy; in order of their holds.
+      unknown: those of which nothing here shows what they were about.
+    """
+
+    about: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def earlier_on(
+    source: Source, store: LedgerStore, artifacts: Path, *, apart: str | None = None
+) -> EarlierOn:
+    """What `Registry.add` asks: which runs without a data set some rows of a source were in.
+
+    Args:
+      source: with the new records.
+      store: the ledger.
+      artifacts: folder of the runs.
+      apart: why runs of which nothing shows what they were about were about other people.
+
+    Raises:
+      DataError: when it is asked: there are such runs, and nobody says so.
+    """
+
+    def asked(rows: Rows) -> Earlier:
+        runs = runs_on(source, store.entries(), artifacts, rows=rows)
+        require_known(runs, apart)
+        said = {"campaigns": list(runs.unknown), "reason": apart} if runs.unknown else None
+        return Earlier(campaigns=runs.about, apart=said)
+
+    return asked
+
+
+def runs_on(
+    source: Source, entries: Iterable[Entry], artifacts: Path, *, rows: Rows | None = None
+) -> Runs:
+    """Compares records with those of every run that holds a plan and no data set.
+
+    A run's pool is read where it was, if its files are as they were when the plan was held. If
+    not, the ids that it kept are compared, which can show that it was about the same records but
+    not that it was about others. Accounts of ballots from files are left out: whose records
+    teachers learned from is not in them.
+
+    Args:
+      source: records that are to be registered.
+      entries: of the ledger.
+      artifacts: folder of the runs.
+      rows: (n,) which rows of the source are meant; None for all.
+    """
+    pools = list(_pools(artifacts))
+    alike: dict[tuple[Path, ...], bool] = {}
+    about: list[str] = []
+    unknown: list[str] = []
+    for held in entries:
+        if held.kind is not Kind.HOLD or held.body.get("data"):
+            continue
+        folder = CampaignFolder(artifacts / held.campaign)
+        if _is_of_ballots(folder):
+            continue
+        pool = _committed(folder, str(held.body["pool"]), pools)
+        if pool is None:
+            (about if _has_id_of(folder, source, rows) else unknown).append(held.campaign)
+            continue
+        if pool.paths not in alike:
+            alike[pool.paths] = _are_alike(pool, source, rows)
+        if alike[pool.paths]:
+            about.append(held.campaign)
+    return Runs(tuple(about), tuple(unknown))
+
+
+def same_files(
+    pool: Source, entries: Iterable[Entry], artifacts: Path, *, besides: set[str]
+) -> list[str]:
+    """Other runs without a data set whose plans were held for these very files.
+
+    Args:
+      pool: of a run without a data set.
+      entries: of the ledger.
+      artifacts: folder of the runs.
+      besides: runs that are not meant.
+    """
+    held = {one.campaign: one.body for one in entries if one.kind is Kind.HOLD}
+    others = [one for one, body in held.items() if one not in besides and not body.get("data")]
+    if not others:
+        return []
+    digest = digest_of(pool.paths)
+    return [
+        one
+        for one in others
+        if _commits(CampaignFolder(artifacts / one), digest, str(held[one]["pool"]))
+    ]
+
+
+def tell_of_others(runtime: RuntimeConfig, pool: Source, name: str, *, start: str = "") -> None:
+    """Says that other runs promised something of the same files, where no data set counts both.
+
+    Args:
+      runtime: says where the ledger is.
+      pool: private records of a run.
+      name: of the run.
+      start: the run that it goes on from, which its promise counts; empty for none.
+    """
+    try:
+        with closing(open_ledger(runtime, create=False)) as store:
+            entries = store.entries()
+    except LedgerMissing:
+        return
+    others = same_files(pool, entries, runtime.artifacts, besides={name, start})
+    if not others:
+        return
+    held = {one.campaign: one.body["epsilon"] for one in entries if one.kind is Kind.HOLD}
+    promised = ", ".join(f"{one} (epsilon {held[one]:g})" for one in others)
+    notify(
+        f"note: {promised} spent on the same files, and no data set counts them together with "
+        f"{name}: what a record may lose adds up. To set one limit for all of them: dpal data "
+        "register --help"
+    )
+
+
+def require_known(runs: Runs, apart: str | None) -> None:
+    """Requires that of every run something shows what it was about, or that its owner says so.
+
+    Raises:
+      DataError: neither.
+    """
+    if runs.unknown and apart is None:
+        named = ", ".join(runs.unknown)
+        raise DataError(
+            f"{named} spent on records without a data set, and nothing here shows on which: their "
+            "folders or pool files were moved, changed or deleted; put them back as "
+            "campaign.json of each says, or, if those were other people's records, say so: "
+            "dpal data add NAME FILE --apart REASON, or register with it (nothing was registered "
+            "or released)"
+        )
+
+
+def _pools(artifacts: Path) -> Iterator[Source]:
+    """The private files of all runs that say where theirs are and that can still be read."""
+    seen = set()
+    for folder in campaigns_of(artifacts):
+        try:
+            settings = folder.read_record()["config"].get("data")
+            if not settings:
+                continue
+            data = DataConfig.model_validate(settings)
+            content = None if data.content == "auto" else Content(data.content)
+            pool = open_source(
+                data.pool, Role.POOL, label_column=data.label_column, content=content
+            )
+        except (DpalError, KeyError, ValueError, OSError):
+            continue  # then nothing shows what the run was about
+        if pool.paths not in seen:
+            seen.add(pool.paths)
+            yield pool
+
+
+def _committed(folder: CampaignFolder, known: str, pools: Sequence[Source]) -> Source | None:
+    """The files for which a plan was held, if they are there and as they were."""
+    return next((pool for pool in pools if _commits(folder, digest_of(pool.paths), known)), None)
+
+
+def _commits(folder: CampaignFolder, digest: str, known: str) -> bool:
+    return folder.salt.is_file() and commitment(folder.salt.read_bytes(), digest) == known
+
+
+def _is_of_ballots(folder: CampaignFolder) -> bool:
+    try:
+        return folder.read_record().get("kind") == VOTE_ACCOUNT
+    except DpalError:
+        return False
+
+
+def _are_alike(pool: Source, source: Source, rows: Rows | None) -> bool:
+    """Whether some records are another pool's, or copies of them."""
+    salt = os.urandom(32)
+    before, now = (scan(one, salt, owner_column="id") for one in (pool, source))
+    every = np.ones(before.owners.size, bool)
+    block = np.zeros(before.owners.size, np.int16)
+    known = KnownRecords.of_index([before.in_blocks(every, block, block)])
+    return known.overlap(now if rows is None else now.of(rows)).is_more_than(COINCIDENCE)
+
+
+def _has_id_of(folder: CampaignFolder, source: Source, rows: Rows | None) -> bool:
+    """Whether a run kept the id of one of some records."""
+    if not folder.start.is_file():
+        return False
+    with pq.ParquetFile(folder.start) as file:
+        kept = {
+            name
+            for batch in file.iter_batches(columns=["id"])
+            for name in batch.column(0).to_pylist()
+        }
+    for batch in raw_batches(source, ["id"]):
+        names = np.array(batch.table.column(0).to_pylist(), dtype=object)
+        if not kept.isdisjoint(names if rows is None else names[rows[batch.rows]]):
+            return True
+    return False

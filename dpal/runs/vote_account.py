@@ -1,0 +1,282 @@
+"""An account of teachers: held once, asked block by block, whoever asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpal.accounting.votes.adaptive_budget import VotingFilter
+from dpal.canonical import canonical_json, file_digest, plain
+from dpal.certificate.kinds.voting import voting_certificate
+from dpal.config.runtime import RuntimeConfig
+from dpal.errors import LedgerError, ParameterError
+from dpal.files.artifacts import CONFIDENTIAL, CampaignFolder
+from dpal.files.atomic import staged, sweep, write_private_parquet, write_text
+from dpal.ledger.entries import Kind
+from dpal.ledger.limits import DataHold
+from dpal.ledger.reservations import CampaignLedger
+from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
+from dpal.randomness import secure
+from dpal.runs.ballot_tables import (
+    FROM_FILES,
+    Labels,
+    ballots_digest,
+    ballots_table,
+    is_same_query,
+    told_of,
+)
+from dpal.runs.ballot_tables import read_ballots_file as read_ballots_file
+from dpal.runs.ballot_tables import read_released as read_released
+from dpal.runs.ballot_tables import released_table as released_table
+from dpal.runs.certify import keep_certificate, program_versions
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import commit_to, open_ledger
+from dpal.voting.advice import LabelStatistics, noisy_summary
+from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.cost_bounded import release_within
+from dpal.voting.dependencies import Dependencies, release_with_gate
+from dpal.voting.release import release
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What teachers may tell, and where it is kept.
+
+    Attributes:
+      certified: the plan and its proof.
+      runtime: where ledger and files are.
+    """
+
+    certified: CertifiedVoting
+    runtime: RuntimeConfig
+
+    @property
+    def name(self) -> str:
+        """Of the account, in ledger and artifacts."""
+        return self.certified.plan.spec.name
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """Its files."""
+        return CampaignFolder(self.runtime.artifacts / self.name)
+
+    @contextmanager
+    def ledger(self) -> Iterator[CampaignLedger]:
+        """Opens the account's part of the ledger for the length of a block."""
+        with closing(open_ledger(self.runtime)) as store:
+            yield CampaignLedger(store, self.name, self.folder.root)
+
+    def ballots_file(self, block: int) -> Path:
+        """What teachers said in a block. Private."""
+        return self.folder.root / CONFIDENTIAL / f"votes-{block}" / "ballots.parquet"
+
+    def released_file(self, block: int) -> Path:
+        """What a block released: ids of queries and their labels."""
+        return self.folder.root / f"votes-{block}" / "released.parquet"
+
+
+def hold_votes(
+    account: Account, made_of: str, *, data: DataHold | None = None, compared: int | None = None
+) -> None:
+    """Sets everything aside that the teachers may ever be asked. Needs the folder's claim.
+
+    Args:
+      account: whose plan is held; doing it again changes nothing.
+      made_of: digest of the private files or ballots that it is about; it is kept under salt.
+      data: what it takes of a registered data set.
+      compared: as in `CampaignLedger.hold`.
+
+    Raises:
+      LedgerError: the account holds another plan, or its files are gone.
+      DataBudgetExceeded: the data set has not that much left. Nothing was held.
+    """
+    folder, plan = account.folder, account.certified.plan
+    sweep(folder.root)
+    with account.ledger() as ledger:
+        ledger.hold(
+            plan.spec.target,
+            plan.digest,
+            commit_to(ledger, folder, made_of, called="account"),
+            plan.releases(),
+            accountant=plan.spec.kept_by,
+            data=ledger.data() or data,
+            before=plan.spec.before if plan.spec.before.releases else None,
+            compared=compared,
+            changes="its rule, its promise or its number of queries",
+        )
+
+
+def ask(
+    account: Account,
+    queries: Sequence[str],
+    ballots: Ballots | Choices,
+    *,
+    purpose: str = FROM_FILES,
+    confidential: bool = False,
+) -> Path:
+    """Releases a block of votes, once: the same ballots again give the same released labels.
+
+    Args:
+      account: that pays; held, and its folder claimed.
+      queries: ids.
+      ballots: of every teacher on every query.
+      purpose: of the block; the same ballots for another purpose are another block.
+      confidential: whether the queries are private records, whose ids and labels stay inside.
+
+    Returns:
+      The file of released labels.
+
+    Raises:
+      ParameterError: no block is left, or it is too small for so many queries.
+      BudgetExceeded: the promise does not cover it. Nothing was released.
+    """
+    plan, table = account.certified.plan, ballots_table(queries, ballots, purpose)
+    with account.ledger() as ledger:
+        block = _block_for(account, ledger, table)
+        path, released = account.ballots_file(block), account.released_file(block)
+        if confidential:
+            released = path.with_name(released.name)
+        if ledger.committed(block_name(block)) is None:
+            _keep(path, table, ledger, block)
+
+        def draw() -> None:
+            # From the file, not from memory: what was reserved is what is counted.
+            ids, kept = read_ballots_file(path)
+            found = released_table(ids, *_drawn(account, kept, block))
+            if confidential:
+                # Under salt: the ledger shows its digest, which tells of no record, nor of none.
+                write_private_parquet(released, found.schema, lambda: iter(found.to_batches()))
+                return
+            with staged(released) as temporary:
+                pq.write_table(found, temporary)
+
+        ledger.settle(plan.release(block_name(block)), draw, inputs=[path], artifacts=[released])
+    # How many private records were selected may be confidential.
+    asked = "queries" if confidential else f"{len(queries):,} queries"
+    notify(f"{asked} released in block {block} of {len(plan.spec.blocks)}")
+    if not confidential and (told := told_of(released)) is not None:
+        notify(told)
+    return released
+
+
+def released_summary(account: Account, queries: Sequence[str], ballots: Ballots) -> LabelStatistics:
+    """Releases a noisy summary of ballots, once; afterwards the same one again."""
+    plan = account.certified.plan
+    sigma = plan.spec.summary_sigma
+    if sigma is None:
+        raise ParameterError(f"the account {account.name} has no summary; nothing was released")
+    table, path = ballots_table(queries, ballots, "summary"), account.ballots_file(0)
+    released = account.folder.root / "votes-summary" / "summary.json"
+    with account.ledger() as ledger:
+        if not path.exists():
+            write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))
+        elif ballots_digest(pq.read_table(path)) != ballots_digest(table):
+            raise ParameterError(
+                f"the account {account.name} is about other ballots; choose another --name "
+                "(nothing was released)"
+            )
+
+        def draw() -> None:
+            _, kept = read_ballots_file(path)
+            if isinstance(kept, Ballots):
+                write_text(released, canonical_json(noisy_summary(kept, sigma, rng=secure())))
+
+        ledger.settle(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
+    found = json.loads(released.read_text(encoding="utf-8"))
+    return LabelStatistics(**{**found, "sizes": tuple(found["sizes"])})
+
+
+def certify_votes(account: Account, *, model: Path | None = None) -> Path:
+    """Writes certificate.json from what the ledger holds of the account."""
+    with account.ledger() as ledger:
+        entries = ledger.store.verified()
+    student = None
+    if model is not None:
+        below = str(model.relative_to(account.folder.root))
+        student = {"file": below, "sha256": file_digest(model)}
+    plan, versions = plain(account.certified.plan), program_versions()
+
+    def certified(form: int) -> dict[str, Any]:
+        return voting_certificate(
+            entries, account.name, plan, model=student, versions=versions, form=form
+        )
+
+    return keep_certificate(account.folder, certified, account.runtime)
+
+
+def _drawn(
+    account: Account, ballots: Ballots | Choices, block: int
+) -> tuple[Labels, Mapping[str, str]]:
+    """What a block releases: labels, and what else is told.
+
+    With a gate, as many answers as without one, for more queries. With a bound, what is told
+    of their cost is part of the release.
+    """
+    spec = account.certified.plan.spec
+    if spec.bound is not None:
+        bounded = release_within(spec.rule, ballots, spec.bound, rng=secure())
+        told = {"told_cost": repr(bounded.told), "within_limit": str(bounded.within)}
+        return bounded.released.labels, told
+    if spec.gate is None or not isinstance(ballots, Ballots):
+        if ballots.queries > spec.blocks[block - 1]:
+            raise LedgerError(
+                f"block {block} holds more queries than were charged; nothing was released"
+            )
+        return release(spec.rule, ballots, rng=secure()).labels, {}
+    dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
+    answers = spec.blocks[block - 1] * spec.rule.labels
+    budget = VotingFilter.of_answers(replace(spec.rule, labels=1), answers)
+    return release_with_gate(spec.rule, ballots, dependencies, budget, rng=secure()).labels, {}
+
+
+def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int:
+    """The block that these queries have already, or the next free one.
+
+    Ballots that were computed again may differ in their last bits, so that queries for a
+    purpose of their own are known by it; those of files by their very content.
+    """
+    blocks = account.certified.plan.spec.blocks
+    reserved = {entry.release for entry in ledger.entries() if entry.kind is Kind.RESERVE}
+    free = None
+    for number in range(1, len(blocks) + 1):
+        path, is_reserved = account.ballots_file(number), block_name(number) in reserved
+        if path.is_file() and is_same_query(pq.read_table(path), table):
+            return number
+        if is_reserved and not path.is_file():
+            raise LedgerError(
+                f"{path} is missing and its block is reserved; nothing was released, restore it"
+            )
+        if free is None and not is_reserved:
+            free = number
+    if free is None:
+        raise ParameterError(
+            f"all {len(blocks)} blocks of the account {account.name} are released, and its promise "
+            "covers no more; nothing was released, use the labels in "
+            f"{account.released_file(len(blocks)).parent.parent}"
+        )
+    gated = account.certified.plan.spec.gate is not None
+    if len(table) > blocks[free - 1] and not gated:
+        raise ParameterError(
+            f"{len(table):,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
+            "released, ask fewer at a time"
+        )
+    return free
+
+
+def _keep(path: Path, table: pa.Table, ledger: CampaignLedger, block: int) -> None:
+    """Persists ballots before they are charged; what was reserved is never replaced."""
+    reserved = any(
+        entry.kind is Kind.RESERVE and entry.release == block_name(block)
+        for entry in ledger.entries()
+    )
+    if reserved:
+        return
+    # Under salt: the ledger shows the digest of this file.
+    write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))

@@ -1,0 +1,189 @@
+"""What a person asks of teachers whose ballots lie in files."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dpal.accounting.events import VOTING
+from dpal.accounting.prior_spend import Before
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.config.runtime import RuntimeConfig
+from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
+from dpal.errors import ConfigError, LedgerMissing
+from dpal.files.artifacts import RECORD, CampaignFolder
+from dpal.ledger.entries import Kind
+from dpal.ledger.hold import before_from
+from dpal.ledger.releases import release_from
+from dpal.planning.vote_calibration import fitted
+from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
+from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
+from dpal.runs.open_ledger import open_ledger
+from dpal.voting.ballots import Ballots, Choices
+
+UNNAMED = "unnamed"
+_LARGEST_DELTA = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What `dpal vote` was called with."""
+
+    places: tuple[Path, ...]
+    name: str | None = None
+    epsilon: float = 8.0
+    delta: float | None = None
+    records: int | None = None
+    unit: Unit = Unit.RECORD
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    mechanism: Mechanism | None = None
+    sigma: float | None = None
+    limit: float | None = None
+    noises: int = 2
+    threshold: float | None = None
+    threshold_sigma: float | None = None
+    cut: float = 0.5
+    blocks: int | None = None
+    partitions: Path | None = None
+    after: str | None = None
+    other_teachers: str | None = None
+    agreement: float | None = None
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+    @cached_property
+    def cast(self) -> CastBallots:
+        """The ballots, read and checked once.
+
+        Raises:
+          DataError: they cannot be counted. Nothing was released.
+        """
+        found = read_ballots(self.places, cut=self.cut)
+        if self.partitions is not None:
+            groups = self.unit is Unit.GROUP
+            require_disjoint(self.partitions, found.teachers, groups=groups)
+        return found
+
+    @cached_property
+    def ballots(self) -> Ballots | Choices:
+        """The same, packed."""
+        votes = self.cast.votes
+        if not self.cast.single_label:
+            return Ballots.of(votes)
+        classes = len(self.cast.names) or int(votes.max(initial=0)) + 1
+        if not self.cast.names:
+            # The largest class that was named would be a fact about votes.
+            raise ConfigError(
+                "ballots that name classes need class_names in the metadata of their file: how "
+                "many classes there are must be public (nothing was released)"
+            )
+        return Choices(votes.astype("int64"), classes)
+
+    def changed(self, **settings: Any) -> Wishes:
+        """The same with other settings; ballots are not read again."""
+        found = replace(self, **settings)
+        # Where cached properties keep what they found.
+        vars(found).update(cast=self.cast, ballots=self.ballots)
+        return found
+
+    @cached_property
+    def target(self) -> PrivacyTarget:
+        """What is promised."""
+        delta = self.delta
+        if self.records is not None:
+            delta = choose_delta(delta, pool_size=self.records)
+        if delta is None or not delta < _LARGEST_DELTA:
+            raise ConfigError(
+                f"give --records, or a --delta below {_LARGEST_DELTA:g} and below 1 / records; "
+                "nothing was released"
+            )
+        return PrivacyTarget(
+            epsilon=self.epsilon, delta=delta, adjacency=self.adjacency, unit=self.unit
+        )
+
+    @cached_property
+    def spec(self) -> VotingSpec:
+        """The account that is asked for; without a sigma, with the least that fits."""
+        single = self.cast.single_label
+        confidence = None
+        if self.threshold is not None and self.threshold_sigma is not None:
+            confidence = Confidence(threshold=self.threshold, sigma=self.threshold_sigma)
+        rule = VotingRule(
+            mechanism=self.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY),
+            teachers=self.ballots.teachers,
+            labels=self.ballots.labels,
+            sigma=1.0 if self.sigma is None else self.sigma,
+            limit=self.limit,
+            noises=self.noises,
+            confidence=confidence,
+        )
+        if single is not (rule.mechanism is Mechanism.GNMAX):
+            wanted = "one class" if single else "a set of labels"
+            raise ConfigError(
+                f"these ballots name {wanted} each, and {rule.mechanism} voting counts others; "
+                "leave --mechanism out (nothing was released)"
+            )
+        spec = VotingSpec(
+            name=self.name or UNNAMED,
+            target=self.target,
+            rule=rule,
+            blocks=self._blocks(),
+            before=spent_by(self.after, self.target, self.runtime),
+        )
+        return fitted(spec, sigma=self.sigma, agreement=self.agreement)
+
+    def _blocks(self) -> tuple[int, ...]:
+        """Queries of each block; of an account that is there already its own."""
+        folder = CampaignFolder(self.runtime.artifacts / (self.name or UNNAMED))
+        if self.name is not None and (folder.root / RECORD).is_file():
+            known = tuple(folder.read_record()["plan"].get("blocks", ()))
+            if known and self.blocks in (None, len(known)):
+                return known
+        return equal_blocks(self.ballots.queries, self.blocks or 1)
+
+    def certified(self) -> CertifiedVoting:
+        """The account, certified to keep its promise whatever the votes are."""
+        return certify_voting(self.spec)
+
+
+def spent_by(name: str | None, target: PrivacyTarget, runtime: RuntimeConfig) -> Before:
+    """What another account of the same teachers holds, and what was counted before it.
+
+    All that it holds, released or not: it may be released later, and another run of the same
+    command must come to the same plan.
+
+    Args:
+      name: of the other account; None for none.
+      target: of this promise.
+      runtime: where the ledger is.
+
+    Raises:
+      ConfigError: the ledger knows no such account, or it protects something else.
+    """
+    if name is None:
+        return Before()
+    try:
+        opened = open_ledger(runtime, create=False)
+    except LedgerMissing:
+        entries = []
+    else:
+        with closing(opened) as store:
+            entries = store.verified()
+    held = next((one for one in entries if one.campaign == name and one.kind is Kind.HOLD), None)
+    if held is None:
+        raise ConfigError(f"the ledger knows no account {name} (--after); nothing was released")
+    same = (held.body["unit"], held.body["adjacency"]) == (target.unit, target.adjacency)
+    if not same:
+        raise ConfigError(
+            f"the account {name} (--after) protects a {held.body['unit']} under "
+            f"{held.body['adjacency']}, and this promise is about another unit or adjacency; "
+            "nothing was released"
+        )
+    earlier = before_from(held.body.get("before")) or Before()
+    own = tuple(release_from(one) for one in held.body["releases"])
+    if any(one.kind != VOTING for one in own):
+        # Its certificate could not say what both come to.
+        raise ConfigError(f"{name} (--after) is no account of teachers; nothing was released")
+    return Before(campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared)

@@ -1,0 +1,124 @@
+"""A process that owns a share of the records and computes its part of every step.
+
+It lives as long as the main process wants it, and no second longer than that one lives.
+It never draws noise, and nothing it does is a release.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpal.data.records import LabeledSet
+from dpal.errors import DpalError, ParameterError, ProcessLost
+from dpal.randomness import BitSource, secure
+from dpal.training.clipping import Clipper
+from dpal.training.distributed.messages import (
+    Job,
+    Start,
+    Step,
+    Team,
+    receive,
+    send,
+)
+from dpal.training.exact import exact_arithmetic
+from dpal.training.phase import own_batches
+
+READY = "ready"
+
+_BETWEEN_LOOKS = 0.5  # seconds
+
+
+def main(descriptor: int) -> None:
+    """Obeys the main process until it hangs up.
+
+    Args:
+      descriptor: of the socket to it.
+    """
+    link = Connection(descriptor)
+    # The main process hung up: nobody is left to be told.
+    with suppress(EOFError, OSError):
+        start: Start = receive(link)
+        threading.Thread(target=_end_with, args=(start.parent,), daemon=True).start()
+        try:
+            _work(link, start)
+        except EOFError:
+            raise
+        except DpalError as error:
+            send(link, error)
+        except Exception as error:
+            # What it says may come from a record, and this message is shown to people.
+            how = f"failed ({type(error).__name__}; runtime.processes 1 may tell more)"
+            send(link, ProcessLost(start.share.rank, start.share.processes, how))
+
+
+def _work(link: Connection, start: Start) -> None:
+    torch.set_num_threads(start.threads)
+    if start.device.type == "cuda":
+        torch.cuda.set_device(start.device)
+        exact_arithmetic()
+    with start.load(share=start.share) as labeled:
+        if labeled.share != start.share:
+            raise ParameterError(f"records of {labeled.share} were loaded, not of {start.share}")
+        send(link, READY)
+        receive(link)
+        team = Team(
+            start.share, meeting=start.meeting, device=start.device, patience=start.patience
+        )
+        serve(link, labeled, team, device=start.device, rng=secure())
+
+
+def serve(
+    link: Connection, labeled: LabeledSet, team: Team, *, device: torch.device, rng: BitSource
+) -> None:
+    """Follows orders: phases to begin with, and steps.
+
+    Args:
+      link: to the main process.
+      labeled: the share's records.
+      team: all ranks.
+      device: to compute on.
+      rng: of this process alone: decides which of its records join a batch.
+
+    Raises:
+      EOFError: the main process hung up.
+    """
+    steps: Generator[Any] | None = None
+    while True:
+        order: Job | Step = receive(link)
+        if isinstance(order, Job):
+            model, work = order.model.to(device), order.work
+            clipper = Clipper(
+                work.recipe.clipping,
+                max_grad_norm=work.spec.max_grad_norm,
+                precision=work.recipe.precision,
+            )
+            steps = own_batches(model, labeled, work, clipper=clipper, rng=rng)
+            continue
+        if steps is None:
+            raise ParameterError("a step was asked for before any phase was begun")
+        clipper.bound = order.bound
+        team.share_weights(model, watch=_nothing)
+        gradient, records, labels = next(steps)
+        total = gradient.clipped_sum(records, labels)
+        send(link, READY)
+        team.add_up(np.append(total, clipper.take_count()), watch=_nothing)
+
+
+def _nothing() -> None:
+    """Whoever waits here is ended from outside."""
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when the one that started it is gone, whatever it is busy with."""
+    while os.getppid() == parent:
+        time.sleep(_BETWEEN_LOOKS)
+    os._exit(1)

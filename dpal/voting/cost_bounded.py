@@ -1,0 +1,74 @@
+"""Answers that leave only if what they cost is told to be within a limit.
+
+On votes that cost at most the limit, bound and answers together cost its price plus the limit,
+compared with whatever neighbours. On votes that cost more, answers leave with chance `failure` at
+most, which is delta.
+
+Source: docs/voting.md; the bound is `dpal.mechanisms.sanitized_cost`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpal.accounting.votes.observed_cost import require_told, told_cost
+from dpal.accounting.votes.rules import Bound, VotingRule
+from dpal.accounting.votes.smooth_sensitivity import smooth
+from dpal.mechanisms.sanitized_cost import SanitizingTerms, sanitize
+from dpal.randomness import BitSource
+from dpal.voting.ballots import Ballots, Choices, require_fitting, votes_for
+from dpal.voting.release import UNANSWERED, Released, release
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bounded:
+    """What was released.
+
+    Attributes:
+      released: the answers, all UNANSWERED where the bound was above the limit.
+      told: the bound, in nats at its order; it may be shown.
+      within: whether it was within the limit.
+    """
+
+    released: Released
+    told: float
+    within: bool
+
+
+def release_within(
+    rule: VotingRule, ballots: Ballots | Choices, bound: Bound, *, rng: BitSource
+) -> Bounded:
+    """Tells a bound on what these answers cost, and answers if it is within the limit.
+
+    Args:
+      rule: one whose cost can be told (`dpal.accounting.votes.observed_cost`).
+      ballots: of every teacher on every query.
+      bound: chosen without the votes.
+      rng: source of the noise.
+
+    Raises:
+      ParameterError: the rule is another one. Nothing was drawn.
+    """
+    require_fitting(rule, ballots)
+    require_told(rule)
+    cost, sensitivity = cost_of(rule, ballots, bound)
+    terms = SanitizingTerms(
+        order=bound.order, beta=bound.beta, noise=bound.noise, margin=bound.margin
+    )
+    told = sanitize(cost, sensitivity, terms=terms, rng=rng).value
+    within = told <= bound.limit
+    if within:
+        return Bounded(released=release(rule, ballots, rng=rng), told=told, within=True)
+    if isinstance(ballots, Choices):
+        none = Released(np.full(ballots.queries, UNANSWERED, dtype=np.int64))
+    else:
+        none = Released(np.full((ballots.queries, ballots.labels), UNANSWERED, dtype=np.int8))
+    return Bounded(released=none, told=told, within=False)
+
+
+def cost_of(rule: VotingRule, ballots: Ballots | Choices, bound: Bound) -> tuple[float, float]:
+    """What answers cost at the bound's order, and its smooth sensitivity. Private."""
+    cost, local = told_cost(rule, votes_for(rule, ballots), bound.order)
+    return cost, smooth(local, beta=bound.beta)

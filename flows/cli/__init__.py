@@ -1,0 +1,1 @@
+"""The `dpal` command: one module a command."""

@@ -1,0 +1,94 @@
+"""`dpal allow`: the list of what runs from Prefect may use on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.config.parse import AnyConfig
+from dpal.config.watch import WatchConfig
+from dpal.errors import ConfigError
+from flows.cli.settings import Settings
+from flows.cli.terminal import out
+
+if TYPE_CHECKING:
+    from dpal.config.allow_list import AllowList
+    from dpal.config.guarded import Guarded, GuardedSetting
+
+EXAMPLE = "Examples: dpal allow clinic.yaml | dpal allow --to stack/allow.yaml watch.yaml"
+
+
+def allow(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="[FILE.yaml]...", help="Configurations; none shows the list."),
+    ] = [],  # noqa: B006
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LIST", help="The list; usually DPAL_ALLOW, or ~/.config/dpal/allow.yaml."
+        ),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+) -> None:
+    """Allow runs from Prefect what configurations need: their files, folders and servers.
+
+    On a worker's machine only what stands in this list may be read, and only there may results
+    go. A run in a terminal (dpal run) is not limited by it.
+    """
+    from flows.cli.watch_settings import load_any
+    from tasks.allow_list import allow_file, read_allow_list, write_allow_list
+
+    if settings and len(files) != 1:
+        raise ConfigError("--set changes one configuration; name one FILE.yaml with it")
+    place = to.absolute() if to else allow_file()
+    before = read_allow_list(place)
+    allowed = before.extended(settings_to_allow([load_any(file, settings) for file in files]))
+    if allowed != before:
+        write_allow_list(place, allowed)
+    if not allowed.values:
+        out.print(f"{place}: nothing is allowed; add what a configuration needs: dpal allow FILE")
+    for key, values in sorted(allowed.values.items()):
+        for value in values:
+            new = "  (new)" if value not in before.values.get(key, ()) else ""
+            out.print(f"{key}: {'null' if value is None else value}{new}", markup=False)
+    for mistake in faults_of(allowed):
+        out.print(f"allows nothing: {mistake}", style="red", markup=False)
+    if allowed.values:
+        out.print(f"that is what runs from Prefect may use here, by {place}", markup=False)
+
+
+def settings_to_allow(configs: Sequence[AnyConfig | WatchConfig]) -> list[GuardedSetting]:
+    """The guarded settings of configurations, and of the campaigns that they start themselves."""
+    from dpal.config.guarded import GuardedSetting, guarded_settings
+    from dpal.data.inbox.state import WATCHES, WatchFolder
+
+    wanted = [one for config in configs for one in guarded_settings(config)]
+    for config in configs:
+        if isinstance(config, WatchConfig):  # lays the pools of its campaigns out in its folder
+            folder = config.campaign.runtime.artifacts.absolute() / WATCHES / config.name
+            pools = WatchFolder(folder).pool(config.name).parent
+            wanted.append(GuardedSetting("data.pool", f"{pools}/", _known()["data.pool"]))
+    return wanted
+
+
+def faults_of(allowed: AllowList) -> list[str]:
+    """What stands in a list by mistake, and allows nothing."""
+    from dpal.config.allow_list import mistakes
+
+    return mistakes(allowed, _known())
+
+
+def _known() -> dict[str, Guarded]:
+    """All settings that a list may hold."""
+    from dpal.config.allow_list import WORKDIR
+    from dpal.config.campaign import CampaignConfig
+    from dpal.config.guarded import Guarded, guarded_keys
+    from dpal.config.improvement import PublicConfig
+    from dpal.config.voting import PateConfig
+
+    kinds = (CampaignConfig, PublicConfig, PateConfig, WatchConfig)
+    return {**guarded_keys(*kinds), WORKDIR: Guarded()}

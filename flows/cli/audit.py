@@ -1,0 +1,93 @@
+"""`dpal audit`: a configuration or a campaign, attacked with its own code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.config.campaign import CampaignConfig
+from dpal.errors import ParameterError
+from flows.cli.settings import Settings, load_config
+from flows.cli.terminal import err, out, show, stop_at_once_on_interrupt
+
+_FAILED = 1
+
+
+def audit(
+    campaign: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="Configuration (YAML), or campaign folder.")
+    ],
+    settings: Settings = [],  # noqa: B006
+    canaries: Annotated[
+        int, typer.Option(min=10, help="Canaries to train on; more find smaller defects.")
+    ] = 1000,
+    steps: Annotated[
+        int,
+        typer.Option(min=1, help="Most steps of training; a longer plan is shortened, and the "
+                     "claim computed anew for what is run."),
+    ] = 400,
+    draws: Annotated[
+        int, typer.Option(min=1 << 16, help="Values drawn from each sampler of noise.")
+    ] = 1 << 22,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of tables.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Attack a campaign's noise, sampling, selection, training and ledger; exit 1 on a defect.
+
+    It reads the validation set, which is not protected, and canaries of its own; nothing is
+    charged.
+    """
+    config = _config_of(campaign, settings)
+    from flows.cli.orchestrator import needing_prefect, starting_prefect
+
+    err.print("starting Prefect ...", style="dim")
+    stop_at_once_on_interrupt()
+    with starting_prefect():
+        from dpal.audit.run import Effort
+        from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
+        from dpal.runs.campaign_run import folder_of
+        from flows.audit import audit_campaign
+        from tasks.audit import TEXT
+
+    effort = Effort(
+        canaries=canaries,
+        most_steps=steps,
+        draws=draws,
+        physical_batch=config.runtime.physical_batch,
+    )
+    with needing_prefect():
+        report = audit_campaign(config, effort)
+    if as_json:
+        print(json.dumps(report.record(), indent=2))  # noqa: T201
+    else:
+        for table in findings_tables(report):
+            show(table)
+        out.print(audit_verdict(report), markup=False)
+        for one in defects(report):
+            out.print(f"DEFECT  {one}", style="red", markup=False)
+        out.print(f"report: {folder_of(config).root / 'audit' / TEXT}")
+    if not report.passed:
+        raise typer.Exit(_FAILED)
+
+
+def _config_of(path: Path, settings: list[str]) -> CampaignConfig:
+    """The configuration in a file, or the one that a campaign was run with."""
+    from dpal.files.artifacts import RECORD, CampaignFolder
+    from dpal.runs.labeling_job import recorded_config
+
+    if not path.is_dir():
+        return load_config(path, settings)
+    if settings:
+        raise ParameterError(
+            "--set changes a configuration, and a campaign folder is audited as it was run; "
+            "leave it out, or name the configuration's file"
+        )
+    if not (path / RECORD).is_file():
+        raise ParameterError(
+            f"{path} is not a campaign folder; `dpal status` lists the ones there are"
+        )
+    return recorded_config(CampaignFolder(path))

@@ -1,0 +1,52 @@
+"""`dpal compare`: campaigns side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.errors import DataError
+from flows.cli.folders import campaign_folder
+from flows.cli.terminal import out, show
+
+EXAMPLE = "Example: dpal compare artifacts/first artifacts/second --plot compared.png"
+
+
+def compare(
+    campaigns: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Campaign folders, or their names.")
+    ],
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw accuracy over labels and epsilon.")
+    ] = None,
+) -> None:
+    """Set campaigns side by side: promises, what was spent, labels, accuracy."""
+    from dpal.reports.comparison import (
+        Compared,
+        comparable,
+        comparison_curves,
+        comparison_table,
+    )
+
+    found = []
+    for folder in map(campaign_folder, campaigns):
+        if kind := folder.read_record().get("kind"):
+            raise DataError(f"{folder.name} is no campaign (kind: {kind}); leave it out")
+        phases = folder.finished_phases()
+        if not phases:
+            raise DataError(
+                f"campaign {folder.name} has no finished phase to compare yet; leave it out, or "
+                "continue it with `dpal run`"
+            )
+        found.append(Compared(summary=folder.read_record()["plan"], phases=phases))
+    show(comparison_table(found), left=("campaign", "selection", "strategy"))
+    out.print(comparable(found), markup=False)
+    if plot is not None:
+        from dpal.files.atomic import staged
+        from tasks.reporting import as_png
+
+        with staged(plot) as temporary:
+            temporary.write_bytes(as_png(comparison_curves(found)))
+        out.print(str(plot), markup=False)

@@ -1,0 +1,174 @@
+"""`dpal data`: data sets, their limits over all campaigns, and what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.config.campaign import parse_config
+from dpal.errors import ConfigError
+from dpal.privacy import Adjacency, Unit
+from dpal.reports.ledger_tables import blocks_table, limit_in_words
+from dpal.reports.ledger_words import left_of_limit
+from flows.cli.settings import RuntimeSettings, runtime_from
+from flows.cli.terminal import out, show
+
+if TYPE_CHECKING:  # pyarrow, which a machine that verifies certificates need not have
+    from dpal.ledger.registry import Added
+
+data_app = typer.Typer(
+    help="Register data sets with a limit that all campaigns on them share.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the data set.")]
+Apart = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REASON",
+        help="Why earlier runs whose records cannot be compared any more were about other "
+        "people; stands in the ledger.",
+    ),
+]
+Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
+
+
+@data_app.command(epilog="Example: dpal data register clinic pool.parquet --epsilon 8")
+def register(
+    name: Name,
+    files: Files,
+    epsilon: Annotated[float, typer.Option(min=0, help="Over all campaigns, of any record.")],
+    delta: Annotated[
+        float | None, typer.Option(help="Left out: 1 / (10 x number of records).")
+    ] = None,
+    adjacency: Annotated[Adjacency, typer.Option(help="As in campaigns.")] = Adjacency.ZERO_OUT,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Protect everything of one person, by this column."),
+    ] = None,
+    apart: Apart = None,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Set a limit for everyone in these records, over all campaigns together.
+
+    What runs without a data set spent on them before counts, as far as this ledger knows.
+    """
+    from dpal.accounting.renyi_filter import RenyiFilter
+    from dpal.ledger.datasets import Limit
+    from dpal.privacy import choose_delta
+    from dpal.runs import data_sets
+
+    parse_config({"name": "check", "data": {"dataset": name}})
+    runtime = runtime_from(settings)
+    owners = data_sets.count_owners(files, group)
+    limit = Limit(
+        filter=RenyiFilter.fitted(epsilon, choose_delta(delta, pool_size=owners)),
+        adjacency=adjacency,
+        unit=Unit.GROUP if group else Unit.RECORD,
+        group_column=group,
+    )
+    if apart is not None and not apart.strip():
+        raise ConfigError("--apart needs a reason; nothing was registered")
+    added = data_sets.register(name, limit, files, runtime, apart=apart)
+    out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
+    _say_added(name, added)
+    out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
+
+
+@data_app.command(epilog="Example: dpal data add clinic march.parquet")
+def add(
+    name: Name,
+    files: Files,
+    similar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Why records that look like known ones are other people's; stands in the ledger.",
+        ),
+    ] = None,
+    apart: Apart = None,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Make new records a block with a limit of its own; known ones stay where they are.
+
+    What runs without a data set spent on the new ones counts.
+    """
+    from dpal.runs import data_sets
+
+    if similar is not None and not similar.strip():
+        raise ConfigError("--similar needs a reason; nothing was added")
+    if apart is not None and not apart.strip():
+        raise ConfigError("--apart needs a reason; nothing was added")
+    runtime = runtime_from(settings)
+    _say_added(name, data_sets.add(name, files, runtime, similar=similar, apart=apart))
+
+
+@data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
+def limit(
+    name: Name,
+    epsilon: Annotated[float, typer.Option(min=0, help="The new limit.")],
+    reason: Annotated[str, typer.Option(help="Who decided so, and why; stands in the ledger.")],
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Change a data set's limit, as its owner. Never below what is taken."""
+    from dpal.runs import data_sets
+
+    if not reason.strip():
+        raise ConfigError("a changed limit needs a --reason; nothing was changed")
+    changed = data_sets.change_limit(name, epsilon, reason, runtime_from(settings))
+    out.print(f"data set {name}: {limit_in_words(changed)}", soft_wrap=True)
+
+
+@data_app.command("show", epilog="Example: dpal data show clinic --json")
+def show_data(
+    name: Annotated[str | None, typer.Argument(help="One data set; all if left out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:
+    """Show what is taken and left of every block."""
+    from dpal.runs import data_sets
+
+    known = data_sets.registered(runtime_from(settings))
+    if name is not None:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ConfigError(f"data set {name} is not registered (registered: {there})")
+        known = {name: known[name]}
+    if as_json:
+        views = {one: data_sets.view_of(each) for one, each in known.items()}
+        typer.echo(json.dumps(views, indent=2))
+        return
+    if not known:
+        out.print("no data set is registered; start with: dpal data register --help")
+    for one, each in known.items():
+        out.print(f"data set {one}: {limit_in_words(each.limit)}", soft_wrap=True)
+        show(blocks_table(each))
+    if known:
+        out.print("shares of a block add up over campaigns; their epsilons do not")
+
+
+def _say_added(name: str, added: Added) -> None:
+    if added.block is None:
+        out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
+    else:
+        known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+        left = left_of_limit(added.earlier)
+        if added.earlier:
+            left += f" (dpal data show {name})"
+        out.print(
+            f"block {added.block}: {added.new:,} new records with {left}{known}", soft_wrap=True
+        )
+    if added.copied:
+        out.print(
+            f"{added.copied:,} of the known ones only look like a record; they share its budget",
+            soft_wrap=True,
+        )
+    if added.unread:
+        out.print(
+            f"{added.unread:,} records were added by an earlier version, which kept nothing by "
+            "which copies of them are recognised; add their files once more",
+            soft_wrap=True,
+        )

@@ -1,0 +1,167 @@
+"""`dpal label` and `dpal collect`: what people who label need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.config.campaign import LabelerKind
+from dpal.errors import ConfigError, LabelError
+from flows.cli.folders import campaign_folder
+from flows.cli.terminal import err, out
+
+if TYPE_CHECKING:
+    from dpal.files.artifacts import CampaignFolder, PhaseFolder
+    from tasks.labeling import Look
+
+LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
+COLLECT_EXAMPLE = "Example: dpal collect --listen 8095"
+
+
+def label(
+    campaign: Annotated[Path, typer.Argument(help="Campaign folder, or its name.")],
+    answers: Annotated[
+        Path | None,
+        typer.Argument(metavar="[LABELS.csv]", help="Columns id and label; for labeler.kind file."),
+    ] = None,
+    only: Annotated[bool, typer.Option("--no-run", help="Only accept, do not continue.")] = False,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="Continue in this terminal, even if a flow run is suspended."),
+    ] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Delete the campaign's labeling projects instead.")
+    ] = False,
+) -> None:
+    """Deliver labels, or look how far annotators are, and continue the campaign."""
+    folder = campaign_folder(campaign)
+    if clean:
+        _clean(folder)
+        return
+    if _accepted(folder, answers) and not only:
+        _go_on(folder, here=here)
+
+
+def collect(
+    artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
+    listen: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Stay, and look when Label Studio calls this port."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Look at all campaigns that wait for people, and resume those whose labels are complete."""
+    if not artifacts.is_dir():
+        raise ConfigError(f"{artifacts} is not a folder of campaigns; name it with --artifacts")
+    if listen is not None:
+        from flows.ops.receiver import receive
+
+        receive(artifacts, host, listen)
+        return
+    from tasks.collecting import collect_campaign
+    from tasks.wait import waiting_campaigns
+
+    folders = waiting_campaigns(artifacts)
+    for folder in folders:
+        out.print(f"{folder.name}: {collect_campaign.fn(folder.root)}")
+    if not folders:
+        out.print("no campaign waits for people")
+
+
+def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
+    """Takes labels from a file or a project; says whether they are all there."""
+    from dpal.runs.labeling_job import LabelingJob
+    from tasks.labeling import deliver_labels, look_into_project, open_query
+
+    if answers is not None:
+        out.print(f"{deliver_labels(folder, answers):,} labels accepted")
+        return True
+    asked, files = LabelingJob.recorded(folder), open_query(folder)
+    if files is None:
+        _require_wait(folder)
+        return True
+    if asked.kind is not LabelerKind.LABEL_STUDIO:
+        raise LabelError(
+            f"campaign {folder.name} waits for labels; fill in {files.query / 'query.csv'} and "
+            f"pass its path: dpal label {folder.root} LABELS.csv"
+            if asked.kind is LabelerKind.FILE
+            else f"campaign {folder.name} waits for the form on its Prefect page; fill it in there"
+        )
+    look = look_into_project(asked, files, partly=True)
+    _tell(look, files)
+    return look.complete
+
+
+def _require_wait(folder: CampaignFolder) -> None:
+    from tasks.wait import waiting_phases
+
+    if not waiting_phases(folder):
+        raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
+
+
+def _tell(look: Look, files: PhaseFolder) -> None:
+    """How far annotators are: for this terminal, which is inside of the trusted boundary."""
+    if look.trouble is not None:
+        raise LabelError(look.trouble)
+    found = look.progress
+    if found is None:
+        out.print("labels are complete" if look.complete else "somebody else is looking; try again")
+        return
+    have, lack = len(found.labels) + len(found.skipped), len(found.waiting) + len(found.disputed)
+    out.print(f"{files.root.name}: {have:,} of {have + lack:,} records are decided")
+    if found.skipped:
+        out.print(f"  {len(found.skipped):,} were skipped and get no label")
+    if found.disputed:
+        out.print(f"  {len(found.disputed):,} wait in the project 'to decide'")
+    if found.invalid:
+        tasks = ", ".join(map(str, sorted(set(found.invalid))[:5]))
+        out.print(
+            f"  {len(set(found.invalid)):,} tasks have an answer that is not offered: {tasks}"
+        )
+    if not look.complete:
+        out.print(f"label in {look.place}")
+
+
+def _go_on(folder: CampaignFolder, *, here: bool) -> None:
+    """Resumes the suspended flow run, or runs the campaign in this process."""
+    from dpal.runs.labeling_job import recorded
+    from flows.cli.orchestrator import needing_prefect
+    from flows.cli.run import run_here
+    from tasks.wait import Outcome, resume, waiting_phases
+
+    told = {
+        Outcome.RESUMED: "its suspended flow run goes on; a worker takes it up",
+        Outcome.ON_ITS_WAY: "its flow run is on its way already; --here runs it in this terminal",
+        Outcome.BUSY: "its flow run is just being suspended; it is resumed within a minute",
+    }
+    if not here:
+        with needing_prefect():
+            for _, waiting in waiting_phases(folder):
+                outcome = resume(folder, waiting)
+                if outcome in told:
+                    out.print(told[outcome])
+                    return
+    run_here(recorded(folder))
+
+
+def _clean(folder: CampaignFolder) -> None:
+    from dpal.runs.labeling_job import LabelingJob
+    from tasks.labelers import opened_label_studio
+    from tasks.labeling import open_query
+
+    asked = LabelingJob.recorded(folder)
+    if asked.kind is not LabelerKind.LABEL_STUDIO:
+        raise LabelError(f"campaign {folder.name} has no labeling projects; nothing was deleted")
+    if open_query(folder) is not None:
+        raise LabelError(
+            f"campaign {folder.name} still waits for labels in its project; nothing was deleted, "
+            "let it finish or end it (dpal end) first"
+        )
+    deleted = 0
+    for phase in folder.read_record()["plan"]["phases"]:
+        files = folder.phase(phase["phase"])
+        with opened_label_studio(asked, files) as labeler:
+            deleted += labeler.clean()
+    err.print(f"{deleted} labeling projects deleted", style="dim")

@@ -1,0 +1,302 @@
+"""The `dpal` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import dpal
+from dpal.config.campaign import parse_config
+from dpal.config.improvement import KIND
+from dpal.config.parse import parse_any
+from dpal.config.voting import PATE
+from dpal.errors import ConfigError
+from dpal.reports.summary import Table
+from dpal.reports.validation import headline, percent
+from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
+from flows.cli.allow import allow
+from flows.cli.audit import audit
+from flows.cli.compare import EXAMPLE as COMPARE_EXAMPLE
+from flows.cli.compare import compare
+from flows.cli.data import data_app
+from flows.cli.deploy import EXAMPLE as DEPLOY_EXAMPLE
+from flows.cli.deploy import deploy
+from flows.cli.folders import CampaignDir, campaign_folder
+from flows.cli.label import COLLECT_EXAMPLE, LABEL_EXAMPLE, collect, label
+from flows.cli.ledger import ledger_app
+from flows.cli.plan import plan
+from flows.cli.promote import EXAMPLE as PROMOTE_EXAMPLE
+from flows.cli.promote import promote
+from flows.cli.restore import EXAMPLE as RESTORE_EXAMPLE
+from flows.cli.restore import restore
+from flows.cli.serve import EXAMPLE as SERVE_EXAMPLE
+from flows.cli.serve import serve
+from flows.cli.settings import ConfigFile, Settings, load_config, load_values
+from flows.cli.simulate import rehearse, simulate
+from flows.cli.terminal import out, prepare_process, run_command, show
+from flows.cli.verify import verify
+from flows.cli.vote import EXAMPLE as VOTE_EXAMPLE
+from flows.cli.vote import vote
+from flows.cli.watch import watch
+from flows.cli.worker import EXAMPLE as WORKER_EXAMPLE
+from flows.cli.worker import worker
+
+if TYPE_CHECKING:
+    from dpal.files.artifacts import CampaignFolder
+
+# Heavy imports (torch, prefect, mlflow) wait inside of the commands: `dpal --help` is quick.
+
+app = typer.Typer(
+    name="dpal",
+    help="Differentially private active learning with a ledger that adds up.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_app, name="data")
+app.add_typer(ledger_app, name="ledger")
+_SWEEP = "privacy.epsilon=2:8:2"
+
+Redraw = Annotated[
+    list[str],
+    typer.Option(
+        "--redraw",
+        metavar="RELEASE",
+        help="Throw away what an unfinished training persisted (such as phase-2/training), start "
+        "it over, and charge it a second time; a plan usually spends all of its promise, so "
+        "that this rarely fits, and is refused then. Repeatable.",
+    ),
+]
+
+Sweep = Annotated[
+    list[str],
+    typer.Option(
+        "--sweep",
+        metavar="KEY=a,b,c",
+        help="Run an improvement once for each value (or START:STOP:STEP); the first --sweep is "
+        "the horizontal axis, further ones are lines. Repeatable.",
+    ),
+]
+Repeat = Annotated[
+    list[str],
+    typer.Option(
+        "--repeat",
+        metavar="KEY=a,b,c",
+        help="Runs over which a sweep is averaged, such as model.seed=0,1,2. Repeatable.",
+    ),
+]
+RUN_EXAMPLES = (
+    "Example: dpal run clinic.yaml --set privacy.epsilon=3; dpal run public.yaml --sweep "
+    "choice.labels=1000,3000 --sweep choice.method=random,diverse_public --repeat model.seed=0,1,2"
+)
+
+_TEMPLATE = Path(__file__).parent.parent / "configs" / "digits.yaml"
+_PUBLIC_TEMPLATE = _TEMPLATE.with_name("digits-public.yaml")
+_PATE_TEMPLATE = _TEMPLATE.with_name("digits-pate.yaml")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        out.print(f"dpal {dpal.__version__}")
+        raise typer.Exit
+
+
+@app.command(epilog="Example: dpal init clinic && dpal plan clinic.yaml")
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the campaign.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="To improve a private model with public records.")
+    ] = False,
+    votes: Annotated[
+        bool, typer.Option("--pate", help="To learn from private votes of teachers.")
+    ] = False,
+) -> None:
+    """Write a commented configuration to start from."""
+    parse_config({"name": name})
+    if public and votes:
+        raise ConfigError("--public and --pate are two kinds of settings; choose one")
+    template = _PUBLIC_TEMPLATE if public else _PATE_TEMPLATE if votes else _TEMPLATE
+    target = Path(f"{name}.yaml")
+    if target.exists():
+        raise ConfigError(f"{target} exists already; choose another name or remove it")
+    # The comments above the name speak of the sample; a person's own file starts at the name.
+    settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
+    header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
+    kind = f"kind: {KIND if public else PATE}\n" if public or votes else ""
+    target.write_text(f"{header}{kind}name: {name}{settings}", encoding="utf-8")
+    out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
+
+
+# Defined elsewhere; here for their place in `dpal --help`.
+app.command(epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots figures")(plan)
+app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
+app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
+app.command(epilog="Example: dpal audit artifacts/digits")(audit)
+app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits --key own")(
+    verify
+)
+app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=VOTE_EXAMPLE)(vote)
+app.command(epilog=PROMOTE_EXAMPLE)(promote)
+app.command(epilog=RESTORE_EXAMPLE)(restore)
+app.command(epilog="Example: dpal watch watch.yaml --once")(watch)
+app.command(epilog=DEPLOY_EXAMPLE)(deploy)
+app.command(epilog=SERVE_EXAMPLE)(serve)
+app.command(epilog=ALLOW_EXAMPLE)(allow)
+app.command(epilog=WORKER_EXAMPLE)(worker)
+app.command(epilog=LABEL_EXAMPLE)(label)
+app.command(epilog=COLLECT_EXAMPLE)(collect)
+
+
+@app.command(epilog=RUN_EXAMPLES)
+def run(
+    file: ConfigFile,
+    settings: Settings = [],  # noqa: B006
+    redraw: Redraw = [],  # noqa: B006
+    sweep: Sweep = [],  # noqa: B006
+    repeat: Repeat = [],  # noqa: B006
+) -> None:
+    """Run a campaign or an improvement with public records, or continue it.
+
+    A configuration says which: kind: public is an improvement, kind: pate private voting of
+    teachers. Prints its folder last. With
+    --sweep an improvement is run over values, and drawn: mean and standard deviation over
+    what --repeat names.
+    """
+    from flows.cli.run import run_here
+
+    values = load_values(file, settings)
+    if sweep or repeat:
+        from flows.cli.sweep import sweep_here
+
+        sweep_here(values, sweep, repeat)
+        return
+    run_here(parse_any(values), redraw)
+
+
+@app.command(epilog="Example: dpal end artifacts/digits")
+def end(folder: CampaignDir) -> None:
+    """End a campaign before its plan is done; what it held and did not use flows back."""
+    from dpal.runs.data_sets import end
+    from dpal.runs.labeling_job import recorded_config
+    from dpal.runs.prepare_campaign import prepare
+    from tasks.certificate import certify
+
+    campaign = campaign_folder(folder)
+    recorded_config(campaign)  # an improvement ends by itself
+    end(campaign)
+    out.print(f"campaign {campaign.name} is ended; it can release nothing more")
+    if campaign.finished_phases():
+        certify.fn(prepare(recorded_config(campaign)))
+
+
+@app.command(epilog="Example: dpal status artifacts/digits")
+def status(
+    campaign: Annotated[
+        Path | None, typer.Argument(help="Campaign folder; all if left out.")
+    ] = None,
+    artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
+) -> None:
+    """Show how far campaigns are and what they wait for."""
+    from dpal.files.artifacts import RECORD
+
+    records = sorted(artifacts.glob(f"*/{RECORD}"))
+    folders = (
+        [campaign_folder(campaign)]
+        if campaign
+        else [campaign_folder(path.parent) for path in records]
+    )
+    if not folders:
+        out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
+        return
+    rows = tuple(_progress(folder) for folder in folders)
+    columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
+    show(Table("Campaigns", columns, rows))
+    for folder in folders:
+        query = folder.phase(len(folder.finished_phases())).query / "query.csv"
+        if query.is_file():
+            out.print(f"fill in {query}, then: dpal label {folder.root} {query}")
+        elif query.parent.joinpath("projects.json").is_file():
+            out.print(f"people label in Label Studio; how far they are: dpal label {folder.root}")
+
+
+@app.command(epilog="Example: dpal report artifacts/digits")
+def report(folder: CampaignDir) -> None:
+    """Write the report again from a campaign's files, and print its path.
+
+    Of an account of teachers (dpal vote) it shows what was released, and what that cost.
+    """
+    from dpal.files.artifacts import VOTE_ACCOUNT
+    from dpal.runs.account_report import make_account_report
+    from tasks.improvement_report import make_improvement_report
+    from tasks.pate_report import make_pate_report
+    from tasks.reporting import make_report
+
+    place = campaign_folder(folder)
+    writers = {
+        KIND: make_improvement_report,
+        PATE: make_pate_report,
+        VOTE_ACCOUNT: make_account_report,
+    }
+    out.print(str(writers.get(place.read_record().get("kind", ""), make_report)(place)))
+
+
+@app.command(epilog="Example: dpal doctor --config clinic.yaml")
+def doctor(
+    config: Annotated[Path | None, typer.Option(help="Check what this campaign needs.")] = None,
+) -> None:
+    """Check the installation, the servers and the data remote, and say what to do."""
+    from flows.ops.doctor import examine
+
+    settings = load_config(config, []) if config else parse_config({"name": "doctor"})
+    problems = 0
+    for finding in examine(settings):
+        problems += bool(finding.advice)
+        mark, style = ("!!", "red") if finding.advice else ("ok", "green")
+        advice = f"  -> {finding.advice}" if finding.advice else ""
+        out.print(f"[{style}]{mark}[/]  {finding.what:<12} ", end="")
+        out.print(f"{finding.state}{advice}", markup=False)
+    if problems:
+        raise typer.Exit(2)
+
+
+def _progress(folder: CampaignFolder) -> tuple[str, ...]:
+    summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    if summary.get("kind") == "voting" and not phases:
+        released = len(list(folder.root.glob("votes-*/released.parquet")))
+        blocks = f"{released}/{len(summary['blocks'])} blocks"
+        return folder.name, blocks, "0", "-", f"{summary['epsilon']:.3f}", "an account of teachers"
+    total = len(summary["phases"])
+    reached = "-"
+    if phases:
+        name, value = headline(phases[-1])
+        reached = f"{percent(value)} {name}"
+    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
+    labels = f"{phases[-1]['labels']:,}" if phases else "0"
+    current = folder.phase(len(phases))
+    if len(phases) == total:
+        state = "finished"
+    elif current.query.is_dir() and not current.labels.exists():
+        state = "waits for labels"
+    else:
+        state = "unfinished; the same `dpal run` continues it"
+    return folder.name, f"{len(phases)}/{total}", labels, reached, f"{spent:.3f}", state
+
+
+def main() -> None:
+    """Entry point of the `dpal` command."""
+    prepare_process()
+    command = typer.main.get_command(app)
+    arguments = sys.argv[1:] or ["--help"]
+    sys.exit(run_command(lambda: command.main(arguments, prog_name="dpal", standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

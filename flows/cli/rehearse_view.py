@@ -1,0 +1,185 @@
+"""What `dpal rehearse` runs and shows: ways of selecting, side by side, on public data."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dpal.config.campaign import CampaignConfig
+from dpal.data.inspect import Inventory, inspect, require_match
+from dpal.data.pool import load_all
+from dpal.errors import DpalError
+from dpal.files.atomic import staged
+from dpal.planning.verify import certified_plan
+from dpal.randomness import seeded
+from dpal.reports.rehearsal_plots import rehearsal_figure
+from dpal.reports.summary import Table
+from dpal.reports.validation import headline
+from dpal.runs.campaign_start import require_unregistered
+from dpal.runs.open_sources import open_sources
+from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
+from tasks.reporting import as_png
+
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """One campaign to rehearse.
+
+    Attributes:
+      config: the campaign; its pool is public and fully labeled.
+      method: how to select.
+      run: number of the repetition; chooses initial weights and the subset, not noise.
+      long_tail: keep a record of class c with chance long_tail**c; 1.0 keeps all.
+    """
+
+    config: CampaignConfig
+    method: Method
+    run: int
+    long_tail: float
+
+
+def run_rehearsals(
+    wanted: Sequence[Rehearsal],
+    *,
+    jobs: int,
+    on_records: Callable[[Records], None] = lambda records: None,
+) -> tuple[Records, dict[str, str]]:
+    """Runs all of them in `jobs` processes.
+
+    Returns:
+      One record each, and by method why it has no plan.
+
+    `on_records` is told all records so far after each run: hours of work may be cut short.
+    """
+    with (
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes,
+        tqdm(total=len(wanted), desc="rehearsing", unit="campaign", disable=None) as bar,
+    ):
+        running = [processes.submit(_run, one, 1 if jobs > 1 else None) for one in wanted]
+        records: Records = []
+        refused: dict[str, str] = {}
+        for done in as_completed(running):
+            record = done.result()
+            bar.update()
+            if "refused" in record:
+                refused[record["method"]] = record["refused"]
+                continue
+            records.append(record)
+            records.sort(key=lambda one: (list(Method).index(one["method"]), one["run"]))
+            on_records(records)
+    return records, refused
+
+
+def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
+    """Mean and standard deviation of the last headline figure by method, and who was found."""
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        by_method.setdefault(record["method"], []).append(record)
+    rows = []
+    for method, runs in by_method.items():
+        final = [100 * headline(run["phases"][-1], prefix="")[1] for run in runs]
+        spread = f" +- {statistics.stdev(final):.1f}" if len(final) > 1 else ""
+        hits = [
+            f"{statistics.mean(phase['quality']['hits'] for phase in phases):.2f}"
+            for phases in zip(*(run["phases"][1:] for run in runs), strict=True)
+        ]
+        rows.append(
+            (
+                f"{method} (NOT PRIVATE selection)" if method == Method.EXACT else method,
+                f"{statistics.mean(final):.1f}{spread}",
+                str(len(final)),
+                f"{statistics.mean(run['phases'][-1]['labels'] for run in runs):,.0f}",
+                f"{statistics.mean(run['epsilon'] for run in runs):.2f}",
+                f"{statistics.mean(run['noise_multiplier'] for run in runs):.2f}",
+                f"{statistics.mean(run['steps'] for run in runs):,.0f}",
+                " / ".join(hits),
+            )
+        )
+    name, _ = headline(runs[0]["phases"][-1], prefix="")
+    columns = ("selection", f"{name} %", "runs", "labels", "epsilon", "noise", "steps",
+               "hits in the true top k, by query")  # fmt: skip
+    return Table("Rehearsal on public data", columns, tuple(rows))
+
+
+def write_figure(records: Records, folder: Path) -> Path:
+    """Draws accuracy by labels and returns the figure's path."""
+    first, path = records[0], folder / f"rehearsal-{records[0]['campaign']}.png"
+    below = (
+        f"epsilon {first['target_epsilon']:g}, delta {first['delta']:.3g}, adjacency "
+        f"{first['adjacency']}, unit {first['unit']}; pool of about {first['pool']:,}, public"
+    )
+    figure = rehearsal_figure(records, f"Ways of selecting: {first['campaign']}", below)
+    with staged(path) as temporary:
+        temporary.write_bytes(as_png(figure))
+    return path
+
+
+def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    config, started = wanted.config, time.monotonic()
+    data, holds = _load(config)
+    if wanted.long_tail < 1:
+        rng = seeded(wanted.run, "long tail")
+        data = data.long_tailed(wanted.long_tail, rng=rng)
+    shape = tuple(data.inputs.shape[1:])
+    spec = config.to_spec(
+        pool_size=len(data.labels), input_shape=shape, classes=holds.classes, task=holds.task
+    )
+    acquisition = spec.acquisition
+    spec = replace(spec, model=replace(spec.model, seed=spec.model.seed + wanted.run))
+    try:
+        certified = certified_plan(spec_for(wanted.method, spec))
+    except DpalError as error:
+        return {"method": wanted.method.value, "refused": str(error)}
+    phases = rehearse(
+        certified.plan,
+        data,
+        wanted.method,
+        acquisition=acquisition,
+        physical_batch=config.runtime.physical_batch,
+    )
+    return {
+        "campaign": config.name,
+        "method": wanted.method.value,
+        "selection_is_private": wanted.method.private,
+        "run": wanted.run,
+        "pool": len(data.labels),
+        "target_epsilon": spec.target.epsilon,
+        "epsilon": certified.worst_epsilon,
+        "delta": spec.target.delta,
+        "adjacency": spec.target.adjacency.value,
+        "unit": spec.target.unit.value,
+        "noise_multiplier": certified.plan.phases[0].training.noise_multiplier,
+        "steps": sum(phase.steps for phase in certified.plan.phases),
+        "phases": [
+            {
+                "labels": phase.labels,
+                **phase.figures,
+                "quality": asdict(phase.quality) if phase.quality else None,
+            }
+            for phase in phases
+        ],
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _load(config: CampaignConfig) -> tuple[PublicData, Inventory]:
+    pool, validation = open_sources(config)
+    for source in (pool, validation):
+        require_unregistered(config.runtime, source)  # said to be public, and is not
+    holds = inspect(validation)
+    require_match(inspect(pool), holds)
+    return PublicData(*load_all(pool), *load_all(validation)), holds

@@ -1,0 +1,142 @@
+"""What `dpal simulate` runs and shows: selections on simulated scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dpal.errors import DpalError, ParameterError
+from dpal.files.atomic import staged
+from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.planning.verify import certified_plan
+from dpal.randomness import secure, seeded
+from dpal.reports.selection_plots import hits_figure, scores_figure
+from dpal.reports.summary import Table
+from dpal.simulation.selections import (
+    ScoreModel,
+    SimulatedPhase,
+    comparable,
+    simulate_mechanisms,
+    simulate_mode,
+)
+from tasks.reporting import as_png
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """Simulated selections of a campaign.
+
+    Attributes:
+      records: one a phase and mechanism, averaged over runs.
+      refused: why a mode has none.
+      last: one run of the last, smallest query by each mode and by chance.
+    """
+
+    records: list[dict[str, Any]]
+    refused: dict[str, str]
+    last: dict[str, SimulatedPhase]
+
+
+def simulate(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
+    """Simulates every mode of a campaign, the paper's mechanisms, and chance."""
+    found: list[dict[str, Any]] = []
+    refused: dict[str, str] = {}
+    last: dict[str, SimulatedPhase] = {}
+    modes = tqdm([*SelectionMode], desc="planning", unit="mode", disable=None, leave=False)
+    for mode in modes:
+        try:
+            certified = certified_plan(comparable(spec, mode))
+        except DpalError as error:
+            refused[mode.value] = str(error)
+            continue
+        for run in range(runs):
+            rng = seeded(run, "simulated scores")
+            for one in simulate_mode(certified.plan, model, rng=rng, noise=secure()):
+                found.append({**_flat(one), "epsilon": certified.worst_epsilon})
+                last[one.mechanism] = one
+    for run in range(runs):
+        rng = seeded(run, "simulated scores")
+        paper = comparable(spec, SelectionMode.PAPER)
+        for one in simulate_mechanisms(paper, model, rng=rng, noise=secure()):
+            found.append({**_flat(one), "epsilon": None})
+            if one.mechanism == "random":
+                last[one.mechanism] = one
+    return Simulated(records=_averaged(found), refused=refused, last=last)
+
+
+def quality_table(records: Sequence[Mapping[str, Any]], figure: str, title: str) -> Table:
+    """One row a mechanism, one column a phase."""
+    phases = sorted({record["phase"] for record in records})
+    rows = []
+    for name in dict.fromkeys(record["mechanism"] for record in records):
+        own = {record["phase"]: record for record in records if record["mechanism"] == name}
+        rows.append(
+            (
+                name if own[phases[0]]["certified"] else f"{name} (one selection)",
+                *(_number(own[phase][figure], figure) for phase in phases),
+            )
+        )
+    return Table(title, ("mechanism", *(f"phase {phase}" for phase in phases)), tuple(rows))
+
+
+def write_figures(simulated: Simulated, folder: Path, title: str) -> list[Path]:
+    """Draws the hits by phase, and whose scores the last selection picked."""
+    last = simulated.last
+    figures = {
+        "hits.png": hits_figure(simulated.records, title),
+        "scores.png": scores_figure(
+            last["random"].scores,
+            {name: one.selected for name, one in last.items()},
+            f"{title}: last query",
+        ),
+    }
+    for name, figure in figures.items():
+        with staged(folder / name) as temporary:
+            temporary.write_bytes(as_png(figure))
+    return [folder / name for name in figures]
+
+
+def parse_scores(text: str) -> ScoreModel:
+    """Reads "beta:ALPHA,BETA".
+
+    Raises:
+      ParameterError: it is something else.
+    """
+    kind, _, numbers = text.partition(":")
+    try:
+        alpha, beta = (float(number) for number in numbers.split(","))
+    except ValueError:
+        alpha = beta = float("nan")
+    if kind != "beta" or not (0 < alpha < np.inf and 0 < beta < np.inf):
+        raise ParameterError(f"--scores is {text!r}; use beta:ALPHA,BETA such as beta:0.3,2")
+    return ScoreModel(alpha=alpha, beta=beta)
+
+
+def _number(value: float, figure: str) -> str:
+    return f"{value:,.0f}" if figure == "selected" else f"{value:.3f}"
+
+
+def _flat(one: SimulatedPhase) -> dict[str, Any]:
+    own = {"phase": one.phase, "mechanism": one.mechanism, "certified": one.certified}
+    return {**asdict(one.quality), **own}
+
+
+def _averaged(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["mechanism"], record["phase"]), []).append(record)
+    averaged = []
+    for group in groups.values():
+        mean = dict(group[0])
+        for key, value in group[0].items():
+            if isinstance(value, float) and key != "epsilon":
+                mean[key] = float(np.mean([one[key] for one in group]))
+        mean["selected"] = float(np.mean([one["selected"] for one in group]))
+        mean["runs"] = len(group)
+        averaged.append(mean)
+    return averaged

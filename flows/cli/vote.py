@@ -1,0 +1,199 @@
+"""`dpal vote`: released labels from ballots of teachers that somebody else trained."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
+from dpal.config.start import NAME
+from dpal.errors import ConfigError
+from dpal.privacy import Adjacency, Unit
+from flows.cli.settings import RuntimeSettings, runtime_from
+from flows.cli.terminal import out, show
+
+EXAMPLE = (
+    "Examples: dpal vote ballots.parquet --epsilon 8 --records 5000 --sweep sigma=4:20:2; dpal "
+    "vote ballots.parquet --name clinic-votes --epsilon 8 --records 5000 --sigma 12; dpal vote "
+    "ballots.parquet --explain --public labeled.parquet --epsilon 8 --records 5000"
+)
+
+
+class _Unit(StrEnum):
+    RECORD = "record"
+    GROUP = "group"
+
+
+def vote(
+    ballots: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Parquet: id, teacher and ballot (0/1 lists), scores (lists) or class; or a file "
+            "for each teacher.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(help="Account of these teachers: all that is ever asked of them counts in "
+                     "it. Without a name nothing is released."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Promised for all queries of the account.")] = 8.0,
+    delta: Annotated[
+        float | None, typer.Option(help="Failure probability; below 1 / records.")
+    ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option(help="Private records of all teachers together; delta is 1 / (10 x records)."),
+    ] = None,
+    unit: Annotated[
+        _Unit, typer.Option(help="What belongs to one teacher alone: each record, or each group.")
+    ] = _Unit.RECORD,
+    adjacency: Annotated[
+        Adjacency, typer.Option(help="One ballot is replaced under both.")
+    ] = Adjacency.ZERO_OUT,
+    mechanism: Annotated[
+        Mechanism | None, typer.Option(help="Default: binary; gnmax of classes.")
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Noise on each count, in votes; default: the least that fits."),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="Of top_m, tau_l2, tau_l1 and powerset: positives, or the norm."),
+    ] = None,
+    noises: Annotated[int, typer.Option(min=1, max=2, help="Noisy counts of a label.")] = 2,
+    threshold: Annotated[
+        float | None, typer.Option(help="Answer only above so many votes (Confident).")
+    ] = None,
+    threshold_sigma: Annotated[
+        float | None, typer.Option(help="Noise of that check, in votes.")
+    ] = None,
+    cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
+    blocks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_BLOCKS, help="How often so many queries may be asked in all; "
+                     "default: once, or what the account holds."),
+    ] = None,
+    partitions: Annotated[
+        Path | None,
+        typer.Option(help="Parquet with id, teacher (and group): checked to be disjoint."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="ACCOUNT", help="Count what this account holds in the promise."),
+    ] = None,
+    other_teachers: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Why these are not the teachers of another account "
+                     "that has such names or answers: no private record is behind both. It is "
+                     "kept in the account's record."),
+    ] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option(help="Answers leave only if what they cost, told with noise, is small; this "
+                     "public guess of the share of teachers that agree sets how small."),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=START:STOP:STEP", help="Costs over sigma, limit, epsilon or "
+                     "queries; releases nothing."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Which mechanism to choose, and why.")
+    ] = False,
+    public: Annotated[
+        Path | None, typer.Option(help="Public labeled records, for --explain.")
+    ] = None,
+    consensus: Annotated[
+        float, typer.Option(help="Share of teachers that agree, for --explain --public.")
+    ] = 0.9,
+    pay: Annotated[
+        float | None,
+        typer.Option(metavar="EPSILON", help="For --explain: release a noisy summary of the "
+                     "ballots at this price."),
+    ] = None,
+    private_figures: Annotated[
+        bool,
+        typer.Option("--private-figures", help="Also what these very votes cost. These numbers "
+                     "are private: do not publish or act on them."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    settings: RuntimeSettings = [],  # noqa: B006
+) -> None:  # fmt: skip
+    """Turn ballots of teachers into released labels, their cost and a certificate.
+
+    Nothing is trained. The cost holds whatever the votes are; how many queries are asked is
+    fixed beforehand. The same ballots again give the same labels, without another charge.
+    """
+    if (threshold is None) != (threshold_sigma is None):
+        raise ConfigError("--threshold and --threshold-sigma belong together; nothing was released")
+    if explain and sweep is not None:
+        raise ConfigError("--explain and --sweep are two views; ask for one of them")
+    if sweep is not None and agreement is not None:
+        raise ConfigError(
+            "--sweep shows what any votes would cost, and with --agreement answers leave only if "
+            "these cost little; leave one of them out (nothing was released)"
+        )
+    if delta is None and records is None:
+        raise ConfigError(
+            "give --records (private records of all teachers together) or --delta; without either "
+            "nobody knows what epsilon means (nothing was released)"
+        )
+    if name is not None and not re.fullmatch(NAME, name):
+        raise ConfigError(
+            f"--name {name!r} names a folder and ledger entries: use lower-case letters, digits, - "
+            "and _ (nothing was released)"
+        )
+    if other_teachers is not None and not (other_teachers := " ".join(other_teachers.split())):
+        raise ConfigError("--other-teachers needs a reason; nothing was released")
+    from dpal.runs.vote_request import Wishes
+    from flows.cli import vote_view
+
+    wishes = Wishes(
+        places=tuple(ballots),
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        records=records,
+        unit=Unit(unit.value),
+        adjacency=adjacency,
+        mechanism=mechanism,
+        sigma=sigma,
+        limit=limit,
+        noises=noises,
+        threshold=threshold,
+        threshold_sigma=threshold_sigma,
+        cut=cut,
+        blocks=blocks,
+        partitions=partitions,
+        after=after,
+        other_teachers=other_teachers,
+        agreement=agreement,
+        runtime=runtime_from(settings),
+    )
+    if explain:
+        from flows.cli.vote_advice import explained
+
+        view = explained(wishes, public, consensus, pay)
+    elif sweep is not None:
+        view = vote_view.swept(wishes, sweep, private=private_figures)
+    elif name is None:
+        view = vote_view.planned(wishes, private=private_figures)
+    else:
+        from flows.cli.vote_release import released
+
+        view = released(wishes, private=private_figures)
+    if as_json:
+        typer.echo(json.dumps(view.record, indent=2))
+        return
+    for table in view.tables:
+        show(table, left=("what it promises", "why", "", "account"))
+    for line in view.lines:
+        out.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,102 @@
+"""What `dpal vote --explain` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpal.data.ballot_files import public_labels
+from dpal.errors import ConfigError
+from dpal.planning.voting import least_summary_sigma
+from dpal.reports.vote_tables import advice_table, recognition_words
+from dpal.runs.vote_request import Wishes
+from dpal.voting.advice import LabelStatistics, from_public, options
+from dpal.voting.ballots import Ballots
+from flows.cli.vote_view import View
+
+_TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
+
+
+def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float | None) -> View:
+    """Which mechanism to choose, from public records or a summary that is paid for."""
+    ballots = wishes.ballots
+    if not isinstance(ballots, Ballots):
+        raise ConfigError("teachers that name one class each are counted by gnmax; there is no "
+                          "choice to explain")  # fmt: skip
+    if (public is None) == (pay is None):
+        raise ConfigError(
+            "--explain reads public labels (--public FILE) or a summary of the ballots that is "
+            "paid for (--pay EPSILON --name ACCOUNT); give one of them, nothing was released"
+        )
+    lines: list[str] = []
+    bought: dict[str, Any] = {}
+    if public is not None:
+        labels = public_labels(public)
+        if labels.shape[1] != ballots.labels:
+            raise ConfigError(
+                f"{public} has {labels.shape[1]} labels and the ballots {ballots.labels}; give "
+                "public records with the same labels"
+            )
+        known = from_public(labels, consensus=consensus)
+        lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
+    else:
+        known, bought = _paid_summary(wishes, ballots, float(pay or 0.0))
+        lines.append(
+            f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
+            f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
+            f"of the votes with --after {bought['name']}"
+        )
+        lines += recognition_words(bought["other_teachers"])
+        if bought["summary_sigma"] > _TOO_MANY * ballots.teachers:
+            lines.append(
+                f"that is much noise beside {ballots.teachers} teachers: such a summary says "
+                "little, and the options below are little more than a guess"
+            )
+    target = wishes.target
+    found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
+    record = [
+        {"mechanism": one.rule.mechanism.value, "limit": one.rule.limit, "sigma": one.rule.sigma,
+         "queries": one.queries, "why": one.why}
+        for one in found
+    ]  # fmt: skip
+    best = found[0]
+    limit = "" if best.rule.limit is None else f" --limit {best.rule.limit:g}"
+    lines.append(
+        f"choose --mechanism {best.rule.mechanism}{limit} --sigma {best.rule.sigma:.3g}: "
+        f"{best.queries:,} queries at epsilon {target.epsilon:g}, delta {target.delta:.3g}; "
+        f"{best.why} (estimates: they choose settings and prove nothing)"
+    )
+    return View(
+        record={
+            "options": record,
+            "source": known.source,
+            "consensus": known.consensus,
+            **({"paid": bought} if bought else {}),
+        },
+        tables=(advice_table(record),),
+        lines=tuple(lines),
+    )
+
+
+def _paid_summary(
+    wishes: Wishes, ballots: Ballots, pay: float
+) -> tuple[LabelStatistics, dict[str, Any]]:
+    if wishes.name is None:
+        raise ConfigError("--pay releases something: give its account a --name of its own")
+    spec = replace(
+        wishes.spec,
+        target=replace(wishes.target, epsilon=pay),
+        blocks=(),
+        summary_sigma=1.0,
+    )
+    spec = replace(spec, summary_sigma=least_summary_sigma(spec))
+    # Held, drawn and kept where whoever only looks need not load it.
+    from dpal.runs.vote_release import release_summary
+
+    account, known = release_summary(wishes, spec, ballots)
+    return known, {
+        **account.certified.summary(),
+        "summary_sigma": spec.summary_sigma,
+        "other_teachers": account.folder.read_record()["other_teachers"],
+    }

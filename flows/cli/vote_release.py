@@ -1,0 +1,47 @@
+"""What `dpal vote --name` releases and shows."""
+
+from __future__ import annotations
+
+from dpal.reports.commands import verify_here
+from dpal.reports.vote_tables import cost_table, recognition_words, released_table, rule_words
+from dpal.runs.open_ledger import key_word
+from dpal.runs.vote_account import read_released
+from dpal.runs.vote_release import release_ballots
+from dpal.runs.vote_request import Wishes
+from dpal.voting.release import Released
+from flows.cli.terminal import as_typed_here
+from flows.cli.vote_view import View, modes_of, table_of_modes
+
+
+def released(wishes: Wishes, *, private: bool) -> View:
+    """Releases a block, and shows what it says."""
+    account, path = release_ballots(wishes)
+    summary = account.certified.summary()
+    _, labels = read_released(path)
+    tables = [cost_table(summary)]
+    if labels.ndim == 2:
+        tables.append(released_table(wishes.cast.names, labels))
+    rows, notes = modes_of(wishes, True) if private else ([], ())
+    if rows:
+        tables.append(table_of_modes(rows))
+    certificate = account.folder.certificate
+    other_teachers = account.folder.read_record()["other_teachers"]
+    check = as_typed_here(verify_here(account.folder, key_word(account.runtime)))
+    return View(
+        record={
+            **summary,
+            "released": str(path),
+            "certificate": str(certificate),
+            "answered": Released(labels).answered,
+            "other_teachers": other_teachers,
+            **({"modes": rows, "private": " ".join(notes)} if rows else {}),
+        },
+        tables=tuple(tables),
+        lines=(
+            rule_words(summary),
+            *notes,
+            *recognition_words(other_teachers),
+            f"released labels: {path}",
+            f"check it yourself: {check}",
+        ),
+    )

@@ -1,0 +1,113 @@
+"""What `dpal vote` shows: a plan, a sweep, advice, or what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpal.accounting.votes.accounts import Mode, analyse, claim_of
+from dpal.errors import ConfigError
+from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_of
+from dpal.reports.summary import Table
+from dpal.reports.vote_tables import (
+    PRIVATE_NOTE,
+    cost_table,
+    modes_table,
+    rule_words,
+    sweep_table,
+)
+from dpal.runs.vote_request import Wishes
+from dpal.voting.ballots import votes_for
+from dpal.voting.flip_rate import turned_by_noise
+from flows.cli.sweep_values import sweep_values
+
+_SWEPT = ("sigma", "limit", "epsilon", "queries")
+
+
+@dataclass(frozen=True)
+class View:
+    """What is printed, and the same as JSON."""
+
+    record: Mapping[str, Any]
+    tables: tuple[Table, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+def planned(wishes: Wishes, *, private: bool) -> View:
+    """What the queries would cost. Releases nothing."""
+    summary = wishes.certified().summary()
+    rows, notes = modes_of(wishes, private)
+    return View(
+        record={**summary, "modes": rows, **({"private": PRIVATE_NOTE} if private else {})},
+        tables=(cost_table(summary), table_of_modes(rows)),
+        lines=(
+            rule_words(summary),
+            *notes,
+            "nothing was released; give the account a --name to release",
+        ),
+    )
+
+
+def swept(wishes: Wishes, text: str, *, private: bool) -> View:
+    """Costs over the values of one setting. Releases nothing."""
+    key, values = sweep_values(text)
+    if key not in _SWEPT:
+        raise ConfigError(f"--sweep {key} is none of {', '.join(_SWEPT)}; nothing was released")
+    if not all(isinstance(one, int | float) for one in values):
+        raise ConfigError(f"--sweep {key} takes numbers; nothing was released")
+    rows = [_point(wishes, key, float(value), private) for value in values]
+    lines = [PRIVATE_NOTE] if private else []
+    return View(
+        record={"key": key, "rows": rows, **({"private": PRIVATE_NOTE} if private else {})},
+        tables=(sweep_table(key, rows),),
+        lines=(*lines, "nothing was released"),
+    )
+
+
+def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, Any]:
+    queries = wishes.ballots.queries
+    if key == "queries":
+        queries = int(value)
+        at = wishes
+    else:
+        changed: dict[str, Any] = {key: value}
+        at = wishes.changed(**changed)
+    spec = replace(at.spec, blocks=equal_blocks(queries, wishes.blocks or 1))
+    if wishes.sigma is None and key != "sigma":
+        spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
+    row: dict[str, Any] = {
+        "value": value,
+        "sigma": spec.rule.sigma,
+        "epsilon": total_of(spec),
+        "fit": most_queries(spec),
+        "unanimous": spec.rule.unanimous_turned,
+    }
+    if private:
+        asked = wishes.ballots.rows(slice(0, queries))
+        votes = votes_for(spec.rule, asked)
+        row["turned"] = turned_by_noise(spec.rule, asked)
+        for mode in (Mode.EXACT, Mode.PAPERNOT):
+            found = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
+            row[mode.value] = float(found.epsilons[-1]) if found.epsilons.size else 0.0
+    return row
+
+
+def modes_of(wishes: Wishes, private: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The same queries, counted in several ways; and what must be said beside it."""
+    spec = wishes.spec
+    votes = votes_for(spec.rule, wishes.ballots)
+    modes = [Mode.DATA_INDEPENDENT, Mode.SHARPENED]
+    modes += [Mode.EXACT, Mode.PAPERNOT] if private else []
+    rows = []
+    for mode in modes:
+        found = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
+        epsilon = float(found.epsilons[-1]) if found.epsilons.size else 0.0
+        rows.append({"mode": mode.value, "epsilon": epsilon,
+                     "claim": str(claim_of(mode, spec.rule))})  # fmt: skip
+    return rows, (PRIVATE_NOTE,) if private else ()
+
+
+def table_of_modes(rows: list[dict[str, Any]]) -> Table:
+    """Those as a table."""
+    return modes_table([(one["mode"], one["epsilon"], one["claim"]) for one in rows])

@@ -1,0 +1,41 @@
+"""Reading the settings of a watch and of the campaign that it names, or of any other kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpal.config.campaign import override
+from dpal.config.parse import AnyConfig, parse_any
+from dpal.config.watch import WatchConfig, is_watch, parse_watch, template_values
+from flows.cli.settings import load_values, read_values
+from flows.cli.terminal import parse_setting
+
+
+def load_any(file: Path, settings: Sequence[str] = ()) -> AnyConfig | WatchConfig:
+    """Reads settings of whatever kind and applies overrides.
+
+    Raises:
+      ConfigError: a file is missing, unreadable or says something impossible.
+    """
+    if is_watch(read_values(file)):
+        return load_watch(file, settings)
+    return parse_any(load_values(file, list(settings)))
+
+
+def load_watch(file: Path, settings: Sequence[str] = ()) -> WatchConfig:
+    """Reads a watch's settings and applies overrides.
+
+    Its `campaign` is a section, or the path of a campaign's own file.
+
+    Raises:
+      ConfigError: a file is missing, unreadable or says something impossible.
+    """
+    values = read_values(file)
+    named = values.get("campaign")
+    if isinstance(named, str):
+        whole = read_values(Path(named))
+        values["campaign"] = template_values(whole, dataset=values.get("dataset"))
+    for text in settings:
+        override(values, *parse_setting(text))
+    return parse_watch(values)

@@ -1,0 +1,65 @@
+"""`dpal worker`: works for a pool of the Prefect server, within the list of the data's owner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from flows.cli.terminal import out
+
+EXAMPLE = "Example: dpal allow clinic.yaml && dpal worker gpu"
+
+
+def worker(
+    pool: Annotated[str, typer.Argument(help="Work pool of type process.")],
+    name: Annotated[
+        str | None, typer.Option(help="Of this worker on Prefect's page; a random one if left out.")
+    ] = None,
+) -> None:
+    """Work for a pool: run dpal's flows, and only with what this machine's list allows.
+
+    What a run may read and where results may go stands in that list (dpal allow).
+    """
+    # As Prefect has it: a worker outlives a server that is busy. A person at a terminal is told.
+    os.environ["PREFECT_CLIENT_MAX_RETRIES"] = "5"
+    from prefect.utilities.processutils import setup_signal_handlers_worker
+
+    from flows.ops.worker import OwnFlowWorker
+    from tasks.allow_list import allow_file, read_allow_list
+
+    _require_process_pool(pool)
+    if not read_allow_list(file := allow_file()).values:
+        out.print(f"{file} allows nothing yet: runs are refused until dpal allow FILE.yaml")
+    setup_signal_handlers_worker(os.getpid(), f"the worker of pool {pool}", out.print)
+    working = OwnFlowWorker(work_pool_name=pool, name=name, create_pool_if_not_found=False)
+    try:
+        asyncio.run(working.start(printer=out.print))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        out.print("worker stopped")
+
+
+def _require_process_pool(name: str) -> None:
+    """Requires a pool whose runs are processes of its workers.
+
+    Raises:
+      DeployError: there is none of this name, or it starts containers.
+    """
+    from prefect.exceptions import ObjectNotFound
+
+    from flows.ops.prefect_server import DeployError, prefect_server
+
+    with prefect_server() as client:
+        try:
+            pool = client.read_work_pool(name)
+        except ObjectNotFound as error:
+            raise DeployError(
+                f"there is no work pool {name} on the Prefect server; make it with: dpal deploy"
+            ) from error
+    if pool.type != "process":
+        raise DeployError(
+            f"runs of work pool {name} are started by {pool.type}, not as processes here; use "
+            f"Prefect's worker: prefect worker start --pool {name}"
+        )

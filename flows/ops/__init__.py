@@ -1,0 +1,1 @@
+"""The stack around campaigns: servers, workers, deployments, diagnosis."""

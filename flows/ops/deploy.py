@@ -1,0 +1,215 @@
+"""Makes a Prefect server know of dpal, and takes it away again. Doing it twice changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from prefect import Flow
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.sorting import AutomationSort
+from prefect.exceptions import ObjectNotFound
+from prefect.flows import load_flow_from_entrypoint
+from prefect.utilities.callables import parameter_schema
+
+from flows.ops.automations import (
+    SILENT,
+    TELL,
+    crash_silent_runs,
+    says_the_same,
+    tell_people,
+)
+from flows.ops.deployments import (
+    ENVIRONMENT,
+    MARK,
+    TAG,
+    Deployment,
+    Pool,
+    Schedule,
+    version,
+)
+from flows.ops.prefect_server import DeployError
+from flows.ops.work_pools import Change, Done, set_up_pool
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+    from prefect.events.schemas.automations import Automation, AutomationCore
+
+_ANCHOR = datetime(2026, 1, 1, tzinfo=UTC)  # intervals count from here, whoever deploys
+_PAGE = 200  # as many as the server gives at a time
+_CANCEL_NEW = ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
+
+
+def set_up(
+    client: SyncPrefectClient,
+    pools: Sequence[Pool],
+    deployments: Sequence[Deployment],
+    notify: str | None = None,
+) -> list[Change]:
+    """Brings pools, deployments and automations into the wanted state.
+
+    Args:
+      client: connection to the server.
+      pools: wanted work pools; existing ones keep their template, and a limit nobody asked for.
+      deployments: wanted deployments; a schedule that was switched off stays off.
+      notify: block TYPE/NAME through which people are told of lost runs; None leaves it as it is.
+
+    Raises:
+      DeployError: a pool is there as another type, or the block is not there.
+    """
+    block = _block(client, notify) if notify else None
+    done = [set_up_pool(client, one) for one in pools]
+    done += [_deployment(client, one) for one in deployments]
+    done.append(_automation(client, crash_silent_runs()))
+    if block is not None:
+        done.append(_automation(client, tell_people(block)))
+    return done
+
+
+def take_down(client: SyncPrefectClient, only: Sequence[Deployment] = ()) -> list[Change]:
+    """Removes what `set_up` made; with `only`, no more than those deployments.
+
+    A work pool that other deployments use stays.
+    """
+    names = {one.full_name for one in only}
+    done, left = [], set()
+    flows = {one.id: one.name for one in _all(client.read_flows)}
+    for there in _all(client.read_deployments):
+        name = f"{flows.get(there.flow_id)}/{there.name}"
+        ours = TAG in there.tags and str(there.entrypoint).startswith("flows.")
+        if ours and (not names or name in names):
+            client.delete_deployment(there.id)
+            done.append(Change(kind="deployment", name=name, done=Done.REMOVED))
+        else:
+            left.add(there.work_pool_name)
+    if names:
+        return done
+    for automation in _automations(client):
+        if automation.name in (SILENT, TELL):
+            client.delete_automation(automation.id)
+            done.append(Change(kind="automation", name=automation.name, done=Done.REMOVED))
+    for pool in client.read_work_pools(limit=_PAGE, offset=0):
+        if MARK not in (pool.description or ""):
+            continue
+        if pool.name in left:
+            about = "other deployments use it"
+            done.append(Change(kind="work pool", name=pool.name, done=Done.KEPT, about=about))
+            continue
+        client.delete_work_pool(pool.name)
+        done.append(Change(kind="work pool", name=pool.name, done=Done.REMOVED))
+    return done
+
+
+def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
+    flow: Flow[..., Any] = load_flow_from_entrypoint(wanted.entrypoint, use_placeholder_flow=False)
+    schema = json.loads(json.dumps(parameter_schema(flow).model_dump(exclude_unset=True)))
+    facts: dict[str, Any] = {
+        "version": version(),
+        "description": wanted.about,
+        "tags": [TAG],
+        "parameters": dict(wanted.parameters),
+        "entrypoint": wanted.entrypoint,
+        "pull_steps": wanted.pull_steps,
+        "job_variables": {"env": dict(ENVIRONMENT)},
+        "parameter_openapi_schema": schema,
+        "work_pool_name": wanted.pool,
+        "work_queue_name": wanted.queue or "default",
+    }
+    schedules = [_schedule(wanted.schedule)] if wanted.schedule else []
+    try:
+        there = client.read_deployment_by_name(wanted.full_name)
+    except ObjectNotFound:
+        done = Done.MADE
+    else:
+        same_time = _times(there) == [one.schedule.model_dump(mode="json") for one in schedules]
+        same = (there.global_concurrency_limit is not None) is wanted.alone
+        if same and same_time and all(getattr(there, key) == one for key, one in facts.items()):
+            return _told(wanted, Done.KEPT)
+        if same_time:  # written anew with the rest: switched off stays switched off
+            active = [one.active for one in there.schedules]
+            pairs = zip(schedules, active, strict=True)
+            schedules = [one.model_copy(update={"active": on}) for one, on in pairs]
+        done = Done.CHANGED
+    client.create_deployment(
+        flow_id=client.create_flow(flow),
+        name=wanted.name,
+        schedules=schedules,
+        enforce_parameter_schema=True,
+        concurrency_limit=1 if wanted.alone else None,
+        concurrency_options=_CANCEL_NEW if wanted.alone else None,
+        **facts,
+    )
+    return _told(wanted, done)
+
+
+def _told(wanted: Deployment, done: Done) -> Change:
+    about = f"pool {wanted.pool}{_when(wanted.schedule)}"
+    return Change(kind="deployment", name=wanted.full_name, done=done, about=about)
+
+
+def _automation(client: SyncPrefectClient, wanted: AutomationCore) -> Change:
+    about = {SILENT: "after 90 s without a heartbeat", TELL: "by the block you named"}[wanted.name]
+    known = [one for one in _automations(client) if one.name == wanted.name]
+    if not known:
+        client.create_automation(wanted)
+        return Change(kind="automation", name=wanted.name, done=Done.MADE, about=about)
+    for double in known[1:]:
+        client.delete_automation(double.id)
+    if says_the_same(known[0], wanted):
+        done = Done.KEPT if len(known) == 1 else Done.CHANGED
+        if not known[0].enabled:
+            about = "switched off by a person"
+        return Change(kind="automation", name=wanted.name, done=done, about=about)
+    client.update_automation(known[0].id, wanted.model_copy(update={"enabled": known[0].enabled}))
+    return Change(kind="automation", name=wanted.name, done=Done.CHANGED, about=about)
+
+
+def _automations(client: SyncPrefectClient) -> list[Automation]:
+    return client.read_automations(sort=AutomationSort.NAME_ASC, limit=_PAGE)
+
+
+def _block(client: SyncPrefectClient, name: str) -> Any:
+    """The id of a notification block."""
+    for one in client.read_block_documents(limit=_PAGE, offset=0, include_secrets=False):
+        kind = one.block_type.slug if one.block_type else ""
+        if name in (f"{kind}/{one.name}", one.name):
+            return one.id
+    raise DeployError(
+        f"there is no block {name} on this Prefect server; make one on its page under Blocks "
+        "(Slack Webhook, Custom Webhook, Sendgrid Email ...), nothing was changed"
+    )
+
+
+def _schedule(one: Schedule) -> DeploymentScheduleCreate:
+    if one.interval is not None:
+        return DeploymentScheduleCreate(
+            schedule=IntervalSchedule(interval=one.interval, anchor_date=_ANCHOR, timezone="UTC")
+        )
+    assert one.cron is not None  # noqa: S101
+    return DeploymentScheduleCreate(schedule=CronSchedule(cron=one.cron, timezone=one.timezone))
+
+
+def _times(there: DeploymentResponse) -> list[dict[str, Any]]:
+    return [one.schedule.model_dump(mode="json") for one in there.schedules]
+
+
+def _when(one: Schedule | None) -> str:
+    if one is None:
+        return ""
+    if one.interval is not None:
+        every = one.interval
+        return ", every minute" if every == timedelta(minutes=1) else f", every {every}"
+    return f", by cron {one.cron} ({one.timezone})"
+
+
+def _all(read: Callable[..., list[Any]]) -> Iterator[Any]:
+    """Everything of a kind, page by page."""
+    offset = 0
+    while page := read(limit=_PAGE, offset=offset):
+        yield from page
+        offset += len(page)

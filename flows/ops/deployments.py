@@ -1,0 +1,305 @@
+"""What a Prefect server should know of dpal: work pools, deployments, schedules, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dpal
+from dpal import check
+from dpal.config.campaign import CampaignConfig
+from dpal.config.improvement import PublicConfig
+from dpal.config.parse import AnyConfig
+from dpal.config.voting import PateConfig
+from dpal.config.watch import WatchConfig
+from dpal.errors import ConfigError
+from flows.cli.watch_settings import load_any
+from tasks.training_monitor import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
+
+CAMPAIGNS = "campaigns"
+TRAINING = "gpu"
+TAG = "dpal"
+MARK = "Made by dpal deploy."
+
+# Where a container has its data set mounted; a process works where `dpal deploy` was called.
+_IN_CONTAINER = Path("/work")
+_CAMPAIGNS_AT_ONCE = 4
+_TRAININGS_AT_ONCE = 1
+
+# What every run is told, on whatever machine it starts.
+ENVIRONMENT = {
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+    "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """A work pool.
+
+    Attributes:
+      name: as workers are started for it.
+      type: process, docker or kubernetes.
+      limit: runs at once; in the pool `campaigns` it counts campaigns and audits only, so that
+        the short flows (watch, collect-labels) never queue behind them.
+      asked: whether a person asked for this limit; else one that is set already stays.
+    """
+
+    name: str
+    type: str = "process"
+    limit: int
+    asked: bool = False
+
+    def __post_init__(self) -> None:
+        check.at_least(1, limit=self.limit)
+
+    @property
+    def queue(self) -> str | None:
+        """The work queue that the limit is set on, where it is not the whole pool."""
+        return CAMPAIGNS if self.name == CAMPAIGNS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When a deployment runs by itself: by cron, or every so often.
+
+    Attributes:
+      cron: such as "0 6 * * 1"; None goes by the interval.
+      timezone: that the cron is read in.
+      interval: between two runs.
+    """
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    interval: timedelta | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """One flow, ready to be started on a pool.
+
+    Attributes:
+      flow: name of the flow.
+      name: of the deployment; both together are what Prefect calls it by.
+      entrypoint: module path of the flow function, in the installed package.
+      pool: whose workers run it.
+      queue: of that pool; None is its default one.
+      about: a sentence for the page.
+      parameters: what a run starts with, unless told otherwise.
+      schedule: when it runs by itself.
+      folder: in which it works, on the worker's machine.
+      alone: whether a run that would begin while another one runs is cancelled: looks that are
+        slow, or were missed while no worker was there, do not pile up.
+    """
+
+    flow: str
+    name: str
+    entrypoint: str
+    pool: str
+    about: str
+    queue: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    folder: Path = Path()
+    alone: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """As in `prefect deployment run`."""
+        return f"{self.flow}/{self.name}"
+
+    @property
+    def pull_steps(self) -> list[dict[str, Any]]:
+        """What a worker does first; the code itself is installed there."""
+        folder = {"directory": str(self.folder)}
+        return [{"prefect.deployments.steps.set_working_directory": folder}]
+
+
+CAMPAIGN = Deployment(
+    flow="campaign",
+    name="campaign",
+    entrypoint="flows.campaign.run_campaign",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Runs a campaign, or continues it from where it stands.",
+)
+_TRAIN_PHASE = Deployment(
+    flow="train-phase",
+    name=TRAINING,
+    entrypoint="flows.train_phase.train_phase",
+    pool=TRAINING,
+    about="Trains one phase. Campaigns start it; a person has no reason to.",
+)
+_AUDIT = Deployment(
+    flow="audit",
+    name="audit",
+    entrypoint="flows.audit.audit_campaign",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Attacks what a campaign does to records, with its own code. Charges nothing.",
+)
+_PUBLIC = Deployment(
+    flow="public",
+    name="public",
+    entrypoint="flows.public.improve_model",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Improves a private model with labels of public records.",
+)
+_PATE = Deployment(
+    flow="pate",
+    name="pate",
+    entrypoint="flows.pate.vote_and_learn",
+    pool=CAMPAIGNS,
+    queue=CAMPAIGNS,
+    about="Lets teachers on private records vote on public ones, and a student learn from that.",
+)
+_COLLECT = Deployment(
+    flow="collect-labels",
+    name="collect-labels",
+    entrypoint="flows.collect_labels.collect_labels",
+    pool=CAMPAIGNS,
+    about="Resumes the campaigns whose labels are complete.",
+    alone=True,
+    schedule=Schedule(interval=timedelta(minutes=1)),
+)
+_WATCH = Deployment(
+    flow="watch",
+    name="watch",
+    entrypoint="flows.watch.watch",
+    pool=CAMPAIGNS,
+    about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
+    alone=True,
+)
+_DEPLOYED = (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
+# Which function runs a flow: all that a worker of ours ever runs.
+ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
+FLOWS = tuple(ENTRYPOINTS)
+
+
+def usual(pools: Sequence[Pool]) -> list[Deployment]:
+    """A deployment for every flow, and one of train-phase for each pool that trains."""
+    training = [pool.name for pool in pools if pool.name != CAMPAIGNS]
+    found: list[Deployment] = []
+    for deployment in _DEPLOYED:
+        if deployment is _TRAIN_PHASE:
+            found += [replace(deployment, name=pool, pool=pool) for pool in training]
+        else:
+            found.append(deployment)
+    return found
+
+
+def from_file(file: Path) -> Deployment:
+    """The deployment of a campaign's configuration, of an improvement's, or of a watch's.
+
+    Raises:
+      ConfigError: the file says something impossible, or holds a password.
+    """
+    found = load_any(file)
+    if isinstance(found, WatchConfig):
+        return _of_watch(found)
+    if isinstance(found, PateConfig):
+        about = f"Lets teachers of {found.name} vote, and a student learn, or goes on from there."
+        return _configured(_PATE, found, about)
+    return _of_improvement(found) if isinstance(found, PublicConfig) else _of_campaign(found)
+
+
+def pools_of(
+    types: Mapping[str, str], limits: Mapping[str, int], deployments: Sequence[Deployment] = ()
+) -> list[Pool]:
+    """The usual two pools, those that were named, and those that configurations train on."""
+    names = dict.fromkeys([CAMPAIGNS, TRAINING, *types, *map(_trains_on, deployments)])
+    made = []
+    for name in filter(None, names):
+        usually = _CAMPAIGNS_AT_ONCE if name == CAMPAIGNS else _TRAININGS_AT_ONCE
+        limit, asked = limits.get(name, usually), name in limits
+        made.append(Pool(name=name, type=types.get(name, "process"), limit=limit, asked=asked))
+    return made
+
+
+def folder_for(pool: Pool, folders: Mapping[str, Path], here: Path) -> Path:
+    """Where the runs of a pool work: as told, else here, or where a container has its data."""
+    usually = here if pool.type == "process" else _IN_CONTAINER
+    return folders.get(pool.name, folders.get("", usually))
+
+
+def worker_command(pool: str, kind: str = "process") -> str:
+    """What starts a worker for a pool; Prefect's own starts containers.
+
+    >>> worker_command("gpu"), worker_command("gpu", "docker")
+    ('dpal worker gpu', 'prefect worker start --pool gpu')
+    """
+    return f"dpal worker {pool}" if kind == "process" else f"prefect worker start --pool {pool}"
+
+
+def version() -> str:
+    """What deployments are marked with; `dpal doctor` compares it."""
+    return dpal.__version__
+
+
+def _of_campaign(config: CampaignConfig) -> Deployment:
+    return _configured(
+        CAMPAIGN,
+        config,
+        f"Runs the campaign {config.name}, or continues it from where it stands.",
+    )
+
+
+def _of_improvement(config: PublicConfig) -> Deployment:
+    about = f"Improves a private model as {config.name}, or goes on from where that stands."
+    return _configured(_PUBLIC, config, about)
+
+
+def _configured(usual_one: Deployment, config: AnyConfig, about: str) -> Deployment:
+    """The deployment of one configuration, beside the one that asks for everything."""
+    if config.name == usual_one.name:
+        raise ConfigError(
+            f"name: {config.name} is the deployment that asks for everything in a form; choose "
+            "another name"
+        )
+    runtime = config.runtime
+    _no_password(runtime.mlflow_uri, "runtime.mlflow_uri", "MLFLOW_TRACKING_PASSWORD")
+    cron, zone = runtime.cron, runtime.timezone or "UTC"
+    return replace(
+        usual_one,
+        name=config.name,
+        about=about,
+        parameters={"config": config.model_dump(mode="json")},
+        schedule=Schedule(cron=cron, timezone=zone) if cron else None,
+    )
+
+
+def _of_watch(config: WatchConfig) -> Deployment:
+    every = None if config.cron else timedelta(minutes=config.minutes)
+    return replace(
+        _WATCH,
+        name=config.name,
+        about=f"Looks for new Parquet files in {config.folder}.",
+        parameters={"config": config.model_dump(mode="json")},
+        schedule=Schedule(cron=config.cron, timezone=config.timezone, interval=every),
+    )
+
+
+def _trains_on(one: Deployment) -> str | None:
+    config = one.parameters.get("config", {})
+    pool = config.get("campaign", config).get("runtime", {}).get("training_pool")
+    return str(pool) if pool else None
+
+
+def _no_password(url: str | None, key: str, variable: str) -> None:
+    if urlsplit(url or "").password is not None:
+        raise ConfigError(
+            f"{key} holds a password, and a deployment's settings are shown on pages; leave it "
+            f"out and put it into the environment variable {variable} of the workers"
+        )

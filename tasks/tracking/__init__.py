@@ -1,0 +1,1 @@
+"""MLflow: the only modules that import it."""

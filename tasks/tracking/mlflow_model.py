@@ -1,0 +1,168 @@
+"""What MLflow is handed of a campaign: its model, and the set on which it was judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pyarrow.parquet as pq
+from mlflow.data.pandas_dataset import from_pandas
+from mlflow.models import Model, ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
+
+import dpal
+from dpal.canonical import plain
+from dpal.data.catalog import Content, Source
+from dpal.data.texts import MODEL_FILES
+from dpal.features.spec import ExtractorSpec
+from dpal.files.artifacts import CampaignFolder
+from dpal.labels import Task
+from dpal.models.spec import ModelSpec
+from dpal.runs.campaign_run import Campaign
+from tasks.tracking.tracked_run import TrackedRun
+
+_ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
+    Task.SINGLE_LABEL: [
+        ColSpec(DataType.long, "label"),
+        ColSpec(DataType.string, "class_name"),
+        ColSpec(DataType.double, "probability"),
+    ],
+    Task.MULTI_LABEL: [
+        ColSpec(Array(DataType.long), "labels"),
+        ColSpec(Array(DataType.string), "label_names"),
+        ColSpec(Array(DataType.double), "probabilities"),
+    ],
+}
+
+
+def validation_dataset(campaign: Campaign) -> Any:
+    """The validation set's ids and labels, which are not protected.
+
+    MLflow digests these columns; a digest of the whole file would commit to private
+    records where one file holds the pool, too.
+    """
+    source = campaign.validation
+    columns = ["id", source.label_column] + (["split"] if source.has_split else [])
+    table = pq.read_table([str(one) for one in source.paths], columns=columns).to_pandas()
+    if source.has_split:
+        table = table[table["split"] == source.role.value].drop(columns="split")
+    if source.task is Task.MULTI_LABEL:  # MLflow's digest passes over lists
+        labels = table[source.label_column]
+        table[source.label_column] = ["".join(map(str, one)) for one in labels]
+    return from_pandas(
+        table,
+        source=source.name,
+        targets=source.label_column,
+        name=source.paths[0].stem,
+    )
+
+
+class _Dated:
+    """MLflow's way to save a model of Python code, which notes a given time of its making."""
+
+    def __init__(self, at: int) -> None:
+        self._made = datetime.fromtimestamp(at / 1000, UTC).replace(tzinfo=None)
+
+    def save_model(self, path: str, mlflow_model: Model, **how: Any) -> None:
+        """As `mlflow.pyfunc.save_model`."""
+        mlflow_model.utc_time_created = str(self._made)
+        mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, **how)
+
+
+def log_model(campaign: Campaign, run: TrackedRun) -> str:
+    """Logs weights, description and certificate as one model; returns its address."""
+    return log_weights(
+        run,
+        campaign.files(campaign.plan.phases[-1]).model,
+        certified=campaign.folder,
+        spec=campaign.plan.spec.model,
+        extractor=campaign.plan.spec.extractor,
+        source=campaign.pool,
+        class_names=campaign.class_names,
+    )
+
+
+def log_weights(
+    run: TrackedRun,
+    weights: Path,
+    *,
+    certified: CampaignFolder,
+    spec: ModelSpec,
+    extractor: ExtractorSpec,
+    source: Source,
+    class_names: Sequence[str],
+) -> str:
+    """Logs a certified model; returns its address.
+
+    Args:
+      run: that made it.
+      weights: its .safetensors file, named model.safetensors.
+      certified: the folder with its certificate and the signature.
+      spec: its architecture.
+      extractor: what makes its features.
+      source: records of the kind that it takes.
+      class_names: names in class order; empty when the data has none.
+    """
+    facts = {
+        "spec": plain(spec),
+        "content": source.content.value,
+        "texts": list(source.texts),
+        "extractor": plain(extractor),
+        "class_names": list(class_names),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        described = Path(folder) / "model_spec.json"
+        described.write_text(json.dumps(facts), encoding="utf-8")
+        logged = Model.log(
+            artifact_path=None,
+            name="model",
+            flavor=_Dated(run.at),
+            flavor_name="pyfunc.ModelFromCode",
+            run_id=run.run_id,
+            python_model=str(Path(__file__).with_name("served_model.py")),
+            artifacts={
+                "weights": str(weights),
+                "model_spec": str(described),
+                **{path.stem: str(path) for path in certified.certified},
+                **_beside_weights(source),
+                **_backbone(extractor, Path(folder)),
+            },
+            signature=ModelSignature(
+                inputs=Schema(_columns(source)), outputs=Schema(_ANSWERS[spec.task])
+            ),
+            pip_requirements=[f"dpal{'[text]' if source.texts else ''}=={dpal.__version__}"],
+        )
+    return str(logged.model_uri)
+
+
+def _backbone(extractor: ExtractorSpec, folder: Path) -> dict[str, str]:
+    """The public weights that features are made with, under a name of their own."""
+    weights = extractor.weights
+    if weights is None:
+        return {}
+    copy = folder / f"backbone{Path(weights).suffix}"
+    shutil.copyfile(weights, copy)
+    return {"backbone": str(copy)}
+
+
+def _columns(source: Source) -> list[ColSpec | TensorSpec]:
+    """The columns of a record, as the served model takes them."""
+    if source.content is Content.IMAGE:
+        return [ColSpec(DataType.binary, "image")]
+    if source.content is Content.TEXT:
+        return [ColSpec(DataType.string, name) for name in source.texts]
+    return [ColSpec(Array(DataType.float), "features")]
+
+
+def _beside_weights(source: Source) -> dict[str, str]:
+    """Public files without which a text model cannot be built, nor read a text."""
+    if source.encoding is None:
+        return {}
+    folder = source.encoding.folder
+    return {name: str(folder / name) for name in MODEL_FILES if (folder / name).is_file()}

@@ -1,0 +1,177 @@
+"""What MLflow's pages say about campaigns and phases: descriptions, parameters, tags."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
+
+from dpal.accounting.events import to_record
+from dpal.certificate.statements import STATEMENTS
+from dpal.planning.plan import Phase
+from dpal.planning.spec import CampaignSpec
+from dpal.reports.commands import ELSEWHERE, verify_here
+from dpal.reports.summary import figures_in_words, promise
+from dpal.reports.validation import headline, percent
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.open_ledger import key_word
+from tasks.versioning import restore_command
+
+NOTE = "mlflow.note.content"
+
+EXPERIMENT_NOTE = """\
+Differentially private active-learning campaigns: a run each, and inside of it one for each
+phase. **The ledger is the truth, this is a copy for reading.**
+
+- **All campaigns with the columns that matter:** open this page with
+  `?viewStateShareKey=campaigns` at the end of its address. Sort by any of them.
+- Compare campaigns: mark their runs, then **Compare**; metrics have the same names in all of
+  them, and a step is a phase. `labels` and `campaign_epsilon` make good axes.
+- Find a data set's campaigns: `tags."dpal.dataset" = 'clinic'`; whole campaigns only:
+  `tags."dpal.phase" = 'all'`.
+- In a campaign's run: `report.html` for everybody, `ledger.html` and `ledger.json` for
+  auditors, `certificate.json` for `dpal verify`.
+
+An epsilon holds at the delta, adjacency and unit that stand beside it.
+"""
+
+# At the end of an address: MLflow 3.17 opens its pages for language models without it.
+RUNS_VIEW = "?workflowType=machine_learning"
+
+# A view that MLflow's page shares by its key: which columns, and only whole campaigns.
+VIEW = "mlflow.sharedViewState.campaigns"
+_COLUMNS = (
+    "tags.`dpal.state`",
+    "metrics.`validation_accuracy`",
+    "metrics.`labels`",
+    "metrics.`campaign_epsilon`",
+    *(f"params.`{one}`" for one in ("epsilon", "delta", "adjacency", "unit")),
+    *(f"params.`{one}`" for one in ("selection", "strategy")),
+)
+CAMPAIGNS_VIEW = json.dumps(
+    {
+        "selectedColumns": _COLUMNS,
+        "searchFilter": "tags.`dpal.phase` = 'all'",
+        "orderByKey": "attributes.start_time",
+        "orderByAsc": False,
+    }
+)
+
+
+def campaign_parameters(spec: CampaignSpec) -> dict[str, Any]:
+    """What a person compares; the rest stands in plan.json."""
+    target, schedule = spec.target, spec.schedule
+    return {
+        "epsilon": f"{target.epsilon:g}",
+        "delta": f"{target.delta:.6g}",
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "accountant": spec.accountant.value,
+        "selection": spec.selection.value,
+        "strategy": spec.strategy.value,
+        "acquisition": spec.acquisition.value,
+        "pool_size": spec.pool_size,
+        "initial": schedule.initial,
+        "queries": ", ".join(map(str, schedule.queries)) or "none",
+        "batch_size": schedule.batch_size,
+        "epochs_per_phase": schedule.epochs_per_phase,
+        "model": spec.model.name,
+        "optimizer": spec.optimizer.name,
+        "learning_rate": f"{spec.optimizer.learning_rate:g}",
+        "max_grad_norm": f"{spec.optimizer.max_grad_norm:g}",
+    }
+
+
+def phase_parameters(phase: Phase) -> dict[str, Any]:
+    """What sets a phase apart from the others; all of it as planned."""
+    training = phase.training
+    events = ", ".join(to_record(one)["mechanism"] for one in phase.selection.events)
+    return {
+        "new_labels": phase.cohort_size,
+        "selection": events or "by chance",
+        "steps": phase.steps,
+        "noise_multiplier": f"{training.noise_multiplier:.6g}",
+        "sample_rate_old": f"{training.sample_rate_old:.6g}",
+        "sample_rate_new": f"{training.sample_rate_new:.6g}",
+        "expected_batch_size": f"{training.expected_batch_size:.6g}",
+    }
+
+
+def flow_run_address() -> str | None:
+    """The Prefect page of the flow run that this is part of, where a server shows one."""
+    # Without an address there is a server for the length of this run only, and no page.
+    api, number = PREFECT_API_URL.value(), flow_run.get_id()
+    if not api or number is None:
+        return None
+    page = os.environ.get("PREFECT_UI_URL") or api.rstrip("/").removesuffix("/api")
+    return f"{page.rstrip('/')}/runs/flow-run/{number}"
+
+
+def campaign_note(campaign: Campaign, *, finished: bool) -> str:
+    """The description of a campaign's run."""
+    phases, total = campaign.folder.finished_phases(), len(campaign.plan.phases)
+    place = shlex.quote(str(campaign.folder.root))
+    told = [
+        f"**Promised:** {promise(campaign.certified.summary())}.",
+        f"**State:** {state_in_words(len(phases), total, finished=finished)}. {_so_far(phases)}",
+    ]
+    if finished:
+        model = f"`models:/dpal-{campaign.config.name}`"
+        check = verify_here(campaign.folder, key_word(campaign.config.runtime))
+        told += [
+            "**Read:** `report.html` (for everybody), `ledger.html`, `ledger.json` and "
+            "`certificate.json` among the artifacts.",
+            f"**Check it yourself:** `{check}` and `dpal ledger verify "
+            f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
+            "`certificate.dsse.json` side by side and the data owner's public key. The model is "
+            f"registered as {model}.",
+            figures_in_words(campaign.plan.spec.accountant),
+        ]
+    else:
+        told.append(f"**Check it yourself:** `dpal ledger verify {place}`.")
+    told.append("**Bring back a phase's files:** the command stands in the phase's own run.")
+    told.append(f"**Not protected:** {'; '.join(STATEMENTS['exceptions'])}.")
+    return "\n\n".join([*told, *_prefect_page()])
+
+
+def phase_note(campaign: Campaign, phase: Phase, dvc_hash: str, metrics: Mapping[str, Any]) -> str:
+    """The description of a phase's run."""
+    place = shlex.quote(str(campaign.folder.root))
+    told = [
+        f"Phase {phase.index} of campaign `{campaign.config.name}`. {_so_far([metrics])}",
+        "**Bring back exactly these files** (where the campaign was run; the pool's state, the "
+        "selection and the labels come with them where their cache is, and nowhere else):",
+        f"```\n{restore_command(campaign.folder.root, phase.index, dvc_hash)}\n```",
+        f"**Check it yourself:** `dpal ledger verify {place}`.",
+    ]
+    return "\n\n".join([*told, *_prefect_page()])
+
+
+def state_in_words(done: int, total: int, *, finished: bool) -> str:
+    """How far a campaign is, as its tag says it.
+
+    >>> state_in_words(2, 4, finished=False)
+    '2 of 4 phases'
+    """
+    return "finished" if finished else f"{done} of {total} phases"
+
+
+def _so_far(phases: list[Any] | list[Mapping[str, Any]]) -> str:
+    if not phases:
+        return "Nothing is released yet."
+    name, value = headline(phases[-1])
+    spent, labels = phases[-1]["campaign_epsilon"], phases[-1]["labels"]
+    return (
+        f"Any record has lost at most epsilon {spent:.4f} so far; validation {name} "
+        f"{percent(value)} with up to {labels:,} labels."
+    )
+
+
+def _prefect_page() -> list[str]:
+    address = flow_run_address()
+    return [f"**Prefect:** [flow run]({address})"] if address else []

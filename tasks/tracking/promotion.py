@@ -1,0 +1,179 @@
+"""Aliases of certified models: who gave one, when, why, and what an audit said.
+
+An alias such as `champion` is what those who serve a model ask for. It moves only to a version
+whose certificate was verified; moving it back means promoting the other version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from dpal.certificate.checks import Check, Outcome
+from dpal.errors import CertificateError
+from dpal.ledger.days import today_in_utc
+from tasks.tracking.registry import asked, named
+
+EXPERIMENT = "dpal"
+AUDIT_NUMBER = "dpal.audit_number"
+_MOST = 1000  # runs that MLflow gives at once
+_ALIAS = re.compile(r"(?!latest$|v\d+$)[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A version of a registered model, as the registry shows it.
+
+    Attributes:
+      number: of the version.
+      aliases: names that point to it.
+      tags: what is known about it.
+    """
+
+    number: str
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]
+
+
+def require_alias(alias: str) -> None:
+    """Requires a name that a registry accepts.
+
+    Raises:
+      CertificateError: it is none.
+    """
+    if not _ALIAS.fullmatch(alias):
+        raise CertificateError(
+            f"{alias!r} is no alias; use small letters, digits, - and _, such as champion, and "
+            "neither latest nor v1"
+        )
+
+
+def audit_doubt(document: Mapping[str, Any], tracking_uri: str | None) -> str | None:
+    """Why audits of a certified campaign forbid to use its model; None where they do not.
+
+    No audit is no doubt. The newest one counts, and it must have ended.
+
+    Args:
+      document: the certificate.
+      tracking_uri: where the audits are.
+    """
+    plan = document["plan"]["digest"]
+    with asked("audits", tracking_uri) as client:
+        runs = _audits(client, str(document["campaign"]), str(plan))
+    if not runs:
+        return None
+    newest = runs[0]
+    audit = f"the newest audit of campaign {document['campaign']} (run {newest.info.run_id})"
+    if newest.data.tags.get("dpal.audit") == "failed":
+        return f"{audit} failed; look into its report, mend the defect and audit again"
+    if newest.info.status != "FINISHED" or newest.data.tags.get("dpal.audit") != "passed":
+        return f"{audit} has not ended; wait for it, or audit again"
+    return None
+
+
+def newest_audit(about: Mapping[str, str]) -> int:
+    """The number of the newest audit with these tags; 0 where there is none."""
+    return max(map(_number, _tagged(MlflowClient(), about)), default=0)
+
+
+def _audits(client: MlflowClient, campaign: str, plan: str) -> list[Run]:
+    """All audits of a plan, the newest first: by their numbers, as their times say nothing."""
+    about = {"dpal.campaign": campaign, "dpal.plan": plan, "dpal.phase": "audit"}
+    found = _tagged(client, about)
+    return sorted(found, key=lambda run: (_number(run), run.info.start_time), reverse=True)
+
+
+def _tagged(client: MlflowClient, tags: Mapping[str, str]) -> list[Run]:
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return []
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    found = client.search_runs([experiment.experiment_id], filter_string=query, max_results=_MOST)
+    return list(found)
+
+
+def _number(audit: Run) -> int:
+    """Audits of earlier versions have none, and are older."""
+    return int(audit.data.tags.get(AUDIT_NUMBER, "0"))
+
+
+def promote(
+    uri: str,
+    alias: str,
+    *,
+    by: str,
+    reason: str,
+    checks: Sequence[Check],
+    author: str,
+    tracking_uri: str | None,
+) -> str | None:
+    """Points an alias to a version whose checks were made, and records that on the version.
+
+    Args:
+      uri: models:/NAME/VERSION.
+      alias: what it is to be called.
+      by: who decides.
+      reason: why.
+      checks: of its certificate; none of them failed.
+      author: who signed the certificate, or why it is used although nobody known did.
+      tracking_uri: where the registry is; None is what MLflow is set to.
+
+    Returns:
+      The version that had the alias before; None if none had.
+
+    Raises:
+      CertificateError: a check failed, or the registry refused.
+    """
+    if any(one.outcome is Outcome.FAILED for one in checks):
+        raise CertificateError(f"{uri} failed a check of its certificate; nothing was changed")
+    require_alias(alias)
+    name, number = named(uri)
+    today = today_in_utc().isoformat()
+    told = {"by": by, "at": today, "reason": reason, "checked": _in_words(checks)}
+    told["author"] = author
+    with asked(uri, tracking_uri) as client:
+        before = client.get_registered_model(name).aliases.get(alias)
+        # First why, then the alias: a version is never called so without a reason.
+        for key, value in told.items():
+            client.set_model_version_tag(name, number, f"{alias}.{key}", value)
+        client.set_registered_model_alias(name, alias, number)
+        if before is not None and str(before) != number:
+            client.set_model_version_tag(name, str(before), f"{alias}.until", today)
+        if f"{alias}.until" in client.get_model_version(name, number).tags:  # it came back
+            client.delete_model_version_tag(name, number, f"{alias}.until")
+    return None if before is None else str(before)
+
+
+def versions(name: str, tracking_uri: str | None) -> list[Version]:
+    """All versions of a model, the newest first.
+
+    Raises:
+      CertificateError: there is no such model.
+    """
+    with asked(f"models:/{name}", tracking_uri) as client:
+        aliases = client.get_registered_model(name).aliases
+        found = client.search_model_versions(f"name = '{name}'")
+    called = {
+        str(one.version): tuple(
+            sorted(key for key, at in aliases.items() if str(at) == str(one.version))
+        )
+        for one in found
+    }
+    told = [
+        Version(number=str(one.version), aliases=called[str(one.version)], tags=dict(one.tags))
+        for one in found
+    ]
+    return sorted(told, key=lambda one: int(one.number), reverse=True)
+
+
+def _in_words(checks: Sequence[Check]) -> str:
+    """Which checks were made, and which were not."""
+    ok = [one.name for one in checks if one.outcome is Outcome.OK]
+    rest = [one.name for one in checks if one.outcome is Outcome.UNCHECKED]
+    said = f"ok: {', '.join(ok)}" if ok else "nothing was checked"
+    return f"{said}; not checked: {', '.join(rest)}" if rest else said

@@ -1,0 +1,216 @@
+"""A watch, step by step: look, register, plan, start, tell. Each can be done again."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from dpal.config.campaign import CampaignConfig
+from dpal.config.watch import WatchConfig
+from dpal.data.inbox.folder import Inbox
+from dpal.data.inbox.state import WATCHES, Stage, WatchFolder, WatchState
+from dpal.errors import LedgerError, LedgerMissing
+from dpal.files.atomic import sweep
+from dpal.ledger.datasets import DataSet, data_sets
+from dpal.reports.ledger_tables import blocks_table, limit_in_words
+from dpal.reports.ledger_words import left_of_limit
+from dpal.reports.summary import literal
+from dpal.reports.watch_tables import watch_tables
+from dpal.runs.campaign_start import registry_of
+from dpal.runs.inbox_scan import Look, gone
+from dpal.runs.notify import notify
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.open_sources import open_sources
+from dpal.runs.unregistered_runs import earlier_on
+from tasks import watch_campaigns
+from tasks.boundary import task
+
+
+def watch_folder(config: WatchConfig) -> WatchFolder:
+    """Where a watch keeps what it remembers."""
+    return WatchFolder(config.campaign.runtime.artifacts.resolve() / WATCHES / config.name)
+
+
+def standing(config: WatchConfig) -> DataSet:
+    """The data set that new files are added to, as the ledger knows it.
+
+    Raises:
+      LedgerError: it is not registered; a watch never sets a limit.
+    """
+    known: dict[str, DataSet] = {}
+    try:
+        with closing(open_ledger(config.campaign.runtime, create=False)) as store:
+            known = data_sets(store.verified())
+    except LedgerMissing:
+        pass  # nothing was ever registered
+    if config.dataset not in known:
+        raise LedgerError(
+            f"data set {config.dataset} is not registered, and a watch never sets a limit; its "
+            f"owner does so once: dpal data register {config.dataset} POOL.parquet --epsilon 8 "
+            "(nothing was read or moved)"
+        )
+    return known[config.dataset]
+
+
+@task(cache_policy=NO_CACHE)
+def look_into_folder(config: WatchConfig) -> None:
+    """Checks the files that are new and have settled, and puts away what cannot be used."""
+    folder, known = watch_folder(config), standing(config)
+    sweep(folder.root)
+    look = Look(config, folder, known, Inbox.at(config.folder), folder.read())
+    look.finish_quarantine()
+    look.at_all(look.inbox.listing(), now=time.time())
+
+
+@task(cache_policy=NO_CACHE)
+def register_files(config: WatchConfig) -> None:
+    """Makes the records of newly accepted files a block of the data set."""
+    folder = watch_folder(config)
+    state = folder.read()
+    new = [one for one in state.accepted if not one.registered]
+    if not new:
+        return
+    runtime = config.campaign.runtime
+    files = [Path(one.path) for one in new]
+    source, _ = open_sources(config.campaign_on("to-register-files", files))
+    with closing(open_ledger(runtime, create=False)) as store:
+        registry = registry_of(runtime.artifacts, store)
+        earlier = earlier_on(source, store, runtime.artifacts)
+        added = registry.add(config.dataset, source, earlier=earlier)
+        block = added.block
+        if block is None:  # all was known; or a crash came between the ledger and our state
+            block = max(registry.locate(config.dataset, source).sizes(), default=None)
+    digests = {one.digest for one in new}
+    accepted = tuple(
+        replace(one, registered=True, block=block) if one.digest in digests else one
+        for one in state.accepted
+    )
+    folder.write(replace(state, accepted=accepted))
+    known = f"{added.known:,} records of {len(new)} new files were known to it"
+    if added.block is None:
+        notify(f"data set {config.dataset}: all {known}")
+        return
+    notify(
+        f"data set {config.dataset}: block {added.block} has {added.new:,} new records with "
+        + left_of_limit(added.earlier)
+        + (f"; {known}" if added.known else "")
+    )
+
+
+@task(cache_policy=NO_CACHE)
+def follow_campaign(config: WatchConfig) -> None:
+    """Finds out how far the last campaign is."""
+    folder = watch_folder(config)
+    state = folder.read()
+    last = state.last
+    if last is None or last.stage not in (Stage.STARTED, Stage.STOPPED):
+        return
+    current = watch_campaigns.basis(config, state, standing(config))
+    now = watch_campaigns.followed(folder, last, current=current)
+    if now != last:
+        folder.write(state.with_run(now))
+        notify(f"campaign {now.name} is {now.stage}" + (f": {now.said}" if now.said else ""))
+
+
+@task(cache_policy=NO_CACHE)
+def plan_campaign(config: WatchConfig) -> None:
+    """Plans a campaign on all accepted files, if some are new, within what is left."""
+    folder = watch_folder(config)
+    state, known = folder.read(), standing(config)
+    waits = _nothing_to_plan(config, state, known)
+    if waits is not None:
+        if waits:
+            notify(waits)
+        return
+    run = watch_campaigns.next_run(config, folder, state, known)
+    folder.write(state.with_run(run))
+    word = f"refused, {run.said}" if run.stage is Stage.REFUSED else f"planned, {run.plan}"
+    notify(f"campaign {run.name} on {run.files} files: {word}")
+
+
+@task(cache_policy=NO_CACHE)
+def start_campaign(config: WatchConfig) -> CampaignConfig | None:
+    """Starts what is planned: gives it to the workers, where there are any.
+
+    Returns:
+      A campaign that this process has to run itself; None where there is none.
+    """
+    folder = watch_folder(config)
+    state = folder.read()
+    last = state.last
+    if (
+        last is None
+        or last.stage not in (Stage.PLANNED, Stage.STARTED)
+        or (last.stage is Stage.STARTED and last.flow_run)
+    ):
+        return None
+    campaign = watch_campaigns.settings_of(folder, last)
+    if watch_campaigns.is_running_here(campaign):
+        notify(f"campaign {last.name} is being run by another process of this machine")
+        return None
+    deployment = watch_campaigns.deployed()
+    if deployment is not None:
+        run = watch_campaigns.asked_for(last, campaign, deployment)
+    else:
+        run = replace(last, stage=Stage.STARTED, said="runs in the watching process")
+    folder.write(state.with_run(run))
+    notify(f"campaign {run.name}: {run.said}")
+    return None if run.flow_run else campaign
+
+
+@task(cache_policy=NO_CACHE)
+def show_watch(config: WatchConfig) -> None:
+    """Shows on the Prefect page what the watch found, did and has left."""
+    state, known = watch_folder(config).read(), standing(config)
+    parts = [
+        f"# Watch {config.name}",
+        literal(f"{config.folder}: {state.remark}") if state.remark else "",
+        literal(in_words(config, state)),
+    ]
+    for table in (*watch_tables(state), blocks_table(known)):
+        parts += [f"## {table.title}", table.markdown()]
+    parts.append(f"Limit of data set {known.name}: {limit_in_words(known.limit)}.")
+    key = f"watch-{config.name.replace('_', '-')}"
+    create_markdown_artifact("\n\n".join(filter(None, parts)), key=key)
+
+
+def in_words(config: WatchConfig, state: WatchState) -> str:
+    """How the watch stands, in a sentence."""
+    last, total = state.last, len(state.accepted)
+    if last is None:
+        return "No campaign was started yet; it waits for the first file."
+    behind = total - last.files
+    waiting = f" {behind} more files are registered and wait for the next look." if behind else ""
+    word = {
+        Stage.PLANNED: "is planned and about to start",
+        Stage.STARTED: "is running",
+        Stage.FINISHED: "is finished",
+        Stage.ENDED: "was ended before its plan was done",
+        Stage.STOPPED: "stopped, and a person has to look",
+        Stage.REFUSED: "was refused",
+    }[last.stage]
+    said = f": {said}" if (said := last.said or last.plan) else ""
+    files = f"{last.files} file" + "s" * (last.files != 1)
+    return f"Campaign {last.name} on {files} {word}{said}.{waiting}"
+
+
+def _nothing_to_plan(config: WatchConfig, state: WatchState, known: DataSet) -> str | None:
+    """Why nothing is planned now, in words or none at all; None where something is."""
+    last, total = state.last, len(state.accepted)
+    if total == 0:
+        return ""
+    if last is not None and last.is_open:
+        behind = total - last.files
+        new = f"; {behind} new files are registered and wait for the next look" if behind else ""
+        return f"campaign {last.name} is not done{new}"
+    if last is not None and last.stage is Stage.REFUSED:
+        if last.basis == watch_campaigns.basis(config, state, known):
+            return f"campaign {last.name} stays refused: {last.said}"
+    elif last is not None and last.files == total:
+        return ""
+    return gone(state.accepted) or None

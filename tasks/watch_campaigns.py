@@ -1,0 +1,214 @@
+"""Campaigns of a watch: what the next one is, and how far the last one is."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import get_current_settings
+from prefect.states import Scheduled
+
+from dpal.canonical import digest
+from dpal.config.campaign import CampaignConfig
+from dpal.config.watch import WatchConfig
+from dpal.data.inbox.quarantine import link_pool
+from dpal.data.inbox.state import Run, Stage, WatchFolder, WatchState
+from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
+from dpal.files.artifacts import RECORD, CampaignFolder
+from dpal.files.atomic import write_text
+from dpal.ledger.campaign_lock import conducting
+from dpal.ledger.datasets import DataSet
+from dpal.ledger.entries import Kind
+from dpal.planning.plan import CertifiedPlan
+from dpal.reports.summary import promise
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.campaign_start import plan_start
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.prepare_campaign import open_data
+
+DEPLOYMENT = "campaign/campaign"
+_ATTEMPTS = 3  # flow runs asked for, where the one before crashed
+_LOST = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING, StateType.CRASHED)
+
+
+def next_run(config: WatchConfig, folder: WatchFolder, state: WatchState, known: DataSet) -> Run:
+    """Plans the next campaign on all accepted files, within what the data set has left.
+
+    Its settings and its pool are on disk when this returns. Releases nothing.
+
+    Returns:
+      The campaign, planned; or refused, with the numbers.
+
+    Raises:
+      ConfigError: the settings do not fit those of the campaign before.
+      DataError: a file cannot be read.
+      LedgerError: the ledger does not know these data.
+    """
+    files = [Path(one.path) for one in state.accepted]
+    name = _next_name(config, state)
+    before = [run.name for run in state.runs if run.stage is Stage.FINISHED]
+    start_from = before[-1] if before else config.campaign.start_from
+    pool = link_pool(files, folder.pool(name))
+    campaign = in_any_folder(config.campaign_on(name, pool, start_from=start_from))
+    last = state.last
+    run = Run(
+        name=name,
+        files=len(files),
+        stage=Stage.PLANNED,
+        # A refused one may have been asked for: asking under its key would find that flow run.
+        attempt=last.attempt if last is not None and last.name == name else 0,
+        basis=basis(config, state, known),
+    )
+    try:
+        opened = open_data(campaign)
+        start = plan_start(campaign, opened.pool, opened.rows, opened.spec_for)
+    except (DataBudgetExceeded, PlanRejected, ParameterError) as error:
+        return replace(run, stage=Stage.REFUSED, said=str(error))
+    write_text(folder.settings(name), campaign.model_dump_json(indent=1) + "\n")
+    return replace(run, plan=_in_words(start.certified, start_from))
+
+
+def basis(config: WatchConfig, state: WatchState, known: DataSet) -> str:
+    """Digest of what a plan is based on: settings, files and what the data set has left."""
+    accounts = [(one.size, one.taken, one.sole, one.alone, one.uncertain) for one in known.blocks]
+    return digest(
+        {
+            "campaign": config.campaign.model_dump(mode="json"),
+            "files": [one.digest for one in state.accepted],
+            "limit": repr(known.limit),
+            "left": repr(accounts),
+        }
+    )
+
+
+def settings_of(folder: WatchFolder, run: Run) -> CampaignConfig:
+    """The settings that a campaign was planned with."""
+    text = folder.settings(run.name).read_text(encoding="utf-8")
+    return CampaignConfig.model_validate_json(text)
+
+
+def in_any_folder(campaign: CampaignConfig) -> CampaignConfig:
+    """The same settings for a process that works in another folder."""
+    runtime = campaign.runtime
+    here: dict[str, Any] = {"artifacts": runtime.artifacts.resolve()}
+    return with_absolute_paths(
+        campaign.model_copy(update={"runtime": runtime.model_copy(update=here)})
+    )
+
+
+def followed(folder: WatchFolder, run: Run, *, current: str) -> Run:
+    """How far a started campaign is.
+
+    Args:
+      folder: the watch's own files.
+      run: as it was.
+      current: digest of what a plan would be based on now.
+    """
+    campaign = settings_of(folder, run)
+    root = CampaignFolder(campaign.runtime.artifacts / run.name)
+    with closing(open_ledger(campaign.runtime, create=False)) as store:
+        kinds = {entry.kind for entry in store.entries(run.name)}
+    if Kind.END in kinds:
+        planned = len(root.read_record()["plan"]["phases"])
+        if len(root.finished_phases()) == planned:
+            return replace(run, stage=Stage.FINISHED, said="")
+        return replace(run, stage=Stage.ENDED, said="")
+    if not run.flow_run:
+        return run
+    if not has_server():
+        said = "was started as a flow run; set PREFECT_API_URL to learn how far it is"
+        return replace(run, said=said)
+    found = _flow_run(run.flow_run)
+    if found is None or found.state is None or found.state.type is StateType.CRASHED:
+        if run.attempt < _ATTEMPTS:
+            return replace(run, stage=Stage.PLANNED, said="its flow run was lost; started again")
+    elif found.state.type not in _LOST:
+        said = f"its flow run is {found.state.name}"
+        return replace(run, stage=Stage.STARTED, said=said)
+    word = found.state.name if found and found.state else "lost"
+    message = (found.state.message if found and found.state else "") or ""
+    if Kind.HOLD not in kinds:
+        said = f"its flow run was {word} before anything was held or released: {message}"
+        return replace(run, stage=Stage.REFUSED, said=said, basis=current)
+    said = (
+        f"its flow run is {word} ({message}); retry it on its page or go on with: dpal run "
+        f"{folder.settings(run.name)}; or end it: dpal end {root.root}. New files wait until then"
+    )
+    return replace(run, stage=Stage.STOPPED, said=said)
+
+
+def is_running_here(campaign: CampaignConfig) -> bool:
+    """Whether a process of this machine runs a campaign now."""
+    try:
+        with conducting(campaign.runtime.artifacts / campaign.name):
+            return False
+    except CampaignBusy:
+        return True
+
+
+def has_server() -> bool:
+    """Whether a Prefect server is named that outlives this process."""
+    return get_current_settings().api.url is not None
+
+
+def deployed() -> UUID | None:
+    """The deployment that runs campaigns; None where there is no server with one."""
+    if not has_server():
+        return None
+    with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        return client.read_deployment_by_name(DEPLOYMENT).id
+    return None
+
+
+def asked_for(run: Run, campaign: CampaignConfig, deployment: UUID) -> Run:
+    """Asks for a flow run of a campaign; asking again, after a crash, is the same one."""
+    attempt = run.attempt + 1
+    values = campaign.model_dump(mode="json")
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run_from_deployment(
+            deployment,
+            parameters={"config": values},
+            state=Scheduled(),
+            name=run.name,
+            idempotency_key=f"watch-{run.name}-{digest(values)[:16]}-{attempt}",
+        )
+    said = "given to the workers"
+    return replace(run, stage=Stage.STARTED, attempt=attempt, flow_run=str(flow_run.id), said=said)
+
+
+def _flow_run(identity: str) -> FlowRun | None:
+    with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        return client.read_flow_run(UUID(identity))
+    return None
+
+
+def _next_name(config: WatchConfig, state: WatchState) -> str:
+    """The next free number; that of a refused one is free, as nothing was held for it."""
+    last = state.last
+    if last is not None and last.stage is Stage.REFUSED:
+        return last.name
+    runtime = config.campaign.runtime
+    with closing(open_ledger(runtime, create=False)) as store:
+        known = {entry.campaign for entry in store.entries()}
+    number = 1 if last is None else int(last.name.rpartition("-")[2]) + 1
+    while True:
+        name = f"{config.name}-{number:04d}"
+        if name not in known and not (runtime.artifacts / name / RECORD).exists():
+            return name
+        number += 1
+
+
+def _in_words(certified: CertifiedPlan, start_from: str | None) -> str:
+    blocks = ", ".join(
+        f"block {one.block} takes part at {one.participation:.0%}"
+        for one in certified.plan.spec.blocks
+    )
+    return f"{certified.worst_epsilon:.4f} of {promise(certified.summary())}; {blocks}" + (
+        f"; goes on from {start_from}" if start_from else ""
+    )

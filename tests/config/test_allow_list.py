@@ -1,0 +1,304 @@
+"""The owner's list: which settings it guards, what it lets pass, and that nothing is forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dpal.config.allow_list import AllowList, mistakes, parse_allow_list
+from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.config.guarded import Guarded, fields_of, guarded_keys, guarded_settings
+from dpal.config.improvement import PublicConfig, parse_public
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.voting import PateConfig, parse_pate
+from dpal.config.watch import WatchConfig
+from dpal.errors import AllowListError
+from dpal.files.object_store import StoreHolds
+from flows.cli.allow import settings_to_allow
+from tasks.remote_training import TrainingOrder
+from tests.conftest import small_values
+
+KINDS = (CampaignConfig, PublicConfig, PateConfig, WatchConfig, TrainingOrder)
+
+# A new setting that is no number must be marked as guarded, or stand in one of these two because
+# somebody has thought about it. Texts that name no place:
+NO_PLACES = {
+    "name": "pattern without a slash",
+    "start.name": "likewise",
+    "start.campaign": "a campaign below runtime.artifacts",
+    "start_from": "likewise",
+    "labeler.teachers": "private voting below runtime.artifacts",
+    "data.label_column": "a column",
+    "public.label_column": "a column",
+    "public.provenance_column": "a column",
+    "public.irrelevant": "values of a column",
+    "teachers.group_column": "a column",
+    "voting.gate": "a label",
+    "voting.dependents": "labels",
+    "model.trainable": "names of parameters",
+    "labeler.label_studio.title": "shown to annotators",
+    "runtime.device": "cpu or cuda:N",
+    "runtime.training_pool": "a work pool; its workers have lists of their own",
+    "runtime.cron": "a time",
+    "runtime.timezone": "a time zone",
+    "cron": "a time",
+    "timezone": "a time zone",
+    "plan": "a digest",
+    "drawer": "who leads; the ledger decides",
+    "inputs": "files that are fetched from runtime.store or runtime.artifacts alone",
+}
+
+# Choices and switches that show records to nobody new: how something is computed, and what the plan
+# prices and the certificate states.
+NO_DOORS = {
+    "kind",
+    "acquisition",
+    "strategy",
+    "choice.method",
+    "choice.uncertainty",
+    "data.backbone.model",
+    "data.content",
+    "data.extractor",
+    "data.normalisation.kind",
+    "fine_tuning.optimizer",
+    "labeler.kind",  # what shows records to people wants trusted_page, or an address: both guarded
+    "labeler.label_studio.agreement",
+    "labeler.label_studio.media",
+    "labeler.label_studio.skipped",
+    "model.activation",
+    "model.name",
+    "near_private.voters",
+    "privacy.accountant",
+    "privacy.adjacency",
+    "privacy.profile",
+    "privacy.selection",
+    "runtime.backend",
+    "runtime.task_runner",
+    "start.declared.adjacency",
+    "start.declared.unit",
+    "student.cut",
+    "student.method",
+    "student.optimizer",
+    "teachers.cut",
+    "teachers.optimizer",
+    "training.augmentation.flip",
+    "training.averaging.kind",
+    "training.clipping.kind",
+    "training.optimizer",
+    "training.precision",
+    "training.rate_schedule",
+    "voting.mechanism",
+}
+
+
+def only_numbers(annotation: Any) -> bool:
+    """Whether a setting can be nothing but numbers, which name and open nothing."""
+    if annotation in (int, float, type(None), timedelta):
+        return True
+    inner = [each for each in get_args(annotation) if not isinstance(each, FieldInfo)]
+    return bool(inner) and all(
+        only_numbers(each) if not isinstance(each, int | float) else not isinstance(each, bool)
+        for each in inner
+    )
+
+
+def unmarked(kind: type[BaseModel]) -> set[str]:
+    return {
+        key
+        for key, field in fields_of(kind)
+        if not only_numbers(field.annotation)
+        and not any(isinstance(mark, Guarded) for mark in field.metadata)
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_setting_that_could_show_records_is_unmarked(kind):
+    forgotten = unmarked(kind) - set(NO_PLACES) - NO_DOORS
+    assert forgotten == set(), "mark it with Guarded, or say above why it shows nothing to anybody"
+
+
+def test_what_is_excused_exists_and_is_not_guarded():
+    assert set(NO_PLACES) | NO_DOORS == set().union(*map(unmarked, KINDS))
+
+
+def test_a_forgotten_setting_is_found():
+    class Careless(BaseModel):
+        inside: RuntimeConfig
+        report_to: str | None = None
+        extra: list[Path] = []
+        show_records: bool = False
+        keeps: Literal["nothing", "all"] = "nothing"
+        holds: StoreHolds | None = None
+        anything: Any = None
+        mixed: dict[int, str] = {}
+        numbers: list[int] | float | None = None
+
+    forgotten = {"report_to", "extra", "show_records", "keeps", "holds", "anything", "mixed"}
+    excused = {key.replace("runtime.", "inside.") for key in {*NO_PLACES, *NO_DOORS}}
+    assert unmarked(Careless) - excused == forgotten
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_that_is_taken_away_is_missed(kind):
+    for key, field in fields_of(kind):
+        if any(isinstance(mark, Guarded) for mark in field.metadata):
+            assert not only_numbers(field.annotation)
+            assert key not in {*NO_PLACES, *NO_DOORS}
+
+
+def test_settings_in_a_list_of_sections_are_found():
+    class Inbox(BaseModel):
+        folder: Annotated[Path, Guarded()]
+
+    class Several(BaseModel):
+        inboxes: list[Inbox]
+        named: dict[str, Inbox] = {}
+
+    several = Several(
+        inboxes=[Inbox(folder="/a"), Inbox(folder="/b")], named={"c": {"folder": "/c"}}
+    )
+    found = [(one.key, str(one.value)) for one in guarded_settings(several)]
+    assert found == [("inboxes.folder", "/a"), ("inboxes.folder", "/b"), ("named.folder", "/c")]
+    assert set(guarded_keys(Several)) == {"inboxes.folder", "named.folder"}
+
+
+def test_settings_that_widen_who_sees_records_are_guarded():
+    every = guarded_keys(*KINDS)
+    named = (
+        "data.pool data.validation public.pool runtime.store runtime.store_holds runtime.ledger "
+        "labeler.trusted_page labeler.label_studio.url labeler.label_studio.webhook "
+        "runtime.anchors runtime.artifacts runtime.mlflow_uri runtime.dvc_remote model.weights "
+        "data.backbone.weights start.model start.certificate folder quarantine data.dataset "
+        "teachers.partition teachers.tuning runtime.scheduler baselines.run"
+    )
+    assert set(named.split()) <= set(every)
+
+
+@pytest.fixture
+def allowed(tmp_path, monkeypatch) -> AllowList:
+    """What a small campaign needs, and no more."""
+    monkeypatch.chdir(tmp_path)
+    return AllowList().extended(settings_to_allow([parse_config(small_values())]))
+
+
+def refused(allowed: AllowList, **overrides: Any) -> set[str]:
+    config = parse_config(small_values(**overrides))
+    return {one.key for one in allowed.refused(guarded_settings(config))}
+
+
+def test_what_was_allowed_passes_and_an_empty_list_lets_nothing_pass(allowed):
+    assert refused(allowed) == set()
+    assert refused(allowed, name="another", privacy__epsilon=1) == set()
+    assert refused(AllowList()) == {"data.pool", "data.validation", "runtime.artifacts"}
+
+
+ATTACKS = {
+    "data.pool": {"data__pool": "/etc/shadow.parquet"},
+    "data.validation": {"data__validation": "../somebody-elses.parquet"},
+    "data.dataset": {"data__dataset": "clinic"},
+    "runtime.store": {"runtime__store": "s3://mine/loot"},
+    "runtime.store_holds": {"runtime__store_holds": "everything"},
+    "runtime.artifacts": {"runtime__artifacts": "elsewhere"},
+    "runtime.ledger": {"runtime__ledger": "postgresql://me@mine/ledger"},
+    "runtime.anchors": {"runtime__anchors": "/tmp/anchors"},
+    "runtime.mlflow_uri": {"runtime__mlflow_uri": "http://mine:5000"},
+    "runtime.dvc_remote": {"runtime__dvc_remote": "s3://mine/dvc"},
+    "runtime.scheduler": {"runtime__scheduler": "tcp://mine:8786"},
+    "model.weights": {"model__weights": "mine.safetensors"},
+    "labeler.trusted_page": {"labeler__trusted_page": True},
+    "labeler.label_studio.url": {"labeler__kind": "label_studio"},
+    "data.backbone.weights": {
+        "data__extractor": "backbone",
+        "data__backbone": {"weights": "mine.safetensors"},
+    },
+}
+
+
+@pytest.mark.parametrize("key", ATTACKS)
+def test_each_switch_is_refused_unless_the_owner_has_listed_it(allowed, key):
+    assert refused(allowed, **ATTACKS[key]) == {key}
+    config = parse_config(small_values(**ATTACKS[key]))
+    wider = allowed.extended(guarded_settings(config))
+    assert refused(wider, **ATTACKS[key]) == set()
+    assert refused(wider) == set(), "what was allowed stays allowed"
+
+
+def test_the_webhook_of_a_listed_label_studio_is_guarded_too(allowed):
+    people = {"labeler__kind": "label_studio"}
+    config = parse_config(small_values(**people))
+    allowed = allowed.extended(guarded_settings(config))
+    hook = {"labeler__label_studio__webhook": "http://mine:9"}
+    assert refused(allowed, **people, **hook) == {"labeler.label_studio.webhook"}
+    # Where nobody is asked in Label Studio, its address says nothing.
+    assert refused(allowed, labeler__label_studio={"url": "http://mine:8080"}) == set()
+
+
+def test_the_usual_ledger_is_closed_once_another_is_listed(tmp_path, monkeypatch):
+    """Else a run with runtime.ledger: null would spend in a new ledger, from nothing."""
+    monkeypatch.chdir(tmp_path)
+    shared = {"runtime__ledger": "postgresql://dpal@db/ledger", "data__dataset": "clinic"}
+    first = AllowList().extended(guarded_settings(parse_config(small_values(**shared))))
+    assert refused(first, **shared) == set()
+    assert refused(first) == {"runtime.ledger", "data.dataset"}
+    both = first.extended(guarded_settings(parse_config(small_values())))
+    assert refused(both) == refused(both, **shared) == set()
+
+
+def test_a_pool_of_several_files_is_allowed_file_by_file(allowed):
+    assert refused(allowed, data__pool=["pool.parquet", "pool.parquet"]) == set()
+    assert refused(allowed, data__pool=["pool.parquet", "other.parquet"]) == {"data.pool"}
+
+
+def test_only_a_slash_at_the_end_opens_what_is_below(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "out.parquet").symlink_to("/etc/shadow")
+    base = {"data.validation": ("/",), "runtime.artifacts": ("/",)}
+    exact = AllowList({**base, "data.pool": (f"{tmp_path}/in",)})
+    below = AllowList({**base, "data.pool": (f"{tmp_path}/in/",)})
+    for allowed in (exact, below):
+        assert refused(allowed, data__pool="in") == set()
+        assert refused(allowed, data__pool="in/../../x.parquet") == {"data.pool"}
+        assert refused(allowed, data__pool="in/out.parquet") == {"data.pool"}
+    assert refused(exact, data__pool="in/a.parquet") == {"data.pool"}
+    assert refused(below, data__pool="in/a.parquet") == set()
+
+
+def test_improvements_and_votes_are_guarded_like_campaigns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    public = parse_public({"kind": "public", "name": "better", "start": {"campaign": "small"}})
+    keys = {one.key for one in AllowList().refused(guarded_settings(public))}
+    # Its private data are the start's, which has recorded them.
+    assert keys == {"public.pool", "runtime.artifacts"}
+    votes = parse_pate(
+        {"kind": "pate", "name": "votes", "baselines": {"run": ["dp_sgd", "non_private"]}}
+    )
+    allowed = AllowList().extended(guarded_settings(votes))
+    assert allowed.values["baselines.run"] == ("non_private",)
+
+
+def test_a_list_survives_its_file(allowed, tmp_path):
+    assert parse_allow_list(allowed.as_text(), tmp_path) == allowed
+    assert parse_allow_list(AllowList().as_text(), tmp_path) == AllowList()
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "data.pool: [{a: 1}]", "data.pool: 3.5", "a: b: c"])
+def test_what_is_no_list_is_refused(text):
+    with pytest.raises(AllowListError, match="nothing was read"):
+        parse_allow_list(text, Path("allow.yaml"))
+
+
+def test_mistakes_allow_nothing_and_are_told():
+    text = yaml.safe_dump({"data.pol": "/a", "data.pool": ["pool.parquet", "/srv/a.parquet"]})
+    allowed = parse_allow_list(text, Path("allow.yaml"))
+    assert mistakes(allowed, guarded_keys(*KINDS)) == [
+        "data.pol is no guarded setting, data.pool is",
+        "data.pool: pool.parquet is neither a path from the root nor a URL",
+    ]
+    assert "data.pool" in refused(allowed)

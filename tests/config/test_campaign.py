@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import flows
+from dpal.accounting.cohorts import Accountant
+from dpal.canonical import canonical_json, digest, place_digest
+from dpal.config.campaign import override, parse_config
+from dpal.config.improvement import PublicConfig
+from dpal.config.parse import parse_any
+from dpal.errors import ConfigError, ParameterError
+from dpal.planning.spec import SelectionMode
+from tests.conftest import small_spec, small_values
+
+CONFIGS = Path(flows.__file__).parent / "configs"
+
+
+NEEDS_WEIGHTS = {"snli", "sst2"}
+
+
+SHIPPED = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.stem != "watch"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_configuration_is_valid(path):
+    values = yaml.safe_load(path.read_text())
+    if path.stem in NEEDS_WEIGHTS:
+        with pytest.raises(ConfigError, match=r"needs model\.weights, the folder"):
+            parse_config(values)
+        override(values, "model.weights", "somewhere")
+    config = parse_any(values)
+    assert config.name == path.stem
+    config.training.to_recipe()
+    if isinstance(config, PublicConfig):
+        config.choice.to_spec(public_records=20_000)
+        config.fine_tuning.to_spec()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("privacy.epsilom", 3, "privacy.epsilom is not a setting; did you mean privacy.epsilon"),
+        ("epsilon", 3, r"epsilon is not a setting; did you mean privacy\.epsilon"),
+        ("trainig", {}, "trainig is not a setting; did you mean training"),
+        ("privacy.zzz", 3, "known here: epsilon, delta"),
+        ("privacy.epsilon", "many", r"privacy\.epsilon is 'many' but should be a valid number"),
+        ("privacy.epsilon", -1, "should be greater than 0"),
+        ("privacy.epsilon", float("nan"), "privacy.epsilon is nan"),
+        ("privacy.selection", "papr", "cannot be 'papr'; did you mean paper"),
+        ("privacy.selection", "hiden", "cannot be 'hiden'; did you mean hidden"),
+        ("privacy.accountant", "pdl", "cannot be 'pdl'; did you mean pld"),
+        ("privacy.accountant", "moments", "cannot be 'moments'; choose one of pld, rdp"),
+        ("privacy.threshold_noise", 0, "should be greater than 0"),
+        ("strategy", "noise_reduce", "did you mean noise_reduction"),
+        ("acquisition", "bold", "cannot be 'bold'; did you mean bald"),
+        ("acquisition", "coreset", "cannot be 'coreset'; choose one of random"),
+        ("model.name", "tutorialcnn", "did you mean tutorial_cnn"),
+        ("model.hidden", [5], "model.hidden is for mlp, and model.name is logistic"),
+        ("model.name", "mlp", r"needs model\.hidden, for instance \[128\]"),
+        ("model.name", "resnet", "did you mean resnet9"),
+        ("model.name", "text_classifier", r"needs model\.weights, the folder of a pretrained"),
+        ("model.dropout", 0.3, "would do nothing: logistic has no dropout"),
+        ("model.weights", "a/folder", r"cannot be read for logistic; give a \.safetensors file"),
+        ("model.max_tokens", 0, "model.max_tokens is 0 but should be greater"),
+        ("multiplicity", 4, r"did you mean training\.augmentation\.multiplicity"),
+        ("training.clip", "flat", "did you mean training.clipping"),
+        ("training.clipping.kind", "layer", r"training\.clipping\.kind cannot be 'layer'; did you"),
+        ("training.clipping.quantil", 0.3, r"did you mean training\.clipping\.quantile"),
+        ("training.clipping.quantile", 1.0, "training.clipping.quantile is 1.0 but should be less"),
+        ("training.averaging.kind", "ema", "choose one of none, exponential, tail"),
+        ("training.rate_schedule", "cosin", "did you mean cosine"),
+        ("training.warmup", 1.0, "training.warmup is 1.0 but should be less"),
+        ("training.precision", "half", "choose one of fp32, tf32, bf16"),
+        ("training.weight_decay", -0.1, "training.weight_decay is -0.1 but should be greater"),
+        ("training.optimizer", "sgdagc", "did you mean sgd_agc"),
+        ("runtime.backend", "functorch", "runtime.backend cannot be 'functorch'"),
+        ("runtime.processes", 0, "runtime.processes is 0 but should be greater"),
+        ("data.extractor", "backbone", "data.backbone"),
+        ("data.normalisation", {"kind": "constants", "mean": [0.5]}, "and has 1 and 0"),
+        ("data.normalisation", {"std": [0.5]}, "are for kind constants, and kind is none"),
+        ("schedule.queries", 5, "schedule.queries is 5 but should be a valid list"),
+        ("name", "Not A Name", "may hold lower-case letters"),
+        ("name", "mlflow", "that folder of artifacts is taken"),
+        ("runtime.device", "gpu", "is no device; use cpu, cuda or cuda:0"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(key, value, sentence):
+    values = small_values()
+    override(values, key, value)
+    with pytest.raises(ConfigError, match=sentence) as found:
+        parse_config(values)
+    assert "\n" not in str(found.value)
+
+
+def test_a_missing_name_is_said():
+    with pytest.raises(ConfigError, match="name is missing; add it to the file"):
+        parse_config({})
+
+
+def test_settings_are_overridden_by_dotted_keys():
+    values: dict = {"name": "x"}
+    override(values, "privacy.epsilon", 3)
+    assert parse_config(values).privacy.epsilon == 3
+    with pytest.raises(ConfigError, match="name is not a section"):
+        override(values, "name.first", 1)
+
+
+def test_defaults_are_filled_in():
+    found = small_spec()
+    assert found.target.delta == 1 / 6000
+    assert found.accountant is Accountant.PLD
+    assert found.selection_epsilon == 2.0
+    assert small_spec(acquisition="random").selection_epsilon == 0.0
+    assert small_spec(privacy={}).selection is SelectionMode.HIDDEN
+    assert small_spec(privacy={}).selection_epsilon == 0.0
+    assert small_spec(schedule__queries=[]).selection_epsilon == 0.0
+
+
+@pytest.mark.parametrize("backend", ["opacus", "functional"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_low_precision_is_for_the_backend_whose_rounding_is_covered(backend, precision):
+    values = small_values(training__precision=precision, runtime__backend=backend)
+    with pytest.raises(ConfigError, match=f"precision {precision} .* and it is {backend}; use"):
+        parse_config(values)
+    parse_config(small_values(training__precision=precision))
+
+
+def test_pixels_are_moved_before_features_or_not_at_all():
+    values = small_values(data__extractor="scattering", training__augmentation={"flip": True})
+    with pytest.raises(ConfigError, match=r"turns them into features once.*use one of the two"):
+        parse_config(values)
+
+
+@pytest.mark.parametrize("key", ["data__content", "data__extractor"])
+def test_a_text_model_reads_texts(key):
+    model = {"name": "text_classifier", "weights": "somewhere"}
+    parse_config(small_values(model=model, data__content="text"))
+    other = {"data__content": "image", "data__extractor": "scattering"}[key]
+    with pytest.raises(ConfigError, match=r"text_classifier reads texts; set data\.content: text"):
+        parse_config(small_values(model=model, **{key: other}))
+
+
+def test_runtime_is_no_part_of_the_plan():
+    elsewhere = {
+        "runtime__physical_batch": 7,
+        "runtime__artifacts": "elsewhere",
+        "runtime__backend": "functional",
+        "runtime__processes": 4,
+        "runtime__cache_mib": 1,
+    }
+    assert small_spec(**elsewhere) == small_spec()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training__learning_rate", 0.1),
+        ("training__weight_decay", 0.1),
+        ("training__optimizer", "adamw"),
+        ("training__agc_clipping", 0.2),
+        ("training__clipping", {"kind": "adaptive"}),
+        ("training__clipping", {"quantile": 0.7}),
+        ("training__averaging", {"kind": "tail"}),
+        ("training__rate_schedule", "cosine"),
+        ("training__warmup", 0.1),
+        ("training__precision", "bf16"),
+        ("model__trainable", ["1"]),
+        ("model__seed", 1),
+        ("data__normalisation", {"kind": "constants", "mean": [0.0] * 8, "std": [2.0] * 8}),
+    ],
+)
+def test_whatever_decides_what_is_computed_is_part_of_the_plan(key, value):
+    assert digest(small_spec(**{key: value})) != digest(small_spec())
+
+
+def test_a_plan_commits_to_what_public_weights_are_and_not_to_where(tmp_path):
+    (tmp_path / "deeper").mkdir()
+    here, there = tmp_path / "a.safetensors", tmp_path / "deeper" / "b.safetensors"
+    for place in (here, there):
+        place.write_bytes(b"the same")
+    one, other = (small_spec(model__weights=str(place)) for place in (here, there))
+    assert one.model.weights == str(here)
+    assert digest(one) == digest(other) != digest(small_spec())
+    assert str(tmp_path) not in canonical_json(one)
+    there.write_bytes(b"not the same")
+    assert digest(small_spec(model__weights=str(there))) != digest(one)
+    there.unlink()
+    with pytest.raises(ParameterError, match="is no file, and no folder with files in it"):
+        small_spec(model__weights=str(there))
+
+
+def test_a_folder_of_weights_is_known_by_its_files_and_their_names(tmp_path):
+    inside = tmp_path / "model" / "part"
+    inside.mkdir(parents=True)
+    (inside / "weights").write_bytes(b"1")
+    known = place_digest(tmp_path)
+    (tmp_path / ".cache").write_bytes(b"notes of a download")
+    assert place_digest(tmp_path) == known
+    (inside / "weights").rename(inside / "other")
+    assert place_digest(tmp_path) != known
+    (inside / "other").rename(inside / "weights")
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert place_digest(tmp_path) != known
+
+
+def test_constants_are_given_as_they_are_printed():
+    """Pixels are printed from 0 to 1, and models see them from -1 to 1."""
+    normalisation = {"kind": "constants", "mean": [0.25], "std": [0.5]}
+    config = parse_config(small_values(data__normalisation=normalisation))
+    image = config.to_spec(pool_size=600, input_shape=(1, 28, 28), classes=2).model.normalisation
+    assert (image.mean, image.std) == ((-0.5,), (1.0,))
+    features = config.to_spec(pool_size=600, input_shape=(1,), classes=2).model.normalisation
+    assert (features.mean, features.std) == ((0.25,), (0.5,))
+    measured = parse_config(small_values(data__normalisation={"kind": "validation"}))
+    with pytest.raises(ParameterError, match="needs the validation set's own numbers"):
+        measured.to_spec(pool_size=600, input_shape=(1,), classes=2)
+    found = measured.to_spec(pool_size=600, input_shape=(1,), classes=2, measured=features)
+    assert found.model.normalisation == features
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"privacy__delta": 0.01}, r"not below 1/600 .* use 0\.000167 or leave it null"),
+        ({"privacy__selection_epsilon": 9}, "leaves nothing of privacy.epsilon 8"),
+        ({"privacy__selection_epsilon": 0}, "would not be private"),
+        ({"acquisition": "random", "privacy__selection_epsilon": 1}, "would be wasted"),
+        ({"privacy__selection_epsilon": 1e-7}, "5e-08 for one selection, and 1e-06 to 64"),
+        ({"privacy__selection": "hidden", "privacy__selection_epsilon": 1}, "leave it null"),
+        ({"training__augmentation": {"shift": 2}}, r"shape \(8,\); set flip: false, shift: 0"),
+        ({"training__augmentation": {"multiplicity": 4}}, "would repeat one view of a record"),
+        ({"schedule__initial": 600}, "asks for 680 labels and the pool has 600"),
+        ({"schedule__queries": [40, 0]}, r"schedule\.queries must be a finite number >= 1, got 0"),
+        ({"schedule__queries": [-3]}, r"schedule\.queries must be a finite number >= 1, got -3"),
+    ],
+)
+def test_contradictions_name_what_would_work(overrides, sentence):
+    with pytest.raises(ParameterError, match=sentence):
+        small_spec(**overrides)

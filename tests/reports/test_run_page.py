@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from dpal.reports.run_page import Place, outcome, steps_done, story
+from dpal.reports.summary import Table
+
+SUMMARY = {
+    "name": "clinic",
+    "target_epsilon": 8.0,
+    "delta": 1e-5,
+    "unit": "record",
+    "adjacency": "zero_out",
+    "phases": [
+        {"phase": 0, "cohort_size": 700, "steps": 30},
+        {"phase": 1, "cohort_size": 300, "steps": 50},
+        {"phase": 2, "cohort_size": 300, "steps": 20},
+    ],
+}
+DONE = [{"phase": 0, "validation_accuracy": 0.436, "campaign_epsilon": 4.0, "labels": 700}]
+
+
+def test_a_story_says_what_is_promised_spent_and_under_way():
+    told = story(SUMMARY, DONE, now="phase-1 trains 50 private steps.", places=[])
+    assert told.startswith("# Campaign clinic\n")
+    assert "**Now:** phase-1 trains 50 private steps." in told
+    assert "epsilon 8 at delta 1e-05 for every record" in told
+    assert "`" + "\u2588" * 12 + "\u2591" * 12 + "` epsilon 4.000 of 8" in told
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines()
+            if line.startswith("|")][2:]  # fmt: skip
+    assert rows == [
+        ["0", "done", "700", "30", "43.60 %", "4.0000"],
+        ["1", "under way", "1,000", "50", "-", "-"],
+        ["2", "planned", "1,300", "20", "-", "-"],
+    ]
+
+
+def test_before_anything_is_released_the_bar_is_empty():
+    told = story(SUMMARY, [], now="the plan is certified.", places=[])
+    assert "`" + "\u2591" * 24 + "` epsilon 0.000 of 8" in told
+    assert "done" not in told
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://127.0.0.1:5000/#/x", "[http://127.0.0.1:5000/#/x](http://127.0.0.1:5000/#/x)"),
+        ("artifacts/clinic/report.html", "`artifacts/clinic/report.html`"),
+    ],
+)
+def test_only_a_page_is_a_link(address, shown):
+    assert Place(name="Report", address=address, why="read").line() == (
+        f"- **Report**: {shown} (read)"
+    )
+
+
+def test_progress_counts_private_steps():
+    assert steps_done(SUMMARY, []) == 0
+    assert steps_done(SUMMARY, DONE) == 30
+
+
+def test_the_last_line_says_what_was_reached_and_spent():
+    assert outcome(SUMMARY, DONE) == "finished: validation accuracy 43.60 % at epsilon 4.000 of 8"
+
+
+def test_a_cell_of_a_table_only_shows():
+    """Names of files, data sets and classes come from elsewhere, also onto Prefect's page."""
+    name = '<img src=x onerror="fetch(1)"> | [a](javascript:b) \\ `c`\nsecond line'
+    table = Table("t", ("name", "count"), ((name, "1"), ("plain_name", "2")))
+    lines = table.markdown().splitlines()
+    assert len(lines) == 4
+    assert "<img" not in lines[2] and " [a]" not in lines[2]
+    assert "\\[a](javascript:b) \\\\ `c` second line" in lines[2]
+    assert lines[2].replace("\\|", "").count("|") == lines[3].count("|") == 3

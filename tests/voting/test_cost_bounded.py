@@ -1,0 +1,148 @@
+"""Answers that leave within a told bound: what bound and answers tell together, integrated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pytest import approx
+from scipy.special import logsumexp, ndtr
+
+from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.events import VOTING, Charge, Release, VotesWithin
+from dpal.accounting.votes.observed_cost import told_cost
+from dpal.accounting.votes.query_costs import answer_costs
+from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
+from dpal.accounting.votes.second_opinion import epsilon_of_votes
+from dpal.accounting.votes.smooth_sensitivity import smooth
+from dpal.errors import ParameterError
+from dpal.mechanisms.sanitized_cost import SanitizingTerms
+from dpal.privacy import PrivacyTarget
+from dpal.randomness import secure
+from dpal.voting.ballots import Ballots
+from dpal.voting.cost_bounded import release_within
+from dpal.voting.release import UNANSWERED
+
+RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=4, labels=2, sigma=1.5)
+BOUND = Bound(order=3.0, beta=0.05, noise=2.0, margin=1.5, limit=0.8)
+COUNTS = [np.array([pair], dtype=float) for pair in itertools.product(range(5), repeat=2)]
+
+
+def neighbours(counts):
+    """All counts after one ballot was replaced: each label moves by one vote at most."""
+    for moves in itertools.product((-1, 0, 1), repeat=2):
+        other = counts + np.array([moves])
+        if ((other >= 0) & (other <= RULE.teachers)).all():
+            yield other
+
+
+def cost_of(rule, counts, bound):
+    cost, local = told_cost(rule, counts, bound.order)
+    return cost, smooth(local, beta=bound.beta)
+
+
+def told(counts, bound):
+    """Centre and scale of the told number."""
+    cost, sensitivity = cost_of(RULE, counts, bound)
+    terms = SanitizingTerms(
+        order=bound.order, beta=bound.beta, noise=bound.noise, margin=bound.margin
+    )
+    scale = terms.noise * terms.widening * sensitivity
+    return cost, cost + terms.margin * scale, scale
+
+
+def together(mine, other, bound):
+    """Divergence of bound and answers on one pair of counts, by integration over the bound."""
+    (_, centre, scale), (_, there, width) = told(mine, bound), told(other, bound)
+    y = np.linspace(min(centre, there) - 14 * max(scale, width),
+                    max(centre, there) + 14 * max(scale, width), 200_001)  # fmt: skip
+    log_p = -(((y - centre) / scale) ** 2) / 2 - math.log(scale)
+    log_q = -(((y - there) / width) ** 2) / 2 - math.log(width)
+    a = bound.order
+    answers = 0.0
+    for v, w in zip(mine.ravel(), other.ravel(), strict=True):
+        spread = math.sqrt(2) * RULE.sigma
+        p, q = (ndtr((2 * one - RULE.teachers) / spread) for one in (v, w))
+        answers += math.log(p**a * q ** (1 - a) + (1 - p) ** a * (1 - q) ** (1 - a))
+    inside = np.where(y <= bound.limit, answers, 0.0)
+    moment = logsumexp(a * log_p + (1 - a) * log_q + inside) + math.log(y[1] - y[0])
+    return (moment - math.log(2 * math.pi) / 2) / (a - 1)
+
+
+@pytest.mark.parametrize("limit", [1.5, 1.7, 3.0])
+def test_no_pair_of_counts_is_further_apart_than_charged(limit):
+    """Exhaustive: 25 counts and all their neighbours, in both directions.
+
+    Seen red with the limit left out of the charge.
+    """
+    bound = replace(BOUND, limit=limit)
+    charged, closest = bound.event.divergence, 0.0
+    for mine in COUNTS:
+        for other in neighbours(mine):
+            cost, centre, scale = told(mine, bound)
+            if cost <= limit:
+                found = together(mine, other, bound)
+                closest = max(closest, found)
+                assert found <= charged * (1 + 1e-9)
+            else:  # answers hardly ever leave
+                assert ndtr((limit - centre) / scale) <= bound.failure * (1 + 1e-9)
+    assert closest > 0.05 * charged  # the test is not about pairs that tell nothing
+
+
+def test_the_cost_is_that_of_all_answers_and_its_bound_is_smooth():
+    table = answer_costs(RULE, BOUND.order)
+    assert table == approx(table[::-1])
+    for mine in COUNTS:
+        cost, sensitivity = cost_of(RULE, mine, BOUND)
+        assert cost == approx(table[mine.astype(int)].sum())
+        for other in neighbours(mine):
+            there, smooth = cost_of(RULE, other, BOUND)
+            assert abs(cost - there) <= min(sensitivity, smooth) * (1 + 1e-9)
+            assert smooth <= math.exp(BOUND.beta) * sensitivity * (1 + 1e-9)
+
+
+def ballots(agree, queries=40, teachers=60, labels=3):
+    votes = np.zeros((queries, teachers, labels), dtype=np.uint8)
+    votes[:, : round(agree * teachers)] = 1
+    return Ballots.of(votes)
+
+
+def test_agreeing_votes_leave_and_divided_ones_do_not():
+    rule = VotingRule(mechanism=Mechanism.BINARY, teachers=60, labels=3, sigma=9.0)
+    bound = Bound(order=2.0, beta=0.15, noise=0.7, margin=4.0, limit=0.5)
+    agreed = release_within(rule, ballots(1.0), bound, rng=secure())
+    assert agreed.within
+    assert (agreed.released.labels == 1).mean() > 0.99
+    divided = release_within(rule, ballots(0.5), bound, rng=secure())
+    assert not divided.within
+    assert (divided.released.labels == UNANSWERED).all()
+    assert divided.told > bound.limit
+
+
+def test_only_a_cost_that_is_known_on_given_votes_can_be_told():
+    other = VotingRule(mechanism=Mechanism.TOP_M, teachers=60, labels=3, sigma=9.0, limit=1)
+    with pytest.raises(ParameterError, match="nothing was released"):
+        release_within(other, ballots(1.0), BOUND, rng=secure())
+
+
+def releases(*events):
+    charges = tuple(Charge(cohorts=("0",), event=one) for one in events)
+    return [Release(name="votes/1", kind=VOTING, phase=0, charges=charges)]
+
+
+def test_several_bounds_add_up_at_their_order_and_their_failures_in_delta():
+    event = VotesWithin(order=4.0, divergence=0.5, failure=1e-7)
+    target = PrivacyTarget(epsilon=8, delta=1e-5)
+    for count in (1, 2, 5):
+        found = campaign_epsilon(releases(*[event] * count), target, accountant=Accountant.RDP)
+        left = 1e-5 - count * 1e-7
+        by_hand = 0.5 * count + math.log1p(-1 / 4) - (math.log(left) + math.log(4)) / 3
+        assert found == approx(by_hand)
+        assert found == approx(epsilon_of_votes([event] * count, delta=1e-5))
+        assert found <= campaign_epsilon(releases(*[event] * count), target)  # PLD: looser
+    hopeless = replace(event, failure=1e-5)
+    assert math.isinf(campaign_epsilon(releases(hopeless), target, accountant=Accountant.RDP))
+    assert math.isinf(epsilon_of_votes([hopeless], delta=1e-5))
