@@ -11,7 +11,7 @@ LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow faults accuracy bench overhead browser screenshots clean
+.PHONY: help install data demo test lint format slow faults accuracy bench overhead browser screenshots architecture clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ browser: data ## a campaign in a real browser, from form to certificate (chromiu
 
 screenshots: data ## take the pictures of the documentation anew (chromium, Label Studio)
 	$(BIN)/python -m docs.take_screenshots
+
+architecture: $(STAMP) ## draw the picture of the layers in docs/architecture.md anew
+	$(BIN)/python -m docs.draw_architecture
 
 clean: ## remove the environment; campaigns and their ledger stay
 	rm -rf $(VENV)

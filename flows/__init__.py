@@ -1,4 +1,4 @@
-"""The order of things."""
+"""The flows: a campaign, an improvement, private voting, audit, watch."""
 
 import os
 

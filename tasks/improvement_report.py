@@ -14,7 +14,6 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
-from dpal.config.improvement import PublicConfig
 from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
 from dpal.data.readers import decoded_of, raw_batches
@@ -23,7 +22,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import staged, write_text
 from dpal.labels import Task
 from dpal.reports.improvement import Central, central_figure, improvement_report
-from dpal.runs.absolute_paths import absolute_paths, absolute_remote
+from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.improvement_run import Improving
 from dpal.runs.notify import notify
@@ -48,7 +47,7 @@ def record_improvement(improving: Improving) -> None:
             "classes": spec.model.classes,
             "class_names": list(improving.start.classes),
             "content": improving.public.content.value,
-            "config": anywhere(improving.config).model_dump(mode="json"),
+            "config": with_absolute_paths(improving.config).model_dump(mode="json"),
         }
     )
 
@@ -146,25 +145,6 @@ def central_examples(improving: Improving) -> list[Central]:
     if improving.spec.model.task is Task.MULTI_LABEL:
         return []
     return [found[cluster] for cluster in sorted(found)]
-
-
-def anywhere(config: PublicConfig) -> PublicConfig:
-    """The configuration with absolute paths, so that it means the same from any folder."""
-    start, public = config.start, config.public
-    pool = public.pool
-    places: Any = [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve()
-    files = {"model": start.model and start.model.resolve()}
-    files["certificate"] = start.certificate and start.certificate.resolve()
-    model = {"weights": config.model.weights and config.model.weights.resolve()}
-    return config.model_copy(
-        update={
-            "start": start.model_copy(update=files),
-            "public": public.model_copy(update={"pool": places}),
-            "data": absolute_paths(config.data),
-            "model": config.model.model_copy(update=model),
-            "runtime": absolute_remote(config.runtime),
-        }
-    )
 
 
 def _start_weights(improving: Improving) -> Path:

@@ -23,8 +23,9 @@ from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.randomness import seeded
 from dpal.reports.validation import as_metrics, headline, percent
+from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ballot_tables import told_of
-from dpal.runs.ensemble import Ensemble, anywhere
+from dpal.runs.ensemble import Ensemble
 from dpal.runs.notify import notify
 from dpal.runs.vote_account import ask, hold_votes, read_ballots_file, read_released
 from dpal.training.evaluation import probabilities
@@ -58,7 +59,7 @@ def record_ensemble(ensemble: Ensemble) -> None:
             "task": ensemble.model.task.value,
             "classes": ensemble.model.classes,
             "class_names": list(ensemble.class_names),
-            "config": anywhere(ensemble.config).model_dump(mode="json"),
+            "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
         }
     )
 

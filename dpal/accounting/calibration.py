@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
+import scipy
 
 from dpal.errors import ParameterError
 
@@ -108,7 +108,7 @@ def _short(value: float, towards: Callable[[float], int]) -> float:
 
 def _root(cost: Callable[[float], float], limit: float, low: float, high: float) -> float:
     """Where a monotone cost crosses its limit, to a relative width of 1e-7."""
-    root = brentq(
+    root = scipy.optimize.brentq(
         lambda argument: cost(argument) - limit, low, high, xtol=_RELATIVE_WIDTH * low, rtol=1e-9
     )
     return float(root)

@@ -15,7 +15,6 @@ from enum import StrEnum
 import numpy as np
 
 from dpal.accounting import pld, rdp
-from dpal.accounting import second_opinion as oracle
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import (
     Path,
@@ -144,6 +143,9 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
 
 def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
     """The same epsilon by dp-accounting."""
+    # dp-accounting takes half a second to import: only whoever asks for its opinion waits.
+    from dpal.accounting import second_opinion as oracle
+
     return oracle.campaign_epsilon(
         releases, delta=target.delta, adjacency=target.adjacency, limit=target.epsilon
     )

@@ -15,8 +15,8 @@ from enum import StrEnum
 from functools import singledispatch
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 from dpal.accounting.events import (
     SCORE_GRID,
@@ -175,7 +175,9 @@ def _removed_step(rate: float, sigma: float, losses: Losses) -> Losses:
     x = np.where(inside, losses, 1.0)
     log_rest = x if rate == 1 else _log_minus(x, math.log1p(-rate))
     cut = sigma**2 * (log_rest - math.log(rate)) + 0.5
-    delta = rate * ndtr((1 - cut) / sigma) - np.exp(log_rest + log_ndtr(-cut / sigma))
+    delta = rate * scipy.special.ndtr((1 - cut) / sigma) - np.exp(
+        log_rest + scipy.special.log_ndtr(-cut / sigma)
+    )
     return np.where(inside, np.clip(delta, 0, 1), -np.expm1(np.minimum(losses, 0)))
 
 
@@ -187,8 +189,8 @@ def _added_step(rate: float, sigma: float, losses: Losses) -> Losses:
     log_rest = -x if rate == 1 else _log_minus(-x, math.log1p(-rate))
     cut = sigma**2 * (log_rest - math.log(rate)) + 0.5
     # e^x (e^-x - 1 + q) = 1 - e^x (1 - q)
-    kept = np.exp(x + log_rest + log_ndtr(cut / sigma))
-    delta = kept - rate * np.exp(x + log_ndtr((cut - 1) / sigma))
+    kept = np.exp(x + log_rest + scipy.special.log_ndtr(cut / sigma))
+    delta = kept - rate * np.exp(x + scipy.special.log_ndtr((cut - 1) / sigma))
     return np.where(inside, np.clip(delta, 0, 1), 0.0)
 
 
@@ -205,8 +207,11 @@ def _replaced_step(rate: float, sigma: float, losses: Losses) -> Losses:
     root = np.sqrt(gain**2 + 4 * weight**2 * np.exp(-x))
     cut = sigma**2 * (x + np.log((gain + root) / (2 * weight)))
     stay = (1 - rate) * np.exp(np.log(-np.expm1(-x), where=x > 0, out=np.full_like(x, -np.inf))
-                               + x + log_ndtr(-cut / sigma))  # fmt: skip
-    moved = rate * (ndtr((1 - cut) / sigma) - np.exp(x + log_ndtr((-1 - cut) / sigma)))
+                               + x + scipy.special.log_ndtr(-cut / sigma))  # fmt: skip
+    moved = rate * (
+        scipy.special.ndtr((1 - cut) / sigma)
+        - np.exp(x + scipy.special.log_ndtr((-1 - cut) / sigma))
+    )
     delta = np.clip(moved - stay, 0, 1)
     # Symmetric pairs: delta(-x) = 1 - e^-x + e^-x delta(x).
     mirrored: Losses = np.where(losses >= 0, delta, -np.expm1(-x) + np.exp(-x) * delta)

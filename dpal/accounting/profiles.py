@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from dpal import check
 from dpal.errors import ParameterError
@@ -119,7 +119,7 @@ class Profile:
         wide = grid.interval * np.arange(
             grid.low - last, grid.low + grid.size - first, dtype=np.float64
         )
-        mixed = fftconvolve(self.at(wide), masses, mode="valid")
+        mixed = scipy.signal.fftconvolve(self.at(wide), masses, mode="valid")
         # Three transforms of values up to 1, each off by 5 u log2(n) in l2 (pld._rounding).
         rounding = 15 * 2.0**-53 * (1 + math.log2(wide.size)) * math.sqrt(2 * wide.size)
         return Profile(grid, mixed).raised(infinite + rounding)

@@ -18,8 +18,8 @@ from functools import lru_cache, singledispatch
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from dpal import check
 from dpal.accounting.events import (
@@ -175,7 +175,7 @@ def _log_moments(orders: Curve, rate: float, sigma: float, adjacency: Adjacency)
     shift = 2 * sigma**2
     p = base + _log_mix(rate, (2 * x - 1) / shift)
     q = base if adjacency is Adjacency.ZERO_OUT else base + _log_mix(rate, (-2 * x - 1) / shift)
-    moments = logsumexp(orders[:, None] * (p - q)[None, :] + q[None, :], axis=1)
+    moments = scipy.special.logsumexp(orders[:, None] * (p - q)[None, :] + q[None, :], axis=1)
     return np.asarray(moments + math.log(spacing))
 
 

@@ -13,10 +13,10 @@ from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
+import scipy
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.privacy_accountant import NeighboringRelation
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from dpal.accounting.events import (
     NEVER_SELECTED,
@@ -245,8 +245,8 @@ def _cells(event: Event) -> tuple[Curve, Curve, Curve, float]:
         middle, far = 0.5 / sigma**2, 9 / sigma
         low, high = (math.floor((middle - far) / _SPACING), math.ceil((middle + far) / _SPACING))
         edges = _SPACING * np.arange(low, high + 1, dtype=np.float64)
-        tail: Curve = ndtr((middle - edges) * sigma)
-        tail_blank: Curve = ndtr((-middle - edges) * sigma)
+        tail: Curve = scipy.special.ndtr((middle - edges) * sigma)
+        tail_blank: Curve = scipy.special.ndtr((-middle - edges) * sigma)
         beyond = float(tail[-1]) + event.overflow
         tail[0] = tail_blank[0] = 1.0
         return edges, -np.diff(tail), -np.diff(tail_blank), beyond

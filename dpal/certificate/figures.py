@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dpal.accounting import second_opinion as oracle
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import AnchoredAnswers, Event, Release
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -89,9 +88,11 @@ def cohort_by_dp_accounting(
                 ]
             else:
                 events.append(charge.event)
+    from dpal.accounting.second_opinion import one_way_epsilon  # imports dp-accounting
+
     return max(
         loss
-        + oracle.one_way_epsilon(
+        + one_way_epsilon(
             events, delta=target.delta / chance, adjacency=target.adjacency, removing=removing
         )
         if target.delta < chance

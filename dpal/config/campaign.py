@@ -1,4 +1,4 @@
-"""The door: what a person may write, checked and turned into frozen specs.
+"""The settings of a campaign: pydantic schema, converted to frozen specs.
 
 Rendered as YAML by `dpal init` and as a form by the Prefect UI; both show the
 descriptions below. `runtime` changes where and how fast, never what is released.

@@ -1,4 +1,4 @@
-"""One process at a time runs a campaign."""
+"""The lock by which one process at a time runs a campaign."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from dpal.mechanisms.inclusion import uniform_below as uniform_below
 from dpal.randomness import BitSource, Words
@@ -70,7 +70,7 @@ def normal_below(margins: Floats, *, rng: BitSource) -> NDArray[np.bool_]:
 
         return mp.ncdf(float(margins[index]))
 
-    return below(np.asarray(ndtr(margins)), exact, rng=rng)
+    return below(np.asarray(scipy.special.ndtr(margins)), exact, rng=rng)
 
 
 def _compare(first: int, index: int, exact: Exact, rng: BitSource) -> bool:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache, singledispatch
 
 import numpy as np
+import scipy
 from dp_accounting import dp_event
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 from dpal import check
 from dpal.accounting.events import SCORE_GRID, SELECTION_RANGE
@@ -268,7 +268,9 @@ def _analytic_noise_multiplier(epsilon: float, delta: float) -> float:
 
     def is_private(noise_multiplier: float) -> bool:
         half, shift = 0.5 / noise_multiplier, epsilon * noise_multiplier
-        spent = ndtr(half - shift) - math.exp(epsilon + log_ndtr(-half - shift))
+        spent = scipy.special.ndtr(half - shift) - math.exp(
+            epsilon + scipy.special.log_ndtr(-half - shift)
+        )
         # The two terms share up to 7 digits; float64 leaves the rest of its 16.
         return bool(spent * (1 + 1e-8) <= delta)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from scipy.special import ndtr
+import scipy
 
 from dpal import check
 from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
@@ -82,7 +82,7 @@ class SanitizingTerms:
     @property
     def failure(self) -> float:
         """Chance that the released number is below the cost that it stands for."""
-        return float(ndtr(-self.margin))
+        return float(scipy.special.ndtr(-self.margin))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""From wishes to one frozen, verified plan, before any record is touched."""
+"""Plans: everything that a run may do to private records, fixed and certified beforehand."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from dpal import check
 from dpal.accounting.votes.accounts import epsilon_of
@@ -102,7 +102,7 @@ def _choices(
     rule: VotingRule, queries: int, target: PrivacyTarget, agreement: float, blocks: int
 ) -> Iterator[Choice]:
     failure = _FAILURES * target.delta / blocks
-    margin = float(-ndtri(failure))
+    margin = float(-scipy.special.ndtri(failure))
     left = target.delta - blocks * failure
     typical = typical_votes(rule, agreement)
     for order in _ORDERS:

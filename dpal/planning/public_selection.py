@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy.stats import norm
+import scipy
 
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
@@ -193,5 +193,5 @@ def guidance_for(
 
 def _gaussian_delta(sigma: float, epsilon: float) -> float:
     """Delta of the Gaussian mechanism (Balle & Wang 2018, Theorem 8)."""
-    first = norm.cdf(0.5 / sigma - epsilon * sigma)
-    return float(first - math.exp(epsilon) * norm.cdf(-0.5 / sigma - epsilon * sigma))
+    first = scipy.stats.norm.cdf(0.5 / sigma - epsilon * sigma)
+    return float(first - math.exp(epsilon) * scipy.stats.norm.cdf(-0.5 / sigma - epsilon * sigma))

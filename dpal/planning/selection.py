@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import epsilon_of_thresholds
@@ -155,7 +155,7 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     size, comparisons = spec.schedule.cohort_sizes[phase], _comparisons(spec.pool_size)
     overflow = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
     # Each accepted comparison may err; together they stay below `overflow`.
-    deviations = -float(ndtri(overflow / comparisons))
+    deviations = -float(scipy.special.ndtri(overflow / comparisons))
     wished = _RESERVE * size / deviations / math.sqrt(comparisons)
     queries = len(spec.schedule.queries)
     usual = float(np.clip(wished, *_GATE_NOISE))

@@ -26,7 +26,6 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
-from dpal.accounting.votes import second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
     MOST_BLOCKS,
@@ -247,7 +246,9 @@ def voting_second_opinion(spec: VotingSpec) -> float:
     votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
     if len(votes) < len(events) or spec.before.declared is not None:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
-    return second_opinion.epsilon_of_votes(votes, delta=spec.target.delta)
+    from dpal.accounting.votes.second_opinion import epsilon_of_votes  # imports dp-accounting
+
+    return epsilon_of_votes(votes, delta=spec.target.delta)
 
 
 def total_of(spec: VotingSpec) -> float:

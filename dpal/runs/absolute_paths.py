@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from dpal.config.campaign import CampaignConfig
-from dpal.config.data import DataConfig
+from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
+from dpal.config.voting import PateConfig
+
+Config = TypeVar("Config", CampaignConfig, PublicConfig, PateConfig)
+_Section = TypeVar("_Section", bound=BaseModel)
 
 
-def with_absolute_paths(config: CampaignConfig) -> CampaignConfig:
-    """The configuration with absolute paths, so that it means the same from any folder."""
-    weights = config.model.weights and config.model.weights.resolve()
-    return config.model_copy(
-        update={
-            "data": absolute_paths(config.data),
-            "model": config.model.model_copy(update={"weights": weights}),
-            "runtime": absolute_remote(config.runtime),
-        }
-    )
+def with_absolute_paths(config: Config) -> Config:
+    """The configuration with every path absolute, whatever kind of run it is of.
+
+    Of the runtime section only DVC's remote is: a record lies in the artifacts folder and is found
+    by that, and the ledger and the anchors are of the machine.
+    """
+    resolved = _resolved(config.model_copy(update={"runtime": RuntimeConfig()}))
+    return resolved.model_copy(update={"runtime": _with_absolute_remote(config.runtime)})
 
 
-def absolute_remote(runtime: RuntimeConfig) -> RuntimeConfig:
-    """The runtime section with an absolute path to DVC's remote; a URL stays as it is."""
+def _resolved(section: _Section) -> _Section:
+    return section.model_copy(update={name: _absolute(value) for name, value in section})
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, Path):
+        return value.resolve()
+    if isinstance(value, BaseModel):
+        return _resolved(value)
+    if isinstance(value, list):
+        return [_absolute(each) for each in value]
+    return value
+
+
+def _with_absolute_remote(runtime: RuntimeConfig) -> RuntimeConfig:
+    """A URL stays as it is."""
     remote = runtime.dvc_remote
     if remote and "://" not in remote:
         remote = str(Path(remote).resolve())
     return runtime.model_copy(update={"dvc_remote": remote})
-
-
-def absolute_paths(data: DataConfig) -> DataConfig:
-    """The data section with absolute paths."""
-    pool, backbone = data.pool, data.backbone
-    places: dict[str, Any] = {
-        "pool": [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve(),
-        "validation": data.validation.resolve(),
-    }
-    if backbone is not None:
-        places["backbone"] = backbone.model_copy(update={"weights": backbone.weights.resolve()})
-    return data.model_copy(update=places)

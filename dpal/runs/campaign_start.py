@@ -1,4 +1,4 @@
-"""Where a campaign's records stand: their data set, its budget, an earlier campaign."""
+"""Resolves a campaign's data set, its remaining budget and the campaign it starts from."""
 
 from __future__ import annotations
 

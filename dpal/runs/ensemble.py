@@ -25,7 +25,6 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
-from dpal.runs.absolute_paths import absolute_paths, absolute_remote
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.open_sources import open_public
@@ -272,27 +271,6 @@ def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:
         "runtime": config.runtime.model_dump(),
     }
     return parse_config({**values, **changed})
-
-
-def anywhere(config: PateConfig) -> PateConfig:
-    """The configuration with absolute paths, so that it means the same from any folder."""
-    pool = config.public.pool
-    places: Any = [one.resolve() for one in pool] if isinstance(pool, list) else pool.resolve()
-    teachers = config.teachers
-    files = {
-        "tuning": teachers.tuning and teachers.tuning.resolve(),
-        "partition": teachers.partition and teachers.partition.resolve(),
-    }
-    weights = config.model.weights and config.model.weights.resolve()
-    return config.model_copy(
-        update={
-            "data": absolute_paths(config.data),
-            "public": config.public.model_copy(update={"pool": places}),
-            "teachers": teachers.model_copy(update=files),
-            "model": config.model.model_copy(update={"weights": weights}),
-            "runtime": absolute_remote(config.runtime),
-        }
-    )
 
 
 def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:

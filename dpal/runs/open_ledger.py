@@ -1,4 +1,4 @@
-"""Which ledger, and whose anchors: the one place that opens either, and says what it is about."""
+"""Opens the ledger that settings name, with the anchors of this user."""
 
 from __future__ import annotations
 

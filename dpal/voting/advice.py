@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from dpal import check
 from dpal.accounting.votes.accounts import queries_within
@@ -122,7 +122,7 @@ def options(known: LabelStatistics, *, teachers: int, epsilon: float, delta: flo
     """All mechanisms with as much noise as typical votes stand, the one to choose first."""
     lead = (2 * known.consensus - 1) * teachers
     # Noise turns a vote that leads by so much with the chance WRONG.
-    sigma = max(0.1, lead / (math.sqrt(2) * float(-ndtri(WRONG))))
+    sigma = max(0.1, lead / (math.sqrt(2) * float(-scipy.special.ndtri(WRONG))))
     binary = VotingRule(
         mechanism=Mechanism.BINARY, teachers=teachers, labels=known.labels, sigma=sigma
     )
@@ -166,7 +166,7 @@ def _sets(binary: VotingRule, known: LabelStatistics, epsilon: float, delta: flo
     whole = known.consensus ** (known.labels * max(joint, 1 / known.labels))
     rule = replace(binary, mechanism=Mechanism.POWERSET, limit=limit)
     # Ahead of the best of all empty sets, not of one.
-    spread = math.sqrt(2 * math.log(rule.classes)) + float(-ndtri(WRONG))
+    spread = math.sqrt(2 * math.log(rule.classes)) + float(-scipy.special.ndtri(WRONG))
     rule = replace(rule, sigma=max(0.1, whole * rule.teachers / spread))
     hang = "correlated" if joint < 0.7 else "nearly independent"
     told = "taken as independent" if known.joint is None else f"are {hang}"

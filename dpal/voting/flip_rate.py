@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from dpal.accounting.votes.plurality import plurality_law
 from dpal.accounting.votes.rules import Mechanism, VotingRule
@@ -29,7 +29,7 @@ def turned_by_noise(rule: VotingRule, ballots: Ballots | Choices) -> float | Non
         return None
     if isinstance(ballots, Ballots) and rule.mechanism is not Mechanism.POWERSET:
         lead = np.abs(2 * ballots.counts(rule) - rule.teachers)
-        return float(ndtr(-lead / (math.sqrt(2) * rule.answer_sigma)).mean())
+        return float(scipy.special.ndtr(-lead / (math.sqrt(2) * rule.answer_sigma)).mean())
     some = ballots.rows(slice(0, _LOOKED_AT))
     if isinstance(some, Ballots):
         counts = some.sets(rule).votes

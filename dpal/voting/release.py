@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.mechanisms.coins import below, normal_below
@@ -137,7 +137,7 @@ def _above_all(steps: Floats, empty: NDArray[np.int64], rng: BitSource) -> NDArr
     An empty set may have the very same step. Then both are as likely to be in front as if they
     were compared to their last bit: the chance is the mean of Phi^M over the step.
     """
-    chances = np.exp(empty * log_ndtr((steps + 0.5) / STEPS))
+    chances = np.exp(empty * scipy.special.log_ndtr((steps + 0.5) / STEPS))
 
     def exact(index: int) -> Any:
         from mpmath import mp

@@ -76,11 +76,11 @@ def audit(
 
 def _config_of(path: Path, settings: list[str]) -> CampaignConfig:
     """The configuration in a file, or the one that a campaign was run with."""
+    if not path.is_dir():
+        return load_config(path, settings)
     from dpal.files.artifacts import RECORD, CampaignFolder
     from dpal.runs.labeling_job import recorded_config
 
-    if not path.is_dir():
-        return load_config(path, settings)
     if settings:
         raise ParameterError(
             "--set changes a configuration, and a campaign folder is audited as it was run; "

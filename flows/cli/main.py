@@ -170,15 +170,16 @@ def run(
     --sweep an improvement is run over values, and drawn: mean and standard deviation over
     what --repeat names.
     """
-    from flows.cli.run import run_here
-
     values = load_values(file, settings)
     if sweep or repeat:
         from flows.cli.sweep import sweep_here
 
         sweep_here(values, sweep, repeat)
         return
-    run_here(parse_any(values), redraw)
+    config = parse_any(values)
+    from flows.cli.run import run_here  # its tables and figures wait for settings that hold
+
+    run_here(config, redraw)
 
 
 @app.command(epilog="Example: dpal end artifacts/digits")

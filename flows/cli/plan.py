@@ -14,7 +14,7 @@ from dpal.config.improvement import KIND, PublicConfig, parse_public
 from dpal.config.voting import PATE, PateConfig, parse_pate
 from dpal.errors import ConfigError
 from flows.cli.settings import ConfigFile, Settings, load_config, load_values
-from flows.cli.terminal import out, show
+from flows.cli.terminal import err, out, show
 
 if TYPE_CHECKING:
     from dpal.planning.plan import CertifiedPlan
@@ -66,6 +66,7 @@ def plan(
         _votes(parse_pate(wishes), as_json)
         return
     config = load_config(file, settings)
+    err.print(f"planning {config.name} ...", style="dim")  # torch takes seconds to import
     from dpal.reports.summary import promise
     from dpal.runs.campaign_start import find_participants, plan_for
     from dpal.runs.prepare_campaign import open_data

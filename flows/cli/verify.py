@@ -32,7 +32,6 @@ from dpal.files.artifacts import (
     signature_of,
 )
 from dpal.ledger.entries import Entry
-from dpal.ledger.store import LedgerStore
 from flows.cli.keys import Keys, is_own, trust_in
 from flows.cli.terminal import out
 from flows.cli.verify_exports import check_export, signed_export
@@ -207,6 +206,8 @@ def default_registry(certificate: Path | None = None) -> str | None:
 
 def entries_of(ledger: str) -> Sequence[Entry]:
     """All entries of the ledger that a word of the command line means."""
+    from dpal.ledger.store import LedgerStore
+
     store = LedgerStore(_place(ledger), create=False)
     try:
         return store.entries()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Annotated
 
@@ -25,6 +24,8 @@ def worker(
     """
     # As Prefect has it: a worker outlives a server that is busy. A person at a terminal is told.
     os.environ["PREFECT_CLIENT_MAX_RETRIES"] = "5"
+    import asyncio
+
     from prefect.utilities.processutils import setup_signal_handlers_worker
 
     from flows.ops.worker import OwnFlowWorker

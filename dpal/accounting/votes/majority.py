@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
 
 from dpal.accounting.events import NoisyMajorities
 
@@ -47,7 +47,7 @@ class Answers:
         """
         counts = np.asarray(counts, dtype=np.float64)
         margin = (2 * counts - self.teachers) / (math.sqrt(2) * self.sigma)
-        said = np.stack([log_ndtr(-margin), log_ndtr(margin)], axis=1)
+        said = np.stack([scipy.special.log_ndtr(-margin), scipy.special.log_ndtr(margin)], axis=1)
         if self.threshold is None:
             return said
         checked = self.log_checks(counts)
@@ -59,7 +59,7 @@ class Answers:
             return np.tile([0.0, -np.inf], (counts.size, 1))
         largest = np.maximum(counts, self.teachers - counts)
         above = (largest - self.threshold) / self.threshold_sigma
-        return np.stack([log_ndtr(above), log_ndtr(-above)], axis=1)
+        return np.stack([scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)], axis=1)
 
 
 def answers_of(event: NoisyMajorities) -> Answers:
@@ -79,7 +79,7 @@ def divergence(mine: Floats, other: Floats, orders: Floats) -> Floats:
       (n, o) divergences of the first from the second, 0 where they agree.
     """
     mine, other = mine[:, :, None], other[:, :, None]
-    moments = logsumexp(orders * mine + (1 - orders) * other, axis=1)
+    moments = scipy.special.logsumexp(orders * mine + (1 - orders) * other, axis=1)
     return np.asarray(np.maximum(moments / (orders - 1), 0.0))
 
 

@@ -1,4 +1,4 @@
-"""What given votes cost at one order, and how much that can change: what a bound is told of.
+"""Renyi cost of the observed votes and its local sensitivity (private).
 
 Only the direction from the votes that were cast to their neighbours is needed (docs/voting.md):
 for answers it is `exact`, for winners the published bound with its smooth sensitivity.

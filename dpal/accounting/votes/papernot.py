@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, logsumexp
 
 from dpal import check
 from dpal.errors import ParameterError
@@ -44,7 +44,9 @@ def log_miss_of_margin(positives: ArrayLike, *, teachers: float, sigma: float) -
     counts = np.asarray(positives, dtype=np.float64)
     if counts.ndim != 1 or not np.all((counts >= 0) & (counts <= teachers)):
         raise ParameterError(f"positives must be (n,) counts between 0 and {teachers:g}")
-    return np.asarray(log_ndtr(-np.abs(2 * counts - teachers) / (math.sqrt(2) * sigma)))
+    return np.asarray(
+        scipy.special.log_ndtr(-np.abs(2 * counts - teachers) / (math.sqrt(2) * sigma))
+    )
 
 
 def log_miss(counts: ArrayLike, *, sigma: float, classes: int | None = None) -> Floats:
@@ -71,13 +73,17 @@ def log_miss(counts: ArrayLike, *, sigma: float, classes: int | None = None) -> 
     bins_in_all = bins if classes is None else classes
     check.at_least(max(2, bins), classes=bins_in_all)
     gaps = votes.max(axis=1, keepdims=True) - votes
-    tails = np.asarray(log_ndtr(-gaps / (math.sqrt(2) * sigma)))
+    tails = np.asarray(scipy.special.log_ndtr(-gaps / (math.sqrt(2) * sigma)))
     # One of the winners is left out; which one of equals does not matter.
     tails[np.arange(rows), np.argmax(votes, axis=1)] = -np.inf
     if bins_in_all > bins:
-        empty = log_ndtr(-votes.max(axis=1) / (math.sqrt(2) * sigma)) + math.log(bins_in_all - bins)
+        empty = scipy.special.log_ndtr(-votes.max(axis=1) / (math.sqrt(2) * sigma)) + math.log(
+            bins_in_all - bins
+        )
         tails = np.column_stack([tails, empty])
-    return np.asarray(np.minimum(logsumexp(tails, axis=1), math.log1p(-1 / bins_in_all)))
+    return np.asarray(
+        np.minimum(scipy.special.logsumexp(tails, axis=1), math.log1p(-1 / bins_in_all))
+    )
 
 
 def rdp_of_log_miss(
@@ -147,7 +153,7 @@ def log_answered(
       ParameterError: sigma_threshold is not above 0, or another value is not finite.
     """
     distance = _distance(top, threshold, sigma_threshold, rounded)
-    return np.asarray(log_ndtr(distance))
+    return np.asarray(scipy.special.log_ndtr(distance))
 
 
 def rdp_of_answering(
@@ -181,7 +187,7 @@ def rdp_of_answering(
     """
     distance = _distance(top, threshold, sigma_threshold, rounded)
     # Each answer's chance from its own tail: 1 - p would lose every digit of a small one.
-    less_likely = np.asarray(log_ndtr(-np.abs(distance)))
+    less_likely = np.asarray(scipy.special.log_ndtr(-np.abs(distance)))
     # One count moves by one here, not two in opposite ways: half the squared sensitivity.
     return rdp_of_log_miss(less_likely, sigma=math.sqrt(2) * sigma_threshold, orders=orders)
 

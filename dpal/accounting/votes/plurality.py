@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
 
 from dpal import check
 from dpal.accounting.votes.rules import Confidence
@@ -104,10 +104,12 @@ def _law(histogram: _Histogram, sigma: float) -> Floats:
     spacing = _SPACING * min(1.0, 5 / far)
     x = np.arange(values.min() - _REACH, values.max() + far + _REACH, spacing)
     apart = x[None, :] - values[:, None]
-    below = log_ndtr(apart)
+    below = scipy.special.log_ndtr(apart)
     together = histogram.classes @ below
     density = -(apart**2) / 2 - _HALF_LOG_TWO_PI
-    return np.asarray(logsumexp(density - below + together, axis=1) + math.log(spacing))
+    return np.asarray(
+        scipy.special.logsumexp(density - below + together, axis=1) + math.log(spacing)
+    )
 
 
 def _moved(
@@ -132,14 +134,14 @@ def _moved(
 def _checked(pairs: Floats, top: float, top_after: float, confidence: Confidence) -> Floats:
     """The same where an answer is given only above a threshold, and "no answer" released else."""
     here, there = ((one - confidence.threshold) / confidence.sigma for one in (top, top_after))
-    given = pairs + np.array([0.0, log_ndtr(here), log_ndtr(there)])
-    return np.vstack([given, [1.0, log_ndtr(-here), log_ndtr(-there)]])
+    given = pairs + np.array([0.0, scipy.special.log_ndtr(here), scipy.special.log_ndtr(there)])
+    return np.vstack([given, [1.0, scipy.special.log_ndtr(-here), scipy.special.log_ndtr(-there)]])
 
 
 def _divergence(pairs: Floats, orders: Floats) -> Floats:
     many, p, q = pairs[:, 0, None], pairs[:, 1, None], pairs[:, 2, None]
     both = [
-        logsumexp(np.log(many) + orders * one + (1 - orders) * two, axis=0)
+        scipy.special.logsumexp(np.log(many) + orders * one + (1 - orders) * two, axis=0)
         for one, two in ((p, q), (q, p))
     ]
     return np.asarray(np.maximum(np.maximum(*both), 0.0) / (orders - 1))

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
+import scipy
 from dp_accounting.rdp import rdp_privacy_accountant
 from numpy.typing import NDArray
-from scipy.special import erfc
 
 from dpal.accounting.events import NoisyMajorities, NoisyVotes, VotesWithin
 
@@ -47,11 +47,11 @@ def _worst_answer(event: NoisyMajorities, orders: Curve) -> Curve:
     """Divergence of one answer for the worst votes; no more than the noisy counts'."""
     votes = np.arange(event.teachers + 1)
     margins = (2 * votes - event.teachers) / (2 * event.sigma)
-    chances = [erfc(-margins) / 2, erfc(margins) / 2]
+    chances = [scipy.special.erfc(-margins) / 2, scipy.special.erfc(margins) / 2]
     if event.threshold is not None and event.threshold_sigma is not None:
         short = event.threshold - np.maximum(votes, event.teachers - votes)
-        given = erfc(short / (math.sqrt(2) * event.threshold_sigma)) / 2
-        refused = erfc(-short / (math.sqrt(2) * event.threshold_sigma)) / 2
+        given = scipy.special.erfc(short / (math.sqrt(2) * event.threshold_sigma)) / 2
+        refused = scipy.special.erfc(-short / (math.sqrt(2) * event.threshold_sigma)) / 2
         chances = [*(given * one for one in chances), refused]
     table = np.maximum(np.stack(chances), 1e-300)[:, :, None]
     worst = np.zeros(orders.size)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, ndtri_exp
 
 from dpal import check
 from dpal.accounting.votes import papernot
@@ -155,8 +155,8 @@ class WinnerCost:
         spread = math.log(self.classes - 1)
         # q/(m-1) = P[N > z] of equal runners-up; a ballot moves each gap by 2 at most. For
         # unequal ones this is a bound, since q -> P[N > z(q) -+ shift] is concave or convex.
-        z = -ndtri_exp(log_miss - spread) - ballots * math.sqrt(2) / self.sigma
-        return np.asarray(np.minimum(log_ndtr(-z) + spread, 0.0))
+        z = -scipy.special.ndtri_exp(log_miss - spread) - ballots * math.sqrt(2) / self.sigma
+        return np.asarray(np.minimum(scipy.special.log_ndtr(-z) + spread, 0.0))
 
     def local_sensitivity(self, log_miss: Floats) -> Floats:
         """Bounds the change of the cost by one ballot, for ln q, in nats, shape (n,)."""

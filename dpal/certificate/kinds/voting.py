@@ -20,7 +20,6 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
-from dpal.accounting.votes import second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
     Bound,
@@ -271,7 +270,7 @@ def _totals(
         "pld": by_pld,
         "rdp": float(by_renyi),
         "dp_accounting": float(total_second_opinion(before, releases, wide)),
-        "renyi_oracle": second_opinion.epsilon_of_votes(events, delta=target.delta),
+        "renyi_oracle": _by_renyi(events, target),
     }
 
 
@@ -348,8 +347,16 @@ def _rounding(costs: Mapping[str, float]) -> float:
     return _RENYI_GRIDS * (1 + costs["rdp"])
 
 
+def _by_renyi(
+    events: Sequence[NoisyVotes | NoisyMajorities | VotesWithin], target: PrivacyTarget
+) -> float:
+    from dpal.accounting.votes.second_opinion import epsilon_of_votes  # imports dp-accounting
+
+    return epsilon_of_votes(events, delta=target.delta)
+
+
 def _by_renyi_sums(releases: tuple[Release, ...], target: PrivacyTarget) -> tuple[float, float]:
-    found = second_opinion.epsilon_of_votes(votes_in(releases), delta=target.delta)
+    found = _by_renyi(votes_in(releases), target)
     return found, _RENYI_GRIDS * (1 + found)
 
 

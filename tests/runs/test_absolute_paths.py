@@ -10,29 +10,22 @@ import pytest
 from pydantic import BaseModel
 
 from dpal.config.parse import parse_any
-from dpal.runs import ensemble
-from tasks import improvement_report, planning
+from dpal.runs.absolute_paths import with_absolute_paths
 
 DATA = {"pool": ["a.parquet", "b.parquet"], "validation": "v.parquet"}
 PUBLIC = {"pool": ["c.parquet"]}
-KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "campaign": (planning.anywhere, {}),
-    "public": (
-        improvement_report.anywhere,
-        {
-            "kind": "public",
-            "public": PUBLIC,
-            "start": {"model": "m.safetensors", "certificate": "m.json"},
-        },
-    ),
-    "pate": (
-        ensemble.anywhere,
-        {
-            "kind": "pate",
-            "public": PUBLIC,
-            "teachers": {"partition": "t.parquet", "tuning": "u.parquet"},
-        },
-    ),
+KINDS: dict[str, dict[str, Any]] = {
+    "campaign": {"model": {"weights": "w.safetensors"}},
+    "public": {
+        "kind": "public",
+        "public": PUBLIC,
+        "start": {"model": "m.safetensors", "certificate": "m.json"},
+    },
+    "pate": {
+        "kind": "pate",
+        "public": PUBLIC,
+        "teachers": {"partition": "t.parquet", "tuning": "u.parquet"},
+    },
 }
 
 
@@ -50,19 +43,19 @@ def paths_in(model: BaseModel, above: str = "") -> Iterator[tuple[str, Path]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_path_is_absolute(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    absolute, about = KINDS[kind]
-    values = {"name": "run", "data": DATA, "runtime": {"dvc_remote": "remote"}, **about}
+    values = {"name": "run", "data": DATA, "runtime": {"dvc_remote": "remote"}, **KINDS[kind]}
     given = parse_any(values)
     # The artifacts folder is where the record itself lies; it is found by that.
     relative = {name for name, path in paths_in(given) if not path.is_absolute()}
-    found = [(name, path) for name, path in paths_in(absolute(given)) if name in relative]
+    found = [
+        (name, path) for name, path in paths_in(with_absolute_paths(given)) if name in relative
+    ]
     assert "runtime.dvc_remote" in relative
     assert [name for name, path in found if not path.is_absolute()] == ["runtime.artifacts"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_remote_that_is_a_url_stays(kind):
-    absolute, about = KINDS[kind]
     remote = {"dvc_remote": "s3://bucket/phases"}
-    config = parse_any({"name": "run", "data": DATA, "runtime": remote, **about})
-    assert absolute(config).runtime.dvc_remote == "s3://bucket/phases"
+    config = parse_any({"name": "run", "data": DATA, "runtime": remote, **KINDS[kind]})
+    assert with_absolute_paths(config).runtime.dvc_remote == "s3://bucket/phases"
