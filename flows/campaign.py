@@ -11,7 +11,8 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import TrainingStopped
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.planning.plan import Phase
-from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from tasks.allow_list import require_allowed

@@ -9,6 +9,7 @@ from dpal.config.voting import PateConfig, parse_pate
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.runs.ensemble import Ensemble
+from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
@@ -25,7 +26,7 @@ from tasks.baselines import (
 from tasks.boundary import flow
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
-from tasks.prepare_voting import ensemble_folder, prepare_ensemble
+from tasks.prepare_voting import prepare_ensemble
 from tasks.student import (
     close_student,
     hold_ensemble,
@@ -53,7 +54,7 @@ def vote_and_learn(config: PateConfig) -> State:
     if not isinstance(config, PateConfig):
         config = parse_pate(config)
     require_allowed(config)
-    root = ensemble_folder(config).root
+    root = folder_of(config).root
     with leading(), conducting(root):
         last = _vote(config)
     return Completed(message=last, data=str(root))
@@ -61,7 +62,7 @@ def vote_and_learn(config: PateConfig) -> State:
 
 def _vote(config: PateConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
-    with claim(ensemble_folder(config).root), watched(config.runtime):
+    with claim(folder_of(config).root), watched(config.runtime):
         ensemble = prepare_ensemble(config)
         reach_tracking(ensemble)
         hold_ensemble(ensemble)

@@ -7,7 +7,8 @@ from prefect.states import Completed
 
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.ledger.campaign_lock import claim, conducting
-from dpal.runs.improvement_run import Improving, improvement_folder
+from dpal.runs.improvement_run import Improving
+from dpal.runs.kinds import folder_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
@@ -44,7 +45,7 @@ def improve_model(config: PublicConfig) -> State:
     if not isinstance(config, PublicConfig):
         config = parse_public(config)
     require_allowed(config)
-    root = improvement_folder(config).root
+    root = folder_of(config).root
     with leading(), conducting(root):
         last = _improve(config)
     return Completed(message=last, data=str(root))
@@ -52,7 +53,7 @@ def improve_model(config: PublicConfig) -> State:
 
 def _improve(config: PublicConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
-    with claim(improvement_folder(config).root), watched(config.runtime):
+    with claim(folder_of(config).root), watched(config.runtime):
         improving = prepare_improvement(config)
         if config.start.rotations is not None:
             pretrain_on_rotations(improving)

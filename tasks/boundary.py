@@ -38,10 +38,10 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Failed
 
 import dpal
-from dpal.config.parse import AnyConfig, parse_any
 from dpal.errors import DpalError, ServerLost, TrainingStopped, UnexpectedError
 from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
 from dpal.files.atomic import write_text
+from dpal.runs.kinds import AnyConfig, parse_any
 from dpal.runs.labeling_job import CHECKS
 from dpal.runs.notify import PAGE
 from tasks.allow_list import require_allowed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from prefect.cache_policies import NO_CACHE
 
 from dpal.config.voting import PateConfig
-from dpal.files.artifacts import CampaignFolder
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.notify import notify
 from dpal.runs.unregistered_runs import tell_of_others
@@ -24,8 +23,3 @@ def prepare_ensemble(config: PateConfig) -> Ensemble:
     if config.data.dataset is None:
         tell_of_others(config.runtime, ensemble.pool, config.name)
     return ensemble
-
-
-def ensemble_folder(config: PateConfig) -> CampaignFolder:
-    """The folder that settings name."""
-    return CampaignFolder(config.runtime.artifacts / config.name)

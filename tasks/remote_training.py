@@ -21,7 +21,8 @@ from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_lock import claim
 from dpal.planning.plan import Phase
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, fetch, publish
 from dpal.runs.store_upload import store_of
 from tasks.boundary import task

@@ -19,7 +19,8 @@ from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_lock import lent
 from dpal.ledger.campaign_view import CampaignView
 from dpal.planning.plan import Phase
-from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from tasks.boundary import task

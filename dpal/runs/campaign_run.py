@@ -12,6 +12,7 @@ from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
 from dpal.runs.campaign_start import Start
+from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.store_upload import open_campaign
 
@@ -63,8 +64,3 @@ class Campaign:
             yield replace(open_campaign(self.config, store), acting_for=self.acting_for)
         finally:
             store.close()
-
-
-def folder_of(config: CampaignConfig) -> CampaignFolder:
-    """The folder of the campaign that a configuration names."""
-    return CampaignFolder(config.runtime.artifacts / config.name)

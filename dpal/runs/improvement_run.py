@@ -18,6 +18,7 @@ from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
+from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.start_model import StartModel
 from dpal.training.exact import exact_arithmetic
@@ -52,7 +53,7 @@ class Improving:
     @property
     def folder(self) -> CampaignFolder:
         """The improvement's files."""
-        return improvement_folder(self.config)
+        return folder_of(self.config)
 
     @property
     def files(self) -> PhaseFolder:
@@ -99,11 +100,6 @@ class Improving:
         return model.to(device)
 
 
-def improvement_folder(config: PublicConfig) -> CampaignFolder:
-    """The folder of the improvement that settings name."""
-    return CampaignFolder(config.runtime.artifacts / config.name)
-
-
 def rotation_weights(config: PublicConfig) -> Path:
     """Where rotation pretraining leaves its weights."""
-    return improvement_folder(config).root / "pretrained.safetensors"
+    return folder_of(config).root / "pretrained.safetensors"

@@ -9,7 +9,6 @@ from typing import Self
 from dpal.config.campaign import CampaignConfig, LabelerKind
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
-from dpal.config.parse import AnyConfig, parse_any
 from dpal.config.voting import PateConfig
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.errors import ConfigError
@@ -17,6 +16,7 @@ from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder
 from dpal.labelers.questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.kinds import AnyConfig, parse_any
 
 # Run over settings that a folder records: whoever ran it may not have been limited as this
 # process is. An orchestrator adds its own.

@@ -29,7 +29,7 @@ from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_run import Campaign
 from dpal.runs.campaign_start import (
     SpecFor,
     locate,
@@ -37,6 +37,7 @@ from dpal.runs.campaign_start import (
     require_unregistered,
     weights_for,
 )
+from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify, notify_here
 from dpal.runs.open_ledger import commit_to
 from dpal.runs.open_sources import open_sources

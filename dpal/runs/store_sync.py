@@ -26,7 +26,8 @@ from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import name_below
-from dpal.runs.campaign_run import Campaign, folder_of
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.store_upload import (

@@ -161,7 +161,7 @@ def cast_of(codes: Codes) -> Cast:
 
 
 def votes_for(rule: VotingRule, ballots: Ballots | Choices) -> Floats:
-    """The counts that `dpal.accounting.voting.analyse` takes of a rule's ballots."""
+    """The counts that `dpal.accounting.votes.accounts.analyse` takes of a rule's ballots."""
     if rule.mechanism is Mechanism.POWERSET and isinstance(ballots, Ballots):
         return ballots.sets(rule).votes.astype(np.float64)
     return ballots.counts(rule)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpal.config.parse import AnyConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
+from dpal.runs.kinds import AnyConfig
 from flows.cli.settings import Settings
 from flows.cli.terminal import out
 
@@ -85,10 +85,8 @@ def faults_of(allowed: AllowList) -> list[str]:
 def _known() -> dict[str, Guarded]:
     """All settings that a list may hold."""
     from dpal.config.allow_list import WORKDIR
-    from dpal.config.campaign import CampaignConfig
     from dpal.config.guarded import Guarded, guarded_keys
-    from dpal.config.improvement import PublicConfig
-    from dpal.config.voting import PateConfig
+    from dpal.runs.kinds import KINDS
 
-    kinds = (CampaignConfig, PublicConfig, PateConfig, WatchConfig)
-    return {**guarded_keys(*kinds), WORKDIR: Guarded()}
+    schemas = (*(kind.settings for kind in KINDS.values()), WatchConfig)
+    return {**guarded_keys(*schemas), WORKDIR: Guarded()}

@@ -49,7 +49,7 @@ def audit(
     with starting_prefect():
         from dpal.audit.run import Effort
         from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
-        from dpal.runs.campaign_run import folder_of
+        from dpal.runs.kinds import folder_of
         from flows.audit import audit_campaign
         from tasks.audit import TEXT
 

@@ -11,11 +11,11 @@ import typer
 import dpal
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import KIND
-from dpal.config.parse import parse_any
 from dpal.config.voting import PATE
 from dpal.errors import ConfigError
 from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
+from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, parse_any
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
 from flows.cli.allow import allow
 from flows.cli.audit import audit
@@ -94,9 +94,7 @@ RUN_EXAMPLES = (
     "choice.labels=1000,3000 --sweep choice.method=random,diverse_public --repeat model.seed=0,1,2"
 )
 
-_TEMPLATE = Path(__file__).parent.parent / "configs" / "digits.yaml"
-_PUBLIC_TEMPLATE = _TEMPLATE.with_name("digits-public.yaml")
-_PATE_TEMPLATE = _TEMPLATE.with_name("digits-pate.yaml")
+_CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 @app.callback(invoke_without_command=True)
@@ -122,15 +120,15 @@ def init(
     parse_config({"name": name})
     if public and votes:
         raise ConfigError("--public and --pate are two kinds of settings; choose one")
-    template = _PUBLIC_TEMPLATE if public else _PATE_TEMPLATE if votes else _TEMPLATE
+    kind = IMPROVEMENT if public else VOTING if votes else CAMPAIGN
+    template = _CONFIGS / kind.template
     target = Path(f"{name}.yaml")
     if target.exists():
         raise ConfigError(f"{target} exists already; choose another name or remove it")
     # The comments above the name speak of the sample; a person's own file starts at the name.
     settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
-    kind = f"kind: {KIND if public else PATE}\n" if public or votes else ""
-    target.write_text(f"{header}{kind}name: {name}{settings}", encoding="utf-8")
+    target.write_text(f"{header}{kind.line}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
 
 

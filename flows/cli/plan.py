@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpal.config.campaign import CampaignConfig
-from dpal.config.improvement import KIND, PublicConfig, parse_public
-from dpal.config.voting import PATE, PateConfig, parse_pate
 from dpal.errors import ConfigError
+from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, kind_in
 from flows.cli.settings import ConfigFile, Settings, load_config, load_values
 from flows.cli.terminal import err, out, show
 
 if TYPE_CHECKING:
+    from dpal.config.improvement import PublicConfig
+    from dpal.config.voting import PateConfig
     from dpal.planning.plan import CertifiedPlan
 
 _WIDTH = 96
@@ -49,21 +51,14 @@ def plan(
             "ask for one at a time"
         )
     wishes = load_values(file, settings)
-    if wishes.get("kind") == KIND:
+    kind = kind_in(wishes)
+    if kind is not CAMPAIGN:
         if explain or compare or published or sweep is not None or plots is not None:
             raise ConfigError(
                 "--explain, --compare, --published, --sweep and --plots are for campaigns; for "
-                "an improvement see dpal plan FILE, and dpal run FILE --sweep"
+                f"{_OTHER_VIEWS[kind.name]}"
             )
-        _improvement(parse_public(wishes), as_json)
-        return
-    if wishes.get("kind") == PATE:
-        if explain or compare or published or sweep is not None or plots is not None:
-            raise ConfigError(
-                "--explain, --compare, --published, --sweep and --plots are for campaigns; for "
-                "votes see dpal plan FILE, and dpal vote BALLOTS --sweep or --explain"
-            )
-        _votes(parse_pate(wishes), as_json)
+        _PLANNED[kind.name](kind.parse(wishes), as_json)
         return
     config = load_config(file, settings)
     err.print(f"planning {config.name} ...", style="dim")  # torch takes seconds to import
@@ -142,3 +137,13 @@ def _votes(config: PateConfig, as_json: bool) -> None:
     show(cost_table(summary), left=("", "account"))
     if data is not None:
         show(shares_table(data.record()), left=("counted",))
+
+
+_PLANNED: dict[str, Callable[[Any, bool], None]] = {
+    IMPROVEMENT.name: _improvement,
+    VOTING.name: _votes,
+}
+_OTHER_VIEWS = {
+    IMPROVEMENT.name: "an improvement see dpal plan FILE, and dpal run FILE --sweep",
+    VOTING.name: "votes see dpal plan FILE, and dpal vote BALLOTS --sweep or --explain",
+}

@@ -1,15 +1,12 @@
-"""Running a campaign in the terminal, and telling the person what came of it."""
+"""Running what settings say in the terminal, and telling the person what came of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
-from dpal.config.campaign import CampaignConfig
-from dpal.config.improvement import PublicConfig
-from dpal.config.parse import AnyConfig
-from dpal.config.runtime import RuntimeConfig
-from dpal.config.voting import PateConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
@@ -17,6 +14,7 @@ from dpal.reports.improvement import cost_table, improvement_table, pollution_ta
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.reports.vote_tables import cost_table as votes_table
 from dpal.reports.voting_report import methods_table, told
+from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, AnyConfig, RunKind, folder_of, kind_of
 from flows.cli.terminal import (
     as_typed_here,
     err,
@@ -30,20 +28,11 @@ from flows.cli.terminal import (
 
 def run_here(config: AnyConfig, redraw: Sequence[str] = ()) -> None:
     """Runs or continues what settings say in this process. Prints its folder last."""
-    if redraw and not isinstance(config, CampaignConfig):
+    kind = kind_of(config)
+    if redraw and kind is not CAMPAIGN:
         raise ConfigError(
             "--redraw is for trainings of campaigns; name the campaign that trains the start"
         )
-    if isinstance(config, PateConfig):
-        vote_here(config)
-    elif isinstance(config, PublicConfig):
-        improve_here(config)
-    else:
-        _run_campaign(config, redraw)
-
-
-def improve_here(config: PublicConfig) -> None:
-    """Runs or continues an improvement in this process. Prints its folder last."""
     from flows.cli.orchestrator import needing_prefect, starting_prefect
 
     err.print("starting Prefect ...", style="dim")
@@ -51,102 +40,69 @@ def improve_here(config: PublicConfig) -> None:
     with starting_prefect():
         from prefect.exceptions import CancelledRun, Pause
 
-        from dpal.runs.improvement_run import improvement_folder
-        from flows.public import improve_model
-        from tasks.tracking.runs import tracking_uri
-
-    folder = improvement_folder(config)
+        flow = _flow_of(kind)
+    folder = folder_of(config)
     try:
         with needing_prefect():
-            improve_model(config)
+            flow(config, *([tuple(redraw)] if redraw else []))
     except Pause as waiting:
         out.print(f"paused: {waiting}", markup=False)
     except CancelledRun as stopped:
         raise TrainingStopped(str(stopped)) from None
     else:
-        summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
-        show(improvement_table(summary, metrics), left=("validation",))
-        show(cost_table(summary), left=("release", "how"))
-        if "irrelevant_chosen" in metrics:
-            show(pollution_table(metrics), left=("of",))
-        out.print(f"report:   {folder.report}")
-        _tell_check(folder, config.runtime)
-        out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-        out.print(f"Prefect:  {how_to_open_prefect()}")
+        _SHOWN[kind.name](folder)
+        _tell_where(folder, config)
     print(folder.root)  # noqa: T201  plain, for scripts
 
 
-def vote_here(config: PateConfig) -> None:
-    """Runs or continues private voting in this process. Prints its folder last."""
-    from flows.cli.orchestrator import needing_prefect, starting_prefect
+def _flow_of(kind: RunKind) -> Callable[..., Any]:
+    module, _, name = kind.entrypoint.rpartition(".")
+    flow: Callable[..., Any] = getattr(import_module(module), name)
+    return flow
 
-    err.print("starting Prefect ...", style="dim")
-    stop_at_once_on_interrupt()
-    with starting_prefect():
-        from prefect.exceptions import CancelledRun
 
-        from flows.pate import vote_and_learn
-        from tasks.prepare_voting import ensemble_folder
-        from tasks.tracking.runs import tracking_uri
+def _tell_where(folder: CampaignFolder, config: AnyConfig) -> None:
+    """Where the results are, and the command that proves them, as it works on this machine."""
+    from dpal.runs.open_ledger import key_word
+    from tasks.tracking.runs import tracking_uri
 
-    folder = ensemble_folder(config)
-    try:
-        with needing_prefect():
-            vote_and_learn(config)
-    except CancelledRun as stopped:
-        raise TrainingStopped(str(stopped)) from None
+    out.print(f"report:   {folder.report}")
+    for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):
+        if page.is_file():
+            out.print(f"{what + ':':<9} {page}")
+    model = folder.phase(len(folder.finished_phases()) - 1).model
+    command = verify_here(folder, key_word(config.runtime), model)
+    out.print(f"check:    {as_typed_here(command)}", markup=False)
+    out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
+    out.print(f"Prefect:  {how_to_open_prefect()}")
+
+
+def _show_campaign(folder: CampaignFolder) -> None:
+    phases, recorded = folder.finished_phases(), folder.read_record()["config"]
+    show(validation_table(phases))
+    show(spent_table(phases[-1]))
+    out.print(figures_in_words(recorded["privacy"]["accountant"]))
+
+
+def _show_improvement(folder: CampaignFolder) -> None:
+    summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
+    show(improvement_table(summary, metrics), left=("validation",))
+    show(cost_table(summary), left=("release", "how"))
+    if "irrelevant_chosen" in metrics:
+        show(pollution_table(metrics), left=("of",))
+
+
+def _show_voting(folder: CampaignFolder) -> None:
     summary = folder.read_record()["plan"]
     methods = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
     show(methods_table(methods), left=("method",))
     show(votes_table(summary), left=("", "account"))
     for sentence in told(summary, folder.finished_phases()[0], methods):
         out.print(sentence, markup=False)
-    out.print(f"report:   {folder.report}")
-    _tell_check(folder, config.runtime)
-    out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-    out.print(f"Prefect:  {how_to_open_prefect()}")
-    print(folder.root)  # noqa: T201  plain, for scripts
 
 
-def _tell_check(folder: CampaignFolder, runtime: RuntimeConfig) -> None:
-    """The command that proves all of it, as it works on this machine."""
-    from dpal.runs.open_ledger import key_word
-
-    model = folder.phase(len(folder.finished_phases()) - 1).model
-    out.print(
-        f"check:    {as_typed_here(verify_here(folder, key_word(runtime), model))}", markup=False
-    )
-
-
-def _run_campaign(config: CampaignConfig, redraw: Sequence[str]) -> None:
-    from flows.cli.orchestrator import needing_prefect, starting_prefect
-
-    err.print("starting Prefect ...", style="dim")
-    stop_at_once_on_interrupt()
-    with starting_prefect():
-        from prefect.exceptions import CancelledRun, Pause
-
-        from dpal.runs.campaign_run import folder_of
-        from flows.campaign import run_campaign
-        from tasks.tracking.runs import tracking_uri
-
-    folder = folder_of(config)
-    try:
-        with needing_prefect():
-            run_campaign(config, tuple(redraw))
-    except Pause as waiting:
-        out.print(f"paused: {waiting}", markup=False)
-    except CancelledRun as stopped:
-        raise TrainingStopped(str(stopped)) from None
-    else:
-        phases = folder.finished_phases()
-        show(validation_table(phases))
-        show(spent_table(phases[-1]))
-        out.print(figures_in_words(config.privacy.accountant.value))
-        out.print(f"report:   {folder.report}")
-        out.print(f"page:     {folder.report_page}")
-        out.print(f"ledger:   {folder.ledger_page}")
-        _tell_check(folder, config.runtime)
-        out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-        out.print(f"Prefect:  {how_to_open_prefect()}")
-    print(folder.root)  # noqa: T201  plain, for scripts
+_SHOWN = {
+    CAMPAIGN.name: _show_campaign,
+    IMPROVEMENT.name: _show_improvement,
+    VOTING.name: _show_voting,
+}

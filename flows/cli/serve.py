@@ -23,8 +23,8 @@ from dpal.reports.summary import Table
 from flows.cli.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:
-    from dpal.config.parse import AnyConfig
     from dpal.config.watch import WatchConfig
+    from dpal.runs.kinds import AnyConfig
     from flows.ops.serve import Stack
     from flows.ops.supervisor import Crew
 

@@ -9,9 +9,8 @@ import typer
 import yaml
 
 from dpal.config.campaign import CampaignConfig, RuntimeConfig, override, parse_config
-from dpal.config.improvement import KIND
-from dpal.config.voting import PATE
 from dpal.errors import ConfigError
+from dpal.runs.kinds import CAMPAIGN, kind_in
 from flows.cli.terminal import parse_setting
 from flows.cli.yaml_values import read_yaml
 
@@ -82,14 +81,10 @@ def load_config(file: Path, settings: list[str]) -> CampaignConfig:
       ConfigError: the file is missing, unreadable or says something impossible.
     """
     values = load_values(file, settings)
-    if values.get("kind") == KIND:
+    kind = kind_in(values)
+    if kind is not CAMPAIGN:
         raise ConfigError(
-            f"{file} improves a model with public records (kind: {KIND}), and this command is for "
-            "campaigns; use dpal run or dpal plan"
-        )
-    if values.get("kind") == PATE:
-        raise ConfigError(
-            f"{file} lets teachers vote (kind: {PATE}), and this command is for campaigns; use "
+            f"{file} is of kind {kind.name} ({kind.noun}), and this command is for campaigns; use "
             "dpal run or dpal plan"
         )
     return parse_config(values)

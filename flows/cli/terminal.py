@@ -154,7 +154,7 @@ def how_to_open_prefect() -> str:
     api = os.environ.get("PREFECT_API_URL")
     if api:
         return f"open {api.removesuffix('/api')}/runs"
-    return f"{_beside_us('python')} -m flows.prefect_app, then open http://127.0.0.1:4200/runs"
+    return f"{_beside_us('python')} -m flows.ops.prefect_app, then open http://127.0.0.1:4200/runs"
 
 
 def as_typed_here(command: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.config.campaign import override
-from dpal.config.parse import AnyConfig, parse_any
 from dpal.config.watch import WatchConfig, is_watch, parse_watch, template_values
+from dpal.runs.kinds import AnyConfig, parse_any
 from flows.cli.settings import load_values, read_values
 from flows.cli.terminal import parse_setting
 

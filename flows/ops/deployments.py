@@ -11,12 +11,10 @@ from urllib.parse import urlsplit
 
 import dpal
 from dpal import check
-from dpal.config.campaign import CampaignConfig
-from dpal.config.improvement import PublicConfig
-from dpal.config.parse import AnyConfig
-from dpal.config.voting import PateConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
+from dpal.runs import kinds
+from dpal.runs.kinds import KINDS, AnyConfig, kind_of
 from flows.cli.watch_settings import load_any
 from tasks.training_monitor import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 
@@ -126,14 +124,19 @@ class Deployment:
         return [{"prefect.deployments.steps.set_working_directory": folder}]
 
 
-CAMPAIGN = Deployment(
-    flow="campaign",
-    name="campaign",
-    entrypoint="flows.campaign.run_campaign",
-    pool=CAMPAIGNS,
-    queue=CAMPAIGNS,
-    about="Runs a campaign, or continues it from where it stands.",
-)
+# One of each kind of run that asks for everything in a form.
+_RUNS = {
+    kind.name: Deployment(
+        flow=kind.name,
+        name=kind.name,
+        entrypoint=kind.entrypoint,
+        pool=CAMPAIGNS,
+        queue=CAMPAIGNS,
+        about=kind.does,
+    )
+    for kind in KINDS.values()
+}
+CAMPAIGN = _RUNS[kinds.CAMPAIGN.name]
 _TRAIN_PHASE = Deployment(
     flow="train-phase",
     name=TRAINING,
@@ -148,22 +151,6 @@ _AUDIT = Deployment(
     pool=CAMPAIGNS,
     queue=CAMPAIGNS,
     about="Attacks what a campaign does to records, with its own code. Charges nothing.",
-)
-_PUBLIC = Deployment(
-    flow="public",
-    name="public",
-    entrypoint="flows.public.improve_model",
-    pool=CAMPAIGNS,
-    queue=CAMPAIGNS,
-    about="Improves a private model with labels of public records.",
-)
-_PATE = Deployment(
-    flow="pate",
-    name="pate",
-    entrypoint="flows.pate.vote_and_learn",
-    pool=CAMPAIGNS,
-    queue=CAMPAIGNS,
-    about="Lets teachers on private records vote on public ones, and a student learn from that.",
 )
 _COLLECT = Deployment(
     flow="collect-labels",
@@ -182,7 +169,7 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-_DEPLOYED = (CAMPAIGN, _PUBLIC, _PATE, _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
+_DEPLOYED = (*_RUNS.values(), _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
@@ -209,10 +196,7 @@ def from_file(file: Path) -> Deployment:
     found = load_any(file)
     if isinstance(found, WatchConfig):
         return _of_watch(found)
-    if isinstance(found, PateConfig):
-        about = f"Lets teachers of {found.name} vote, and a student learn, or goes on from there."
-        return _configured(_PATE, found, about)
-    return _of_improvement(found) if isinstance(found, PublicConfig) else _of_campaign(found)
+    return _of_run(found)
 
 
 def pools_of(
@@ -248,21 +232,10 @@ def version() -> str:
     return dpal.__version__
 
 
-def _of_campaign(config: CampaignConfig) -> Deployment:
-    return _configured(
-        CAMPAIGN,
-        config,
-        f"Runs the campaign {config.name}, or continues it from where it stands.",
-    )
-
-
-def _of_improvement(config: PublicConfig) -> Deployment:
-    about = f"Improves a private model as {config.name}, or goes on from where that stands."
-    return _configured(_PUBLIC, config, about)
-
-
-def _configured(usual_one: Deployment, config: AnyConfig, about: str) -> Deployment:
+def _of_run(config: AnyConfig) -> Deployment:
     """The deployment of one configuration, beside the one that asks for everything."""
+    kind = kind_of(config)
+    usual_one = _RUNS[kind.name]
     if config.name == usual_one.name:
         raise ConfigError(
             f"name: {config.name} is the deployment that asks for everything in a form; choose "
@@ -274,7 +247,7 @@ def _configured(usual_one: Deployment, config: AnyConfig, about: str) -> Deploym
     return replace(
         usual_one,
         name=config.name,
-        about=about,
+        about=kind.does_named.format(name=config.name),
         parameters={"config": config.model_dump(mode="json")},
         schedule=Schedule(cron=cron, timezone=zone) if cron else None,
     )

@@ -1,7 +1,7 @@
 """MLflow's accounts by role: one that administers, one that logs, one that reads.
 
 By MLflow's REST API, as often as one likes: what is right stays. For a stack in containers:
-`python -m flows.mlflow_accounts`, which takes everything from its environment.
+`python -m flows.ops.mlflow_accounts`, which takes everything from its environment.
 """
 
 from __future__ import annotations

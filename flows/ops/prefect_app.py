@@ -1,4 +1,4 @@
-"""Prefect's server with its doors closed: `python -m flows.prefect_app`.
+"""Prefect's server with its doors closed: `python -m flows.ops.prefect_app`.
 
 What its own settings can close is set here as well; the rest is `tasks.web_guard`.
 """
@@ -58,7 +58,7 @@ def create_app() -> ASGIApp:
 
 def main() -> int:
     """Runs the server; without a password in the environment, with one of this user's own."""
-    parser = argparse.ArgumentParser(prog="python -m flows.prefect_app", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m flows.ops.prefect_app", description=__doc__)
     parser.add_argument("--host", default=_LOOPBACK[0], help="interface to listen on")
     parser.add_argument("--port", type=int, default=4200)
     asked = parser.parse_args()

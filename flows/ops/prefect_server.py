@@ -35,7 +35,7 @@ def prefect_server() -> Iterator[SyncPrefectClient]:
     except httpx.TransportError as error:
         raise DeployError(
             f"Prefect at {place} does not answer ({type(error).__name__}); start it with "
-            "`dpal serve` or `python -m flows.prefect_app`, then type the same again"
+            "`dpal serve` or `python -m flows.ops.prefect_app`, then type the same again"
         ) from error
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):

@@ -193,7 +193,7 @@ def _bury(pid: int) -> None:
 def _is_server(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         line = " ".join(process.cmdline())
-        return "flows.cli worker" not in line and "prefect.flow_engine" not in line
+        return "flows.cli.main worker" not in line and "prefect.flow_engine" not in line
     return False
 
 

@@ -64,7 +64,7 @@ def _cpu_of_children() -> float:
 def compute_alone(file: Path) -> None:
     """The bodies of the tasks that compute, without flow, server, tracking and versioning."""
     from dpal.ledger.campaign_lock import claim
-    from dpal.runs.campaign_run import folder_of
+    from dpal.runs.kinds import folder_of
     from flows.cli.settings import load_config
     from tasks.certificate import certify
     from tasks.labeling import ask_labeler, merge_labels

@@ -10,9 +10,9 @@ from dpal.accounting.cohorts import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config.campaign import override, parse_config
 from dpal.config.improvement import PublicConfig
-from dpal.config.parse import parse_any
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.spec import SelectionMode
+from dpal.runs.kinds import parse_any
 from tests.conftest import small_spec, small_values
 
 CONFIGS = Path(flows.__file__).parent / "configs"

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from dpal.accounting.votes.rules import Confidence, Mechanism
-from dpal.config.parse import parse_any
 from dpal.config.teachers import Cut
 from dpal.config.voting import PateConfig, parse_pate
 from dpal.errors import ConfigError
+from dpal.runs.kinds import parse_any
 from tests.conftest import ROOT
 
 TEMPLATES = [

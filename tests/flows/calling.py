@@ -43,7 +43,8 @@ def sentence(result: Result) -> str:
     """The one sentence of a refusal: exit code 2, one line, no traceback, nothing on stdout."""
     assert result.returncode == 2, result
     assert result.stdout == ""
-    lines = [line for line in result.stderr.splitlines() if line != "starting Prefect ..."]
+    begun = ("starting Prefect ...", "planning ")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(begun)]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("dpal: ")
     return lines[0]

@@ -43,8 +43,8 @@ INJECTIONS = 200
 # What a flow calls first; it fails in the test.
 FIRST = {
     "run_campaign": "leading",
-    "improve_model": "improvement_folder",
-    "vote_and_learn": "ensemble_folder",
+    "improve_model": "folder_of",
+    "vote_and_learn": "folder_of",
     "train_phase": "following",
     "collect_labels": "waiting_campaigns",
     "watch": "watch_folder",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from dpal.config.parse import parse_any
 from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.kinds import parse_any
 
 DATA = {"pool": ["a.parquet", "b.parquet"], "validation": "v.parquet"}
 PUBLIC = {"pool": ["c.parquet"]}

@@ -108,8 +108,8 @@ def analyse(
     require_votes(rule, votes)
     if mode is Mode.SANITIZED:
         raise ParameterError(
-            "a sanitized cost is drawn once and charged (dpal.voting.bounded); it cannot be looked "
-            "at beforehand"
+            "a sanitized cost is drawn once and charged (dpal.voting.cost_bounded); it cannot be "
+            "looked at beforehand"
         )
     epsilons, best = [], []
     for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):
