@@ -49,7 +49,8 @@ def fault_of(result: Result) -> str:
     if result.returncode not in _ENDS or any(one in said for one in _UNEXPECTED):
         return f"exit code {result.returncode}, {said[-300:]!r}"
     if result.returncode == 2:
-        lines = [line for line in said.splitlines() if line != "starting Prefect ..."]
+        begun = ("starting Prefect ...", "planning ")
+        lines = [line for line in said.splitlines() if not line.startswith(begun)]
         if not lines or not lines[-1].startswith("dpal: "):
             return f"no sentence of ours: {said[-300:]!r}"
     return ""
