@@ -67,7 +67,7 @@ class _Page(logging.Handler):
 
 
 PAGE.handlers[:] = [_Page()]
-CHECKS.append(require_allowed)
+CHECKS[:] = [require_allowed]
 
 _ERRORS: ContextVar[Path | None] = ContextVar("where details of errors are kept", default=None)
 

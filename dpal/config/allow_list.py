@@ -78,7 +78,7 @@ class AllowList:
 def listed_value(setting: GuardedSetting) -> Any:
     """A setting's value as it stands in a list.
 
-    >>> from dpal.config_guarded import Guarded
+    >>> from dpal.config.guarded import Guarded
     >>> listed_value(GuardedSetting("runtime.store", "s3://bucket/a/../dpal", Guarded()))
     's3://bucket/dpal'
     >>> listed_value(GuardedSetting("data.pool", "/srv/clinic/", Guarded()))

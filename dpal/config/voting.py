@@ -133,7 +133,7 @@ def parse_pate(values: Mapping[str, Any]) -> PateConfig:
     """Checks the settings of private voting.
 
     Raises:
-      ConfigError: as `dpal.config.parse_config`.
+      ConfigError: as `dpal.config.campaign.parse_config`.
     """
     try:
         return PateConfig.model_validate(dict(values))

@@ -35,8 +35,10 @@ def _absolute(value: Any) -> Any:
         return value.resolve()
     if isinstance(value, BaseModel):
         return _resolved(value)
-    if isinstance(value, list):
-        return [_absolute(each) for each in value]
+    if isinstance(value, list | tuple):
+        return type(value)(map(_absolute, value))
+    if isinstance(value, dict):
+        return {key: _absolute(each) for key, each in value.items()}
     return value
 
 

@@ -91,7 +91,7 @@ def kind_in(values: Mapping[str, Any]) -> RunKind:
     name = values.get("kind")
     if name is None:
         return CAMPAIGN
-    if name not in KINDS or name == CAMPAIGN.name:
+    if not isinstance(name, str) or name not in KINDS or name == CAMPAIGN.name:
         others = " or ".join(kind for kind in KINDS if kind != CAMPAIGN.name)
         raise ConfigError(f"kind cannot be {name!r}; leave it out for a campaign, or use {others}")
     return KINDS[name]
@@ -99,7 +99,7 @@ def kind_in(values: Mapping[str, Any]) -> RunKind:
 
 def kind_of(config: AnyConfig) -> RunKind:
     """The kind that settings are of."""
-    return next(kind for kind in KINDS.values() if type(config) is kind.settings)
+    return next(kind for kind in KINDS.values() if isinstance(config, kind.settings))
 
 
 def parse_any(values: Mapping[str, Any]) -> AnyConfig:

@@ -102,7 +102,7 @@ def watched(runtime: RuntimeConfig) -> Iterator[None]:
     if not uri.startswith("http"):
         yield
         return
-    # In this context `say` finds the page of the flow run.
+    # In this context `notify` finds the page of the flow run.
     watcher = threading.Thread(
         target=copy_context().run, args=(_watch, uri, over), name="mlflow-watch", daemon=True
     )

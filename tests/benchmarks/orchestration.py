@@ -117,9 +117,11 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
 
         return run
 
-    for module in pkgutil.iter_modules(tasks.__path__, "tasks."):
+    seen: set[int] = set()  # a task is a name of every module that calls it
+    for module in pkgutil.walk_packages(tasks.__path__, "tasks."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, Task) and value.fn.__module__ == module.name:
+            if isinstance(value, Task) and id(value) not in seen:
+                seen.add(id(value))
                 value.fn = timed(name, value.fn)
     vars(tasks.prefect_page)["as_png"] = timed("drawing", vars(tasks.prefect_page)["as_png"])
     config = load_config(file, [])

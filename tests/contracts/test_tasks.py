@@ -11,11 +11,16 @@ import pytest
 from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
 
+import dpal.runs
 import flows
 import tasks
 from tasks import boundary
 
-MODULES = [module.name for module in pkgutil.walk_packages(tasks.__path__, "tasks.")]
+MODULES = [
+    module.name
+    for package in (tasks, dpal.runs)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 
 def defined_in(module):
@@ -53,6 +58,7 @@ ASKED_BY = {
 
 
 def test_there_are_tasks_to_look_at():
+    assert set(ASKED_BY) <= set(MODULES)
     assert len(TASKS) >= 10
     assert {"tasks.selection.select_records", "tasks.training.train_model"} <= RELEASING
 

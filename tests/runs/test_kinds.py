@@ -42,7 +42,7 @@ def test_prefect_yaml_deploys_it(kind):
 
 def test_settings_without_a_kind_are_a_campaigns():
     assert kind_in({"name": "clinic"}) is CAMPAIGN
-    for unknown in ("capc", "campaign", 3):
+    for unknown in ("capc", "campaign", 3, ["pate"], {}):
         with pytest.raises(ConfigError, match="public or pate"):
             kind_in({"name": "clinic", "kind": unknown})
 

@@ -70,7 +70,7 @@ class Confidence:
 class Bound:
     """Answers leave only if what they cost, told with noise, is within a limit.
 
-    What the votes that were cast cost (`told_costs.told_cost`) is private and usually far below
+    What the votes that were cast cost (`observed_cost.told_cost`) is private and usually far below
     what any votes could cost. An upper bound of it is released with noise in proportion
     to its smooth sensitivity (`dpal.mechanisms.sanitized_cost`). All of this is chosen without
     the votes.
