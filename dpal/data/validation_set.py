@@ -1,6 +1,6 @@
 """Whether a validation set is about what a pool teaches, and not made of its records.
 
-LabelingJob once, before a campaign begins: what was begun goes on with the files it was begun with.
+Asked once, before a campaign begins: what was begun goes on with the files it was begun with.
 """
 
 from __future__ import annotations

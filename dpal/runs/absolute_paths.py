@@ -22,8 +22,8 @@ def with_absolute_paths(config: Config) -> Config:
     Of the runtime section only DVC's remote is: a record lies in the artifacts folder and is found
     by that, and the ledger and the anchors are of the machine.
     """
-    resolved = _resolved(config.model_copy(update={"runtime": RuntimeConfig()}))
-    return resolved.model_copy(update={"runtime": _with_absolute_remote(config.runtime)})
+    resolved = {name: _absolute(value) for name, value in config if name != "runtime"}
+    return config.model_copy(update=resolved | {"runtime": _with_absolute_remote(config.runtime)})
 
 
 def _resolved(section: _Section) -> _Section:

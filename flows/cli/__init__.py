@@ -1,1 +1,1 @@
-"""The `dpal` command: one module a command."""
+"""The `dpal` command: commands, and how their answers are shown."""

@@ -11,8 +11,6 @@ import typer
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
-from dpal.reports.ledger_tables import blocks_table, limit_in_words
-from dpal.reports.ledger_words import left_of_limit
 from flows.cli.settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import out, show
 
@@ -59,6 +57,7 @@ def register(
     from dpal.accounting.renyi_filter import RenyiFilter
     from dpal.ledger.datasets import Limit
     from dpal.privacy import choose_delta
+    from dpal.reports.ledger_tables import limit_in_words
     from dpal.runs import data_sets
 
     parse_config({"name": "check", "data": {"dataset": name}})
@@ -114,6 +113,7 @@ def limit(
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
     """Change a data set's limit, as its owner. Never below what is taken."""
+    from dpal.reports.ledger_tables import limit_in_words
     from dpal.runs import data_sets
 
     if not reason.strip():
@@ -129,6 +129,7 @@ def show_data(
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:
     """Show what is taken and left of every block."""
+    from dpal.reports.ledger_tables import blocks_table, limit_in_words
     from dpal.runs import data_sets
 
     known = data_sets.registered(runtime_from(settings))
@@ -151,6 +152,8 @@ def show_data(
 
 
 def _say_added(name: str, added: Added) -> None:
+    from dpal.reports.ledger_words import left_of_limit
+
     if added.block is None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
     else:

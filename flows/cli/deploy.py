@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
 from flows.cli.terminal import err, out, show
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ def deploy(
 
     The server is the one of PREFECT_API_URL. Doing it twice changes nothing.
     """
+    from dpal.reports.summary import Table
     from flows.ops.deployments import CAMPAIGN, from_file, pools_of, worker_command
 
     own = [from_file(file) for file in files]

@@ -13,7 +13,6 @@ from dpal.config.campaign import parse_config
 from dpal.config.improvement import KIND
 from dpal.config.voting import PATE
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
 from dpal.reports.validation import headline, percent
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, parse_any
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
@@ -205,6 +204,7 @@ def status(
 ) -> None:
     """Show how far campaigns are and what they wait for."""
     from dpal.files.artifacts import RECORD
+    from dpal.reports.summary import Table
 
     records = sorted(artifacts.glob(f"*/{RECORD}"))
     folders = (

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import typer
 
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
 from flows.cli.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:
@@ -124,6 +123,7 @@ def serve(
 def _start(
     stack: Stack, crew: Crew, files: list[Path], configs: list[AnyConfig | WatchConfig]
 ) -> None:
+    from dpal.reports.summary import Table
     from flows.ops.mlflow_accounts import make_accounts
     from flows.ops.serve import (
         label_studio,
@@ -178,9 +178,9 @@ def _allow(file: Path, configs: list[AnyConfig | WatchConfig]) -> None:
 
 def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
     """Deploys as `dpal deploy` does, in a process that knows the new server."""
-    from flows.ops.supervisor import ServeError
+    from flows.ops.supervisor import COMMAND, ServeError
 
-    command = [sys.executable, "-m", "flows.cli.main", "deploy", *map(str, files)]
+    command = [sys.executable, "-m", COMMAND, "deploy", *map(str, files)]
     environment = {**os.environ, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
     environment["PREFECT_CLIENT_MAX_RETRIES"] = "8"  # the server is busy with its first start
     with log.open("wb") as file:
@@ -225,7 +225,7 @@ def _ports(texts: list[str]) -> dict[str, int]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One serve for each folder: two would give each other's databases two servers."""
-    from flows.ops.supervisor import ServeError
+    from flows.ops.supervisor import COMMAND, ServeError
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)

@@ -13,9 +13,8 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import psutil
 import typer
 import yaml
 from rich.box import SIMPLE_HEAD
@@ -24,8 +23,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
-from dpal.reports.summary import Table
 from flows.cli.yaml_values import read_yaml
+
+if TYPE_CHECKING:
+    from dpal.reports.summary import Table
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -97,6 +98,8 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 def leave_at_once(sentence: str, code: int) -> NoReturn:
     """Ends the process, and those it started, without waiting for what Prefect has to send."""
+    import psutil
+
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from flows.ops.databases import database_url
 from flows.ops.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.ops.stack_secrets import StackSecrets, prefect_login
-from flows.ops.supervisor import Part, ServeError
+from flows.ops.supervisor import COMMAND, Part, ServeError
 from tasks.allow_list import ALLOW
 from tasks.labelers import HOOK_SECRET
 from tasks.tracking.server_app import ADMIN, READER, WORKER
@@ -211,7 +211,7 @@ def workers(stack: Stack) -> list[Part]:
     """Process workers for both pools; a training on a machine's one GPU needs no second."""
     told = {**ENVIRONMENT, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
     names = [(CAMPAIGNS, number) for number in range(1, stack.workers + 1)] + [(TRAINING, 1)]
-    start = [*_here("flows.cli.main"), "worker"]
+    start = [*_here(COMMAND), "worker"]
     return [
         Part(
             name=f"worker {pool} {number}",

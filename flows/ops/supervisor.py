@@ -21,6 +21,8 @@ _SETTLED_SECONDS = 60.0  # who lives longer starts anew without delay
 _LONGEST_PAUSE = 60.0
 _GRACE_SECONDS = 35.0  # a training has 30 to finish its step and persist it
 
+COMMAND = "flows.cli.main"  # what `python -m` runs as `dpal`
+
 
 class ServeError(DpalError):
     """Something stands in the way of the local servers, or one of them did not start."""
@@ -193,7 +195,7 @@ def _bury(pid: int) -> None:
 def _is_server(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         line = " ".join(process.cmdline())
-        return "flows.cli.main worker" not in line and "prefect.flow_engine" not in line
+        return f"{COMMAND} worker" not in line and "prefect.flow_engine" not in line
     return False
 
 

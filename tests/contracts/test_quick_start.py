@@ -48,9 +48,6 @@ def test_what_settings_refuse_loads_nothing_heavy(tmp_path):
 
 
 def test_the_look_at_modules_can_fail():
-    code, loaded = asked("doctor", "--config", "missing.yaml")
-    assert (code, "loaded:" in loaded) == (2, True)
-    assert "sqlalchemy" in subprocess.run(
-        [sys.executable, "-c", "import dpal.ledger.store, sys; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    code, loaded = asked("ledger", "show", "nowhere")
+    assert code == 2
+    assert {"sqlalchemy", "pyarrow"} <= set(loaded.split())

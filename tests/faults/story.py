@@ -120,7 +120,7 @@ class Step:
     """One thing that a person does in a story, with the commands that it takes.
 
     Attributes:
-      command: what to type now; None once the step is done. LabelingJob again after each command,
+      command: what to type now; None once the step is done. Asked again after each command,
         with whether the last one came to its end.
       prepare: what happens before, such as new files that arrive.
     """
