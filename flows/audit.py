@@ -8,7 +8,7 @@ from dpal.config.campaign import CampaignConfig
 from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
-from tasks.planning import prepare_campaign
+from tasks.campaign import prepare_campaign
 from tasks.tracking.runs import reach_tracking
 
 _USUAL = Effort()

@@ -12,15 +12,27 @@ from dpal.errors import TrainingStopped
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.close_phase import is_finished
 from dpal.runs.kinds import folder_of
+from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.certificate import certify
-from tasks.labeling import ask_labeler, merge_labels, reach_teachers, wait_for_labels
-from tasks.ledger import close_phase, end_campaign, is_finished
-from tasks.planning import hold_budget, prepare_campaign, publish_plan
+from tasks.campaign import (
+    ask_labeler,
+    certify,
+    close_phase,
+    end_campaign,
+    hold_budget,
+    measure,
+    merge_labels,
+    prepare_campaign,
+    publish_plan,
+    reach_teachers,
+    select_records,
+    start_over,
+)
 from tasks.prefect_client import await_server
 from tasks.prefect_page import (
     open_page,
@@ -33,7 +45,6 @@ from tasks.prefect_page import (
 )
 from tasks.remote_training import at_hand, order_training, receipt_of, take_over
 from tasks.reporting import write_report
-from tasks.selection import select_records
 from tasks.tracking.runs import (
     reach_tracking,
     track_campaign,
@@ -41,10 +52,10 @@ from tasks.tracking.runs import (
     tracked_to_its_end,
     watched,
 )
-from tasks.training import measure, start_over
 from tasks.training_monitor import leading, without_heart
 from tasks.training_pool import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
+from tasks.wait import wait_for_labels
 
 
 # Settings are checked inside: what is wrong with them is then one sentence on the page.
@@ -97,7 +108,7 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
             if pending := ask_labeler(campaign, phase):
                 keep_files(campaign)
                 tell_waiting(campaign, phase)
-                wait_for_labels(campaign, phase, pending)
+                wait_for_labels(LabelingJob.of(campaign), campaign.files(phase), pending)
             merge_labels(campaign, phase)
             _train(campaign, phase)
             close_phase(campaign, phase, measure(campaign, phase))

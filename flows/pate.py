@@ -8,37 +8,32 @@ from prefect.states import Completed
 from dpal.config.voting import PateConfig, parse_pate
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.baselines import KNN, NON_PRIVATE, baseline_settings, is_campaign, is_judged
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
-from tasks.baselines import (
-    KNN,
-    NON_PRIVATE,
-    baseline_settings,
-    is_campaign,
-    is_judged,
-    judge_campaign,
-    judge_non_private,
-    judge_private_knn,
-)
 from tasks.boundary import flow
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
-from tasks.prepare_voting import prepare_ensemble
-from tasks.student import (
-    close_student,
-    hold_ensemble,
-    record_ensemble,
-    release_labels,
-    train_on_votes,
-)
-from tasks.teachers import deal_records, train_teachers
 from tasks.tracking.runs import watched
 from tasks.tracking.voting import reach_tracking, track_student
 from tasks.training_monitor import leading
 from tasks.versioning import version_files
+from tasks.voting import (
+    close_student,
+    deal_records,
+    hold_ensemble,
+    judge_campaign,
+    judge_non_private,
+    judge_private_knn,
+    prepare_ensemble,
+    record_ensemble,
+    release_labels,
+    train_on_votes,
+    train_teachers,
+)
 
 
 # Settings are checked inside: what is wrong with them is then one sentence on the page.

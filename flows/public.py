@@ -7,29 +7,32 @@ from prefect.states import Completed
 
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.fine_tuning import ask_public_labeler, labeling_job
 from dpal.runs.improvement_run import Improving
 from dpal.runs.kinds import folder_of
+from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.fine_tuning import (
-    ask_public_labeler,
+from tasks.improvement import (
     choose_public,
     close_improvement,
+    end_guidance,
     fine_tune_model,
+    hold_guidance,
+    prepare_improvement,
     pretrain_on_rotations,
-    wait_for_public_labels,
+    release_components,
+    release_support,
 )
-from tasks.improvement import is_trained, prepare_improvement, with_trained_start
 from tasks.improvement_page import tell_improvement, tell_improvement_end
 from tasks.improvement_report import certify_improved, record_improvement, report_improvement
-from tasks.near_private_hold import end_guidance, hold_guidance
-from tasks.near_private_release import release_components, release_support
 from tasks.prefect_page import run_name
 from tasks.tracking.improvement import reach_tracking, track_improvement
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
 from tasks.versioning import version_files
+from tasks.wait import wait_for_labels
 
 
 # Settings are checked inside: what is wrong with them is then one sentence on the page.
@@ -81,6 +84,6 @@ def _learn(improving: Improving) -> None:
     choose_public(improving)
     if pending := ask_public_labeler(improving):
         tell_improvement(improving, "public records wait for people to label them")
-        wait_for_public_labels(improving, pending)
+        wait_for_labels(labeling_job(improving), improving.files, pending)
     fine_tune_model(improving)
     close_improvement(improving)

@@ -6,9 +6,9 @@ from dpal.errors import TrainingStopped
 from dpal.files.object_store import ArtifactRef
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
+from tasks.campaign import train_model
 from tasks.prefect_client import await_server
 from tasks.remote_training import TrainingOrder, following, hand_over, take_inputs
-from tasks.training import train_model
 from tasks.training_monitor import attending
 
 

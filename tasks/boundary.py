@@ -41,10 +41,10 @@ import dpal
 from dpal.errors import DpalError, ServerLost, TrainingStopped, UnexpectedError
 from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
 from dpal.files.atomic import write_text
+from dpal.runs.host import run_on
 from dpal.runs.kinds import AnyConfig, parse_any
-from dpal.runs.labeling_job import CHECKS
 from dpal.runs.notify import PAGE
-from tasks.allow_list import require_allowed
+from tasks.prefect_host import PrefectHost
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class _Page(logging.Handler):
 
 
 PAGE.handlers[:] = [_Page()]
-CHECKS[:] = [require_allowed]
+run_on(PrefectHost())
 
 _ERRORS: ContextVar[Path | None] = ContextVar("where details of errors are kept", default=None)
 
@@ -90,6 +90,11 @@ def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         return prefect.task(**settings)(guarded)
 
     return made
+
+
+def releasing_task(work: Callable[P, R]) -> Task[P, R]:
+    """Makes a task that draws noise: a retry would be a second, unpaid release."""
+    return task(retries=0)(work)
 
 
 def flow(**options: Any) -> Callable[[Callable[P, R]], Flow[P, R]]:

@@ -10,10 +10,10 @@ from prefect.cache_policies import NO_CACHE
 from dpal.config.labeler import LabelerKind
 from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.runs.labeling import look_into_project
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
 from tasks.boundary import task
-from tasks.labeling import look_into_project
 from tasks.wait import (
     Outcome,
     Waiting,

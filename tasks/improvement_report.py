@@ -24,11 +24,11 @@ from dpal.labels import Task
 from dpal.reports.improvement import Central, central_figure, improvement_report
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.certify import keep_certificate, program_versions
+from dpal.runs.fine_tuning import choice_file
 from dpal.runs.improvement_run import Improving
 from dpal.runs.notify import notify
 from dpal.training.embeddings import embed
 from tasks.boundary import task
-from tasks.fine_tuning import choice_file
 from tasks.reporting import as_png
 
 _PICTURES = 100

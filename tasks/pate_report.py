@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from prefect.cache_policies import NO_CACHE
 
-from dpal.certificate.document import read_certificate
-from dpal.errors import DataError
-from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged, write_text
+from dpal.files.atomic import staged
 from dpal.reports.commands import verify_here
 from dpal.reports.validation import headline, percent
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import labels_figure, methods_table, pate_report, told
+from dpal.reports.voting_report import labels_figure, methods_table, told
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
+from dpal.runs.student import judgements
 from dpal.runs.vote_account import certify_votes
+from dpal.runs.voting_report import make_pate_report
 from tasks.boundary import task
 from tasks.prefect_page import Shown, show
 from tasks.reporting import as_png
-from tasks.student import judgements
 
 
 @task(cache_policy=NO_CACHE)
@@ -40,28 +35,6 @@ def report_student(ensemble: Ensemble) -> None:
             with staged(ensemble.folder.figures / f"labels-{figure}.png") as temporary:
                 temporary.write_bytes(as_png(labels_figure(summary, methods, figure)))
     notify(f"report: {make_pate_report(ensemble.folder)}")
-
-
-def make_pate_report(folder: CampaignFolder) -> Path:
-    """Writes report.md from the files of private voting.
-
-    Raises:
-      DataError: it is not finished.
-    """
-    phases, methods = folder.finished_phases(), folder.root / "methods.json"
-    if not phases or not folder.certificate.is_file() or not methods.is_file():
-        raise DataError(f"{folder.name} is not finished, so there is nothing to report")
-    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    pictures = sorted(path.name for path in folder.figures.glob("labels-*.png"))
-    text = pate_report(
-        folder.read_record()["plan"],
-        phases[0],
-        json.loads(methods.read_text(encoding="utf-8")),
-        figures=[f"figures/{name}" for name in pictures],
-        certificate=str(certificate["digest"]),
-    )
-    write_text(folder.report, text)
-    return folder.report
 
 
 def tell_voting(ensemble: Ensemble, now: str) -> None:

@@ -26,7 +26,7 @@ from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, fetch, publish
 from dpal.runs.store_upload import store_of
 from tasks.boundary import task
-from tasks.planning import prepare_campaign
+from tasks.campaign import prepare_campaign
 
 RECEIPT = "receipt"
 _PATIENCE_SECONDS = 180.0  # whoever had the campaign before may be on its way out

@@ -23,10 +23,20 @@ from prefect.task_runners import TaskRunner
 
 from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
 from dpal.errors import RunnerError
+from dpal.runs import scoring, teachers
 from dpal.runs.notify import notify
+from tasks.boundary import task
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+
+# Neither is a release: both draw no noise, stay in memory, and may be computed twice.
+score_shard = task(task_run_name="score-shard-{part.shard.number}")(scoring.score_shard)
+train_teacher = task(task_run_name="train-teacher-{part.number}")(teachers.train_teacher)
+PARTS: dict[Any, Task[[Any], Any]] = {
+    scoring.score_shard: score_shard,
+    teachers.train_teacher: train_teacher,
+}
 
 _AHEAD = 2  # parts in flight for each that is worked on: nobody waits for the next one
 
@@ -48,10 +58,6 @@ def run_parts(
       RunnerError: workers are missing, unfit or were lost too often. Nothing was released.
       DpalError: what the task itself refuses.
     """
-    if runtime.task_runner is TaskRunnerKind.LOCAL:
-        for part in parts:
-            yield work.fn(part)
-        return
     in_flight: deque[Any] = deque()
     with _told(runtime), _runner(runtime) as runner:
         api = _api_url()

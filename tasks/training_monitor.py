@@ -24,6 +24,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from dpal.errors import TrainingStopped
+from dpal.runs.host import TrainingMonitor
 from tasks.prefect_client import has_server
 
 SIGN_OF_LIFE_SECONDS = 10.0
@@ -35,8 +36,8 @@ _ON_DUTY: ContextVar[Attendant | None] = ContextVar("attendant", default=None)
 _LEADING: ContextVar[UUID | None] = ContextVar("flow run of the campaign", default=None)
 
 
-class Attendant:
-    """What a training tells, and what it is told."""
+class Attendant(TrainingMonitor):
+    """The page of a flow run, which shows a training and can stop it."""
 
     def __init__(self, key: str) -> None:
         self._key, self._runs = key, _runs_above()

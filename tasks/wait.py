@@ -30,8 +30,8 @@ from dpal.files.atomic import write_text
 from dpal.ledger.campaign_lock import claim, conducting
 from tasks.prefect_client import has_server, patiently
 
-if TYPE_CHECKING:  # the form needs torch, and looking who waits does not
-    from dpal.labelers.form import Form
+if TYPE_CHECKING:
+    from dpal.runs.labeling_job import LabelingJob
 
 _PATIENCE_SECONDS = 365 * 24 * 3600
 _WAITING = "waiting.json"
@@ -89,19 +89,16 @@ def forget(files: PhaseFolder) -> None:
     _place(files).unlink(missing_ok=True)
 
 
-def wait_for_labels(
-    files: PhaseFolder, kind: LabelerKind, pending: LabelsPending, form: Form | None = None
-) -> NoReturn:
+def wait_for_labels(job: LabelingJob, files: PhaseFolder, pending: LabelsPending) -> NoReturn:
     """Leaves the flow run to people, and ends this process's part.
 
     A run of a deployment is suspended: its process ends, its worker is free, and it starts
     from the top when it is resumed. Any other run is Paused, with the message.
 
     Args:
+      job: who labels what.
       files: of the phase.
-      kind: who labels.
       pending: what a person has to do.
-      form: that the flow run's page shows; None for none.
 
     Raises:
       Pause: always; whoever called the flow tells the person.
@@ -110,6 +107,13 @@ def wait_for_labels(
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         raise pending
+    form = None
+    if job.kind is LabelerKind.FORM:
+        # They need torch, and looking who waits does not.
+        from dpal.data.pool import read_selection
+        from dpal.labelers.form import make_form
+
+        form = make_form(job.question, job.pool, read_selection(files.selection))
     run, key = context.flow_run.id, uuid4().hex
     suspends = context.flow_run.deployment_id and not context.flow_run.parent_task_run_id
     if form is not None and not suspends:
@@ -118,7 +122,7 @@ def wait_for_labels(
             "run dpal deploy and start the campaign on its page, nothing was lost"
         )
     settle(files)
-    Waiting(kind=kind, flow_run=str(run), key=key).write(files)
+    Waiting(kind=job.kind, flow_run=str(run), key=key).write(files)
     wanted: Any = Suspended if suspends else Paused
     state = wanted(timeout_seconds=_PATIENCE_SECONDS, pause_key=key, message=str(pending))
     if form is not None:

@@ -27,8 +27,10 @@ from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
+from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
+from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
 
 
@@ -107,6 +109,19 @@ class Ensemble:
             return queries
         first = rule.labels - len(self.spec.dependents)
         return min(self.public_rows, math.ceil(queries * rule.labels / first))
+
+
+def prepare_ensemble(config: PateConfig) -> Ensemble:
+    """Certifies an account before anything is released."""
+    ensemble = plan_ensemble(config)
+    target = ensemble.spec.target
+    notify(
+        f"plan certified: {ensemble.certified.epsilon:.4f} of epsilon {target.epsilon:g} for "
+        f"{sum(ensemble.spec.blocks):,} queries, sigma {ensemble.spec.rule.sigma:.4g}"
+    )
+    if config.data.dataset is None:
+        tell_of_others(config.runtime, ensemble.pool, config.name)
+    return ensemble
 
 
 def plan_ensemble(config: PateConfig) -> Ensemble:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -16,11 +15,8 @@ from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder
 from dpal.labelers.questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.kinds import AnyConfig, parse_any
-
-# Run over settings that a folder records: whoever ran it may not have been limited as this
-# process is. An orchestrator adds its own.
-CHECKS: list[Callable[[AnyConfig], None]] = []
+from dpal.runs.host import host
+from dpal.runs.kinds import parse_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +114,5 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
             f"{folder.name} is private voting and no campaign; see its report.md, and run its "
             "settings again to continue it"
         )
-    for check in CHECKS:
-        check(found)
+    host().require_allowed(found)
     return found

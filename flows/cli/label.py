@@ -14,7 +14,7 @@ from flows.cli.terminal import err, out
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from tasks.labeling import Look
+    from dpal.runs.labeling import Look
 
 LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
 COLLECT_EXAMPLE = "Example: dpal collect --listen 8095"
@@ -72,8 +72,8 @@ def collect(
 
 def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
+    from dpal.runs.labeling import deliver_labels, look_into_project, open_query
     from dpal.runs.labeling_job import LabelingJob
-    from tasks.labeling import deliver_labels, look_into_project, open_query
 
     if answers is not None:
         out.print(f"{deliver_labels(folder, answers):,} labels accepted")
@@ -147,9 +147,9 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
 
 
 def _clean(folder: CampaignFolder) -> None:
+    from dpal.runs.label_studio import opened_label_studio
+    from dpal.runs.labeling import open_query
     from dpal.runs.labeling_job import LabelingJob
-    from tasks.labelers import opened_label_studio
-    from tasks.labeling import open_query
 
     asked = LabelingJob.recorded(folder)
     if asked.kind is not LabelerKind.LABEL_STUDIO:

@@ -185,7 +185,7 @@ def end(folder: CampaignDir) -> None:
     from dpal.runs.data_sets import end
     from dpal.runs.labeling_job import recorded_config
     from dpal.runs.prepare_campaign import prepare
-    from tasks.certificate import certify
+    from tasks.campaign import certify
 
     campaign = campaign_folder(folder)
     recorded_config(campaign)  # an improvement ends by itself
@@ -234,8 +234,8 @@ def report(folder: CampaignDir) -> None:
     """
     from dpal.files.artifacts import VOTE_ACCOUNT
     from dpal.runs.account_report import make_account_report
+    from dpal.runs.voting_report import make_pate_report
     from tasks.improvement_report import make_improvement_report
-    from tasks.pate_report import make_pate_report
     from tasks.reporting import make_report
 
     place = campaign_folder(folder)

@@ -110,7 +110,7 @@ def _improvement(config: PublicConfig, as_json: bool) -> None:
     """The plan of an improvement: what it may release, and what that costs with its start."""
     from dpal.reports.improvement import choice_table, cost_table
     from dpal.reports.summary import promise
-    from tasks.improvement import plan_improvement
+    from dpal.runs.prepare_improvement import plan_improvement
 
     summary = plan_improvement(config).certified.summary()
     if as_json:

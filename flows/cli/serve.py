@@ -225,7 +225,7 @@ def _ports(texts: list[str]) -> dict[str, int]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One serve for each folder: two would give each other's databases two servers."""
-    from flows.ops.supervisor import COMMAND, ServeError
+    from flows.ops.supervisor import ServeError
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600)

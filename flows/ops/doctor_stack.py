@@ -235,7 +235,7 @@ def label_studio(config: CampaignConfig) -> Iterator[Finding]:
     if config.labeler.kind is not LabelerKind.LABEL_STUDIO:
         return
     from dpal.labelers.label_studio_api import LabelStudio
-    from tasks.labelers import label_studio_token
+    from dpal.runs.label_studio import label_studio_token
 
     url = config.labeler.label_studio.url
     try:

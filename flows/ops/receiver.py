@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 
 from dpal.errors import ConfigError, DpalError
+from dpal.runs.label_studio import HOOK_HEADER, HOOK_SECRET
 from flows.cli.terminal import err, out
 from tasks.collecting import collect_campaign
-from tasks.labelers import HOOK_HEADER, HOOK_SECRET
 from tasks.wait import waiting_campaigns
 
 _MOST_BYTES = 1 << 20

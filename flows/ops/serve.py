@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from dpal.runs.label_studio import HOOK_SECRET
 from flows.ops.databases import database_url
 from flows.ops.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.ops.stack_secrets import StackSecrets, prefect_login
 from flows.ops.supervisor import COMMAND, Part, ServeError
 from tasks.allow_list import ALLOW
-from tasks.labelers import HOOK_SECRET
 from tasks.tracking.server_app import ADMIN, READER, WORKER
 from tasks.web_guard import ORIGINS
 

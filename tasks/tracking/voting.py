@@ -7,8 +7,8 @@ from prefect.cache_policies import NO_CACHE
 from dpal.certificate.document import read_certificate
 from dpal.ledger.export import ledger_table
 from dpal.runs.ensemble import Ensemble
+from dpal.runs.student import judgements
 from tasks.boundary import task
-from tasks.student import judgements
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE

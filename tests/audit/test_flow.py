@@ -11,11 +11,11 @@ from dpal.audit.released import released_findings
 from dpal.audit.releases import ledger_findings
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder
+from dpal.runs import scoring
 from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
 from dpal.training import dp_sgd
 from flows.campaign import run_campaign
-from tasks import scoring
 from tasks.audit import FIGURE, JSON, TEXT
 from tests.conftest import small_values, write_config
 from tests.flows.calling import call, sentence

@@ -66,13 +66,19 @@ def compute_alone(file: Path) -> None:
     from dpal.ledger.campaign_lock import claim
     from dpal.runs.kinds import folder_of
     from flows.cli.settings import load_config
-    from tasks.certificate import certify
-    from tasks.labeling import ask_labeler, merge_labels
-    from tasks.ledger import close_phase, end_campaign
-    from tasks.planning import hold_budget, prepare_campaign
+    from tasks.campaign import (
+        ask_labeler,
+        certify,
+        close_phase,
+        end_campaign,
+        hold_budget,
+        measure,
+        merge_labels,
+        prepare_campaign,
+        select_records,
+        train_model,
+    )
     from tasks.reporting import write_report
-    from tasks.selection import select_records
-    from tasks.training import measure, train_model
 
     config = load_config(file, [])
     with claim(folder_of(config).root):

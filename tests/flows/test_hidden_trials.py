@@ -14,7 +14,6 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-import tasks.labeling
 from dpal.config.labeler import LabelerKind
 from dpal.data.pool import read_selection
 from dpal.files.artifacts import CampaignFolder
@@ -23,6 +22,7 @@ from dpal.ledger.days import today_in_utc
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import ledger_table
 from dpal.ledger.store import LedgerStore
+from dpal.runs import labeling
 from dpal.training.dp_sgd import PrivateGradient
 from tasks.training_monitor import Attendant
 from tests.conftest import write_blobs, write_config
@@ -36,8 +36,9 @@ pytestmark = pytest.mark.slow
 
 # What tasks call, in the order in which a campaign comes to it; each is broken once.
 BROKEN = (
-    "tasks.selection.write_selection", "tasks.labeling.write_labels", "tasks.labeling.write_merged",
-    "tasks.training.train_phase", "tasks.training.evaluate", "tasks.ledger.write_ledger",
+    "dpal.runs.selection.write_selection", "dpal.runs.labeling.write_labels",
+    "dpal.runs.labeling.write_merged", "dpal.runs.training.train_phase",
+    "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
     "tasks.prefect_page.budget_figure", "dpal.runs.certify.certificate_of",
     "tasks.reporting.report_page",
@@ -151,7 +152,7 @@ def test_whole_campaigns_do_not_tell_how_many_labels_were_bought(place, monkeypa
         return summed(gradient, inputs, labels)
 
     monkeypatch.setattr(PrivateGradient, "clipped_sum", slowly)
-    monkeypatch.setattr(tasks.labeling, "_MAY_SKIP", (LabelerKind.ORACLE,))
+    monkeypatch.setattr(labeling, "_MAY_SKIP", (LabelerKind.ORACLE,))
     schedule = {"initial": 300, "queries": [300], "batch_size": 150, "epochs_per_phase": 8}
     seen, timed, day = {}, {}, today_in_utc()
     for count in COUNTS:

@@ -15,9 +15,9 @@ from prefect.flow_engine import run_flow
 
 from dpal.data.pool import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
+from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
-from tasks.labeling import deliver_labels
 from tasks.wait import Outcome, resume, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call

@@ -21,10 +21,10 @@ from dpal.errors import (
     PlanRejected,
 )
 from dpal.files.artifacts import CampaignFolder
+from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.cli.ledger_check import verify
 from flows.cli.ledger_view import as_object
-from tasks.labeling import deliver_labels
 from tests.conftest import write_blobs
 from tests.flows.test_campaign import last_flow_run
 

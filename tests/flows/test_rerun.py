@@ -252,7 +252,7 @@ def test_a_campaign_that_is_ended_early_is_certified_for_what_it_released(monkey
 
 
 def _stop_in(name: str):
-    from tasks.labeling import merge_labels
+    from tasks.campaign import merge_labels
 
     def merge(campaign, phase):
         if phase.name == name:

@@ -23,9 +23,9 @@ from dpal.files.atomic import staged
 from dpal.models.registry import build_model
 from dpal.randomness import secure
 from dpal.runs.prepare_campaign import prepare
+from dpal.runs.scoring import open_scorer
+from dpal.runs.selection import _scored, _scoring, draw_records
 from flows.campaign import run_campaign
-from tasks.scoring import open_scorer
-from tasks.selection import _scored, _scoring, draw_records
 from tasks.sharding import run_parts
 from tests.conftest import ROOT, RepeatableBits, write_blobs
 

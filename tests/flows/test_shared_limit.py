@@ -23,7 +23,7 @@ from dpal.privacy import Adjacency, Unit
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.open_ledger import open_ledger
-from tasks.student import hold_ensemble
+from tasks.voting import hold_ensemble
 from tests.conftest import write_blobs
 from tests.flows import improving
 from tests.flows.calling import Result, call, sentence

@@ -17,7 +17,7 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.runs import data_sets
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.prepare_campaign import prepare
-from tasks.planning import hold_budget
+from tasks.campaign import hold_budget
 from tasks.watch import (
     follow_campaign,
     look_into_folder,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect.cache_policies import NO_CACHE
-
 from dpal.config.campaign import LabelerKind
 from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
 from dpal.errors import (
@@ -21,21 +19,19 @@ from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.labelers import Labeler
 from dpal.labelers.earlier import EarlierLabels
 from dpal.labelers.file import QUERY, FileLabeler, accept_labels
-from dpal.labelers.form import make_form, read_form
+from dpal.labelers.form import read_form
 from dpal.labelers.label_studio import Progress
 from dpal.labelers.oracle import OracleLabeler
 from dpal.labels import Task
 from dpal.ledger.campaign_lock import claim
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.host import host
+from dpal.runs.label_studio import opened_label_studio
 from dpal.runs.labeling_job import LabelingJob, recorded
 from dpal.runs.labeling_job import recorded_config as recorded_config
 from dpal.runs.notify import notify
-from tasks.boundary import task
-from tasks.labelers import opened_label_studio
-from tasks.teacher_labels import labels_by_teachers, require_answers
-from tasks.wait import Waiting, form_answers, settle
-from tasks.wait import wait_for_labels as _wait
+from dpal.runs.teacher_labels import labels_by_teachers, require_answers
 
 _MAY_SKIP = (LabelerKind.LABEL_STUDIO, LabelerKind.TEACHERS)
 _LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
@@ -58,7 +54,6 @@ class Look:
     trouble: str | None = None
 
 
-@task(cache_policy=NO_CACHE)
 def reach_teachers(campaign: Campaign) -> None:
     """Finds out that teachers are missing, unfit or asked too much before anything is held."""
     if campaign.config.labeler.kind is not LabelerKind.TEACHERS:
@@ -74,7 +69,6 @@ def reach_teachers(campaign: Campaign) -> None:
         require_answers(LabelingJob.of(campaign), planned)
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # teachers release votes here
 def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
     earlier = campaign.start.earlier
@@ -100,12 +94,11 @@ def get_labels(
         except LabelsPending as pending:
             notify(f"{name}: waiting for labels")
             return pending
-    settle(files)
+    host().stop_waiting(files)
     notify(f"{name}: labels received")  # how many is confidential where selection is hidden
     return None
 
 
-@task(cache_policy=NO_CACHE)
 def merge_labels(campaign: Campaign, phase: Phase) -> None:
     """Lets the newly labeled records enter the pool as a cohort.
 
@@ -133,27 +126,6 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
         files.pool,
         retired=[*read_retired(files.selection), *skipped],
     )
-
-
-def wait_for_labels(campaign: Campaign, phase: Phase, pending: LabelsPending) -> None:
-    """Suspends or pauses the flow run until labels are there; see `tasks.wait`.
-
-    Raises:
-      Pause: always.
-    """
-    wait_for(LabelingJob.of(campaign), campaign.files(phase), pending)
-
-
-def wait_for(asked: LabelingJob, files: PhaseFolder, pending: LabelsPending) -> None:
-    """The same for whatever is asked.
-
-    Raises:
-      Pause: always.
-    """
-    form = None
-    if asked.kind is LabelerKind.FORM:
-        form = make_form(asked.question, asked.pool, read_selection(files.selection))
-    _wait(files, asked.kind, pending, form)
 
 
 def look_into_project(asked: LabelingJob, files: PhaseFolder, *, partly: bool = False) -> Look:
@@ -265,8 +237,7 @@ def _answers(asked: LabelingJob, files: PhaseFolder, carried: Path | None) -> No
 
 def _read_form(asked: LabelingJob, files: PhaseFolder) -> None:
     """Writes the labels that were filled in on the Prefect page."""
-    waiting = Waiting.read(files)
-    values = form_answers(waiting) if waiting else None
+    values = host().form_values(files)
     if values is None:
         raise FormOpen("the campaign's flow run", "Resume on its Prefect page")
     try:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prefect.cache_policies import NO_CACHE
 from safetensors.numpy import load_file, save
 from tqdm import tqdm
 
@@ -30,12 +29,10 @@ from dpal.runs.improvement_run import Improving
 from dpal.runs.notify import notify
 from dpal.runs.start_model import finished_folder
 from dpal.training.embeddings import embedded
-from tasks.boundary import task
 
 _NORMS = 1 << 16  # public embeddings whose lengths decide where private ones are clipped
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def release_components(improving: Improving) -> None:
     """Charges and draws the private principal components of the embeddings."""
     guidance, path = _guidance(improving), components_file(improving)
@@ -50,7 +47,6 @@ def release_components(improving: Improving) -> None:
     notify(f"near_private: components released, noise {guidance.components.noise_multiplier:.3g}")
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def release_support(improving: Improving) -> None:
     """Charges and draws the noisy votes of private records for public ones."""
     guidance, path = _guidance(improving), support_file(improving)

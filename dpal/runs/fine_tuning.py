@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from prefect.cache_policies import NO_CACHE
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -31,17 +30,15 @@ from dpal.planning.public_selection import FineTuning, Method, Uncertainty
 from dpal.reports.improvement import START
 from dpal.reports.validation import as_metrics, headline, percent
 from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.near_private_release import components_file, seen_public, support_file, support_of
 from dpal.runs.notify import notify
 from dpal.training.evaluation import evaluate
 from dpal.training.plain import fine_tune, steps_of
 from dpal.training.rotations import TURNS, pretrain
-from tasks.boundary import task
-from tasks.labeling import get_labels, wait_for
-from tasks.near_private_release import components_file, seen_public, support_file, support_of
 
 
-@task(cache_policy=NO_CACHE)
 def pretrain_on_rotations(improving: Improving) -> None:
     """Pretrains the start's weights on turned public images, before it is planned."""
     path, asked = rotation_weights(improving.config), improving.config.start.rotations
@@ -65,7 +62,6 @@ def pretrain_on_rotations(improving: Improving) -> None:
     notify(f"pretrained on {len(images):,} turned public images")
 
 
-@task(cache_policy=NO_CACHE)
 def choose_public(improving: Improving) -> None:
     """Chooses the public records that get a label; free, whatever near_private released."""
     files, spec = improving.files, improving.spec
@@ -80,19 +76,9 @@ def choose_public(improving: Improving) -> None:
 
 def ask_public_labeler(improving: Improving) -> LabelsPending | None:
     """Buys the labels, or says that people still have to give them."""
-    return get_labels(_asked(improving), improving.files)
+    return get_labels(labeling_job(improving), improving.files)
 
 
-def wait_for_public_labels(improving: Improving, pending: LabelsPending) -> None:
-    """Suspends or pauses the flow run until labels are there.
-
-    Raises:
-      Pause: always.
-    """
-    wait_for(_asked(improving), improving.files, pending)
-
-
-@task(cache_policy=NO_CACHE)
 def fine_tune_model(improving: Improving) -> None:
     """Trains on the bought labels. Started again it makes the same model."""
     files, spec = improving.files, improving.spec
@@ -115,7 +101,6 @@ def fine_tune_model(improving: Improving) -> None:
     notify(f"fine-tuned on {len(inputs):,} labels of public records")
 
 
-@task(cache_policy=NO_CACHE)
 def close_improvement(improving: Improving) -> None:
     """Measures start and improved model on the validation set, and marks the end."""
     files = improving.files
@@ -190,7 +175,8 @@ def choice_file(improving: Improving) -> Path:
     return improving.folder.root / "choice.parquet"
 
 
-def _asked(improving: Improving) -> LabelingJob:
+def labeling_job(improving: Improving) -> LabelingJob:
+    """Who labels the chosen public records."""
     return LabelingJob(
         config=improving.config,
         pool=improving.public,

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect.cache_policies import NO_CACHE
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -31,6 +30,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble import Ensemble, reading_settings
+from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_sources
 from dpal.training.evaluation import probabilities
@@ -38,8 +38,6 @@ from dpal.training.exact import exact_arithmetic
 from dpal.training.label_figures import best_thresholds
 from dpal.training.plain import fine_tune
 from dpal.voting.ballots import Ballots, Choices
-from tasks.boundary import task
-from tasks.sharding import run_parts
 
 Rows = NDArray[np.int64]
 
@@ -69,7 +67,6 @@ class TeacherPart:
 
 
 # A teacher is no release: it draws no noise, is seen by nobody and may be trained twice.
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="train-teacher-{part.number}")
 def train_teacher(part: TeacherPart) -> bytes:
     """Trains one teacher, on a worker, and returns its weights."""
     pool, _ = open_sources(parse_config(json.loads(part.config)))
@@ -81,7 +78,6 @@ def train_teacher(part: TeacherPart) -> bytes:
     return save({name: one.cpu().contiguous() for name, one in model.state_dict().items()})
 
 
-@task(cache_policy=NO_CACHE)
 def deal_records(ensemble: Ensemble) -> None:
     """Deals the private records out to teachers; again, it changes nothing."""
     if ensemble.parts_file.exists():
@@ -105,7 +101,6 @@ def deal_records(ensemble: Ensemble) -> None:
         )
 
 
-@task(cache_policy=NO_CACHE)
 def train_teachers(ensemble: Ensemble) -> None:
     """Trains the teachers that are not trained yet, side by side on the workers."""
     about, parts = ensemble.config.teachers, read_parts(ensemble.parts_file)
@@ -124,7 +119,7 @@ def train_teachers(ensemble: Ensemble) -> None:
     ]
     if not all(one.rows.size for one in work):
         raise DataError("a teacher has no record; nothing was released")
-    trained = run_parts(train_teacher, work, ensemble.config.runtime)
+    trained = host().run_parts(train_teacher, work, ensemble.config.runtime)
     with tqdm(total=len(work), desc="teachers", unit="model", disable=None, leave=False) as bar:
         for part, weights in zip(work, trained, strict=True):
             with staged(ensemble.teacher_file(part.number)) as temporary:

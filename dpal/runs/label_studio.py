@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
-
-from prefect.blocks.system import Secret
 
 from dpal.errors import LabelStudioError
 from dpal.files.artifacts import PhaseFolder
 from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
+from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
-from tasks.prefect_client import has_server
 
 TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105  where it is, not what it is
 TOKEN_BLOCK = "dpal-label-studio-token"  # noqa: S105
@@ -52,18 +49,13 @@ def opened_label_studio(asked: LabelingJob, files: PhaseFolder) -> Iterator[Labe
 
 
 def label_studio_token(url: str) -> str:
-    """The token for Label Studio: from the environment, or from Prefect's secrets.
+    """The token for Label Studio: from the environment, or from the secrets of an orchestrator.
 
     Raises:
       LabelStudioError: it is in neither.
     """
-    if token := os.environ.get(TOKEN):
+    if token := os.environ.get(TOKEN) or host().secret(TOKEN_BLOCK):
         return token
-    if has_server():
-        try:
-            return str(cast(Secret[str], Secret.load(TOKEN_BLOCK)).get())
-        except ValueError:
-            pass  # there is no such block
     raise LabelStudioError(
         url,
         "needs a token, and none is set",

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load
 from torch import nn
 
@@ -34,7 +33,6 @@ from dpal.training.evaluation import probabilities
 from dpal.training.exact import exact_arithmetic
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import Masks, draw_masks, mc_probabilities
-from tasks.boundary import task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +93,6 @@ class ScoredBatch:
 
 
 # Scores are no release: they stay in memory, are never persisted, and may be computed twice.
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="score-shard-{part.shard.number}")
 def score_shard(part: ScoringPart) -> list[ScoredBatch]:
     """Scores one shard, on a worker."""
     opened = _opened_on_worker(part.scoring)

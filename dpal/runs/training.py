@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save
 from torch import nn
 from tqdm import tqdm
@@ -28,6 +27,7 @@ from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
 from dpal.reports.validation import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
 from dpal.training.averaging import WeightAverage
 from dpal.training.cadence import planned_step_seconds, steps_within
@@ -44,31 +44,27 @@ from dpal.training.evaluation import evaluate
 from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
 from dpal.training.phase import position, train_phase
-from tasks.boundary import task
-from tasks.training_monitor import Attendant, attending
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def train_model(campaign: Campaign, phase: Phase) -> None:
     """Charges the phase to the ledger, then trains and persists it.
 
     Raises:
       TrainingStopped: it was cancelled; it can go on from where it stopped.
     """
-    with attending(phase.name) as attendant, campaign.ledger() as ledger:
+    with host().watch_training(phase.name) as monitor, campaign.ledger() as ledger:
 
         def train(steps: ReservedSteps) -> Mapping[str, bytes]:
             if steps.done:
                 notify(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
-            return _train(campaign, phase, steps, attendant)
+            return _train(campaign, phase, steps, monitor)
 
-        attendant.leave(phase.name)
+        monitor.leave(phase.name)
         _release(campaign, phase, ledger).settle(train)
         notify(f"{phase.name}: trained {phase.steps:,} steps")
-        attendant.leave(phase.name)
+        monitor.leave(phase.name)
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # each is a charge
 def start_over(campaign: Campaign, redraw: Sequence[str]) -> None:
     """Throws away what trainings persisted, and charges them a second time.
 
@@ -116,7 +112,6 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
     return epsilon <= target.epsilon and (data is None or data.covers(planned, whole, target))
 
 
-@task(cache_policy=NO_CACHE)
 def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
     """Figures of the phase's model on the validation set, which is not protected."""
     inputs, labels = load_all(campaign.validation)
@@ -150,7 +145,7 @@ def device_of(campaign: Campaign) -> str:
 
 
 def _train(
-    campaign: Campaign, phase: Phase, steps: ReservedSteps, attendant: Attendant
+    campaign: Campaign, phase: Phase, steps: ReservedSteps, monitor: TrainingMonitor
 ) -> Mapping[str, bytes]:
     files, runtime = campaign.files(phase), campaign.config.runtime
     spec, recipe = campaign.plan.spec.optimizer, campaign.plan.spec.recipe
@@ -170,20 +165,20 @@ def _train(
     with (
         _crew(campaign, load) as crew,
         load(share=WHOLE if crew is None else crew.share) as labeled,
-        _progress(phase, steps.done, attendant) as show,
+        _progress(phase, steps.done, monitor) as show,
     ):
 
         def on_step(done: int) -> None:
             show(done)
             if done == phase.steps:
                 return  # the model itself comes next
-            stops = attendant.must_stop()
+            stops = monitor.must_stop()
             if done % every == 0 or (stops and not hidden):
                 state = pack_state(model, optimizer, average, clipper)
                 steps.persist(state, position(phase, done=done))
             if stops:
                 so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
-                attendant.leave(f"{phase.name}, after {so_far},")
+                monitor.leave(f"{phase.name}, after {so_far},")
 
         train_phase(
             model,
@@ -259,14 +254,14 @@ def _crew(campaign: Campaign, load: Loader) -> Iterator[HelpedCrew | None]:
 
 
 @contextmanager
-def _progress(phase: Phase, done: int, attendant: Attendant) -> Iterator[Callable[[int], None]]:
-    """Shows finished steps in the terminal and, through the attendant, on the Prefect page."""
-    attendant.begin(f"{phase.name}: {phase.steps:,} private steps")
+def _progress(phase: Phase, done: int, monitor: TrainingMonitor) -> Iterator[Callable[[int], None]]:
+    """Shows finished steps in the terminal and, through the monitor, on the Prefect page."""
+    monitor.begin(f"{phase.name}: {phase.steps:,} private steps")
     with tqdm(total=phase.steps, initial=done, desc=f"{phase.name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
 
         def show(step: int) -> None:
             bar.update(1)
-            attendant.show(100 * step / phase.steps)
+            monitor.show(100 * step / phase.steps)
 
         yield show

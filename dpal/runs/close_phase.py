@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from prefect.cache_policies import NO_CACHE
-
 from dpal.accounting.cohorts import campaign_epsilon, spending
 from dpal.errors import LedgerError
 from dpal.files.atomic import write_text
@@ -17,7 +15,6 @@ from dpal.planning.plan import Phase
 from dpal.reports.validation import as_metrics
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.certify import sign_files
-from tasks.boundary import task
 
 
 def is_finished(campaign: Campaign, phase: Phase) -> bool:
@@ -43,7 +40,6 @@ def is_finished(campaign: Campaign, phase: Phase) -> bool:
     return True
 
 
-@task(cache_policy=NO_CACHE)
 def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) -> None:
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
@@ -67,7 +63,6 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
     files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
 
 
-@task(cache_policy=NO_CACHE)
 def end_campaign(campaign: Campaign) -> None:
     """Gives back to the data set what the campaign held and did not use."""
     with campaign.ledger() as ledger:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -27,27 +26,24 @@ from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.notify import notify
+from dpal.runs.teachers import cast_votes, load_inputs, load_rows
 from dpal.runs.vote_account import ask, hold_votes, read_ballots_file, read_released
 from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import best_thresholds, label_figures
 from dpal.training.metrics import figures_of
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.release import UNANSWERED
-from tasks.boundary import task
-from tasks.teachers import cast_votes, load_inputs, load_rows
 
 PATE = "pate"
 Floats = NDArray[np.float64]
 
 
-@task(cache_policy=NO_CACHE)
 def hold_ensemble(ensemble: Ensemble) -> None:
     """Sets aside all that these teachers may ever be asked, before one is trained."""
     made_of = digest_of(ensemble.pool.paths)
     hold_votes(ensemble.account, made_of, data=ensemble.data, compared=ensemble.compared)
 
 
-@task(cache_policy=NO_CACHE)
 def record_ensemble(ensemble: Ensemble) -> None:
     """Writes what later commands need to know."""
     summary = ensemble.certified.summary()
@@ -64,7 +60,6 @@ def record_ensemble(ensemble: Ensemble) -> None:
     )
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def release_labels(ensemble: Ensemble) -> None:
     """Asks the teachers about public records and releases the votes, once."""
     if ensemble.account.ballots_file(1).exists() and ensemble.files.selection.exists():
@@ -86,7 +81,6 @@ def asked_rows(ensemble: Ensemble) -> NDArray[np.int64]:
     return np.sort(rows).astype(np.int64)
 
 
-@task(cache_policy=NO_CACHE)
 def train_on_votes(ensemble: Ensemble) -> None:
     """Trains the student on released labels. Started again it makes the same model."""
     path = ensemble.files.model
@@ -132,7 +126,6 @@ def student_from(
     return model
 
 
-@task(cache_policy=NO_CACHE)
 def close_student(ensemble: Ensemble) -> None:
     """Measures the student on the validation set, and marks the end."""
     files = ensemble.files

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from prefect.cache_policies import NO_CACHE
 from tqdm import tqdm
 
 from dpal.acquisition.scores import Scores, score_function
@@ -24,14 +23,12 @@ from dpal.planning.selection import RandomDraw
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.host import host
 from dpal.runs.notify import notify
-from tasks.boundary import task
-from tasks.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
-from tasks.sharding import run_parts
-from tasks.training import device_of
+from dpal.runs.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
+from dpal.runs.training import device_of
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def select_records(campaign: Campaign, phase: Phase) -> None:
     """Picks the records of a phase: charged and private, or at random and free."""
     target = campaign.files(phase).selection
@@ -113,7 +110,7 @@ def _scored_batches(
         scorer = open_scorer(scoring, campaign.pool)
         return (batch for shard in shards for batch in scorer.scored(shard))
     parts = [ScoringPart(scoring=scoring, shard=shard) for shard in shards]
-    results = run_parts(score_shard, parts, campaign.config.runtime)
+    results = host().run_parts(score_shard, parts, campaign.config.runtime)
     return (batch for result in results for batch in result)
 
 

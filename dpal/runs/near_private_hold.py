@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prefect.cache_policies import NO_CACHE
-
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.renyi_filter import Amount
 from dpal.data.files import digest_of
@@ -17,10 +15,8 @@ from dpal.ledger.limits import DataHold
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.improvement_run import Improving
 from dpal.runs.open_ledger import commit_to
-from tasks.boundary import task
 
 
-@task(cache_policy=NO_CACHE)
 def hold_guidance(improving: Improving) -> None:
     """Sets what near_private will release aside, before the start is trained or touched."""
     folder, private = improving.folder, improving.start.private
@@ -48,7 +44,6 @@ def hold_guidance(improving: Improving) -> None:
         )
 
 
-@task(cache_policy=NO_CACHE)
 def end_guidance(improving: Improving) -> None:
     """Gives back to the data set what was held and not used."""
     if improving.spec.guidance is not None:

@@ -31,13 +31,13 @@ from dpal.ledger.campaign_lock import claim
 from dpal.ledger.entries import Kind
 from dpal.planning.voting import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
+from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
+from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import ask, certify_votes, read_released
+from dpal.runs.voting_report import make_pate_report
 from dpal.voting.release import UNANSWERED
-from tasks.allow_list import require_allowed
-from tasks.pate_report import make_pate_report
-from tasks.teachers import cast_votes, load_inputs
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
 
@@ -105,7 +105,7 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
     teachers = parse_pate(values)
-    require_allowed(teachers)  # recorded by a run that may not have been limited
+    host().require_allowed(teachers)
     ensemble = plan_ensemble(teachers)
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError(

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
-from prefect.cache_policies import NO_CACHE
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -37,12 +36,11 @@ from dpal.runs.ensemble_shares import further_shares
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.start_model import finished_folder, last_model
+from dpal.runs.student import asked_rows, judge, judgements, keep_judgement, student_from
+from dpal.runs.teachers import load_inputs
 from dpal.runs.vote_account import read_released, released_table
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
-from tasks.boundary import task
-from tasks.student import asked_rows, judge, judgements, keep_judgement, student_from
-from tasks.teachers import load_inputs
 
 NON_PRIVATE, KNN = "non_private", "private_knn"
 _VOTES = "knn/votes"
@@ -78,7 +76,6 @@ def is_judged(ensemble: Ensemble, name: str) -> bool:
     return name in judgements(ensemble)
 
 
-@task(cache_policy=NO_CACHE)
 def judge_campaign(ensemble: Ensemble, name: str) -> None:
     """Measures a baseline that was trained as a campaign."""
     folder = finished_folder(ensemble.config.runtime, _account(ensemble, name))
@@ -89,7 +86,6 @@ def judge_campaign(ensemble: Ensemble, name: str) -> None:
     keep_judgement(ensemble, name, {**judged, "epsilon": spent})
 
 
-@task(cache_policy=NO_CACHE)
 def judge_non_private(ensemble: Ensemble) -> None:
     """Trains on all private records without any protection, measures, and forgets the model."""
     inputs, labels = load_all(ensemble.pool)
@@ -101,7 +97,6 @@ def judge_non_private(ensemble: Ensemble) -> None:
     notify("non_private protects nobody: its figures are for comparing, its model was not kept")
 
 
-@task(retries=0, cache_policy=NO_CACHE)  # a retry would be a second, unpaid release
 def judge_private_knn(ensemble: Ensemble) -> None:
     """Lets nearest private records vote on the same queries, and measures a student of theirs."""
     folder = CampaignFolder(ensemble.config.runtime.artifacts / _account(ensemble, KNN))

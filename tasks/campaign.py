@@ -1,0 +1,37 @@
+"""The tasks of a campaign, over `dpal.runs`."""
+
+from __future__ import annotations
+
+from prefect.artifacts import create_table_artifact
+
+from dpal.reports.summary import plan_table, promise
+from dpal.runs import certify as certificates
+from dpal.runs import close_phase as closing
+from dpal.runs import labeling, selection, training
+from dpal.runs import prepare_campaign as preparing
+from dpal.runs.campaign_run import Campaign
+from tasks.boundary import releasing_task, task
+
+prepare_campaign = task()(preparing.prepare_campaign)
+hold_budget = task()(preparing.hold_budget)
+select_records = releasing_task(selection.select_records)
+reach_teachers = task()(labeling.reach_teachers)
+ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes here
+merge_labels = task()(labeling.merge_labels)
+train_model = releasing_task(training.train_model)
+start_over = releasing_task(training.start_over)  # each is a charge
+measure = task()(training.measure)
+close_phase = task()(closing.close_phase)
+end_campaign = task()(closing.end_campaign)
+certify = task()(certificates.certify)
+
+
+@task()
+def publish_plan(campaign: Campaign) -> None:
+    """Shows the plan on the Prefect page."""
+    table = plan_table(campaign.certified.summary())
+    create_table_artifact(
+        table=[dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        key="plan",
+        description=f"{table.title}. Promised: {promise(campaign.certified.summary())}.",
+    )

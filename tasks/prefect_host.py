@@ -1,0 +1,58 @@
+"""What Prefect is for a run: workers, somebody who watches, secrets, forms, and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from prefect.blocks.system import Secret
+
+from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
+from dpal.files.artifacts import PhaseFolder
+from dpal.runs.host import Host, Part, Result, TrainingMonitor
+from dpal.runs.kinds import AnyConfig
+from tasks.allow_list import require_allowed
+from tasks.prefect_client import has_server
+from tasks.training_monitor import attending
+from tasks.wait import Waiting, form_answers, settle
+
+
+class PrefectHost(Host):
+    """A process in which Prefect's flows may run."""
+
+    def require_allowed(self, config: AnyConfig) -> None:
+        """As `tasks.allow_list.require_allowed`."""
+        require_allowed(config)
+
+    def run_parts(
+        self, work: Callable[[Part], Result], parts: Sequence[Part], runtime: RuntimeConfig
+    ) -> Iterator[Result]:
+        """On the workers of a task runner, where settings say so."""
+        if runtime.task_runner is TaskRunnerKind.LOCAL:
+            return super().run_parts(work, parts, runtime)
+        from tasks.sharding import PARTS, run_parts  # its tasks are made by what installs this
+
+        return run_parts(PARTS[work], parts, runtime)
+
+    def watch_training(self, phase: str) -> AbstractContextManager[TrainingMonitor]:
+        """By the run's page."""
+        return attending(phase)
+
+    def secret(self, name: str) -> str | None:
+        """From a Secret block of the server, if there is one."""
+        if not has_server():
+            return None
+        try:
+            return str(cast(Secret[str], Secret.load(name)).get())
+        except ValueError:  # there is no such block
+            return None
+
+    def form_values(self, files: PhaseFolder) -> dict[str, Any] | None:
+        """From the page of the flow run that waits."""
+        waiting = Waiting.read(files)
+        return form_answers(waiting) if waiting else None
+
+    def stop_waiting(self, files: PhaseFolder) -> None:
+        """Takes a form off the server, and cancels another flow run that waits."""
+        settle(files)
