@@ -205,5 +205,5 @@ def _whereabouts(
             ArtifactRef(name=name, url=(folder / name).resolve().as_uri(), sha256=one)
             for name, one in digests.items()
         )
-    store = store_of(config, identity)
+    store = store_of(config.name, config.runtime, identity)
     return tuple(store.ref(name, one) for name, one in digests.items())

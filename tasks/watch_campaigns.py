@@ -209,6 +209,6 @@ def _in_words(certified: CertifiedPlan, start_from: str | None) -> str:
         f"block {one.block} takes part at {one.participation:.0%}"
         for one in certified.plan.spec.blocks
     )
-    return f"{certified.worst_epsilon:.4f} of {promise(certified.summary())}; {blocks}" + (
+    return f"{certified.epsilon:.4f} of {promise(certified.summary())}; {blocks}" + (
         f"; goes on from {start_from}" if start_from else ""
     )

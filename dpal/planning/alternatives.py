@@ -54,7 +54,7 @@ class Alternative:
             "precision_by_chance": mean_precision(_drawn_at_random(plan)),
             "labels": sum(phase.cohort_size for phase in plan.phases),
             "expected_labels": expected_labels(plan),
-            "worst_epsilon": self.certified.worst_epsilon,
+            "worst_epsilon": self.certified.epsilon,
             "plan_digest": plan.digest,
         }
 

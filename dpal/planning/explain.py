@@ -57,7 +57,7 @@ def _promise(certified: CertifiedPlan) -> Remark:
         f"times as likely, but for a chance of delta {target.delta:.3g}. That is "
         f"{failing:.2g} / pool size; from 1 / pool size on it would allow publishing "
         "somebody's record. "
-        f"The plan spends {certified.worst_epsilon:.4f} by {accountant_name(spec.accountant)}; "
+        f"The plan spends {certified.epsilon:.4f} by {accountant_name(spec.accountant)}; "
         f"dp-accounting, the second opinion, finds {certified.epsilon_oracle:.4f}."
     )
     return Remark(
@@ -67,7 +67,7 @@ def _promise(certified: CertifiedPlan) -> Remark:
             "target_epsilon": target.epsilon,
             "delta": target.delta,
             "delta_times_pool": failing,
-            "worst_epsilon": certified.worst_epsilon,
+            "worst_epsilon": certified.epsilon,
             "epsilon_oracle": certified.epsilon_oracle,
         },
     )
@@ -113,7 +113,7 @@ def _envelope(certified: CertifiedPlan) -> Remark:
         for one in (*certified.cohorts, certified.never_selected)
     }
     worst = max(paths, key=paths.__getitem__)
-    whole, added = certified.worst_epsilon, certified.worst_epsilon - paths[worst]
+    whole, added = certified.epsilon, certified.epsilon - paths[worst]
     largest = f"{paths[worst]:.4f} ({cohort_name(worst)})"
     if not certified.plan.spec.selects:
         text = (

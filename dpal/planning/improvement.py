@@ -88,6 +88,21 @@ class Improvement:
         """Commits to every number of it."""
         return digest(self)
 
+    @property
+    def target(self) -> PrivacyTarget:
+        """What is promised, the start's cost included."""
+        return self.spec.target
+
+    @property
+    def accountant(self) -> Accountant:
+        """By which the promise is kept."""
+        return self.spec.accountant
+
+    @property
+    def before(self) -> Before:
+        """What the start cost."""
+        return self.spec.before
+
     def releases(self) -> Iterator[Release]:
         """Yields all that is released about private records beyond the start."""
         guidance, before = self.spec.guidance, self.spec.before

@@ -52,7 +52,7 @@ class PublishedSchedule:
     epsilon_as_run: float
 
     @property
-    def worst_epsilon(self) -> float:
+    def epsilon(self) -> float:
         """By the accountant that it was solved with."""
         return self.epsilon_rdp
 
@@ -103,7 +103,7 @@ class PublishedSchedule:
             "epsilon_pld": self.epsilon_pld,
             # JSON knows no infinity.
             "epsilon_as_run": self.epsilon_as_run if math.isfinite(self.epsilon_as_run) else None,
-            "worst_epsilon": self.worst_epsilon,
+            "worst_epsilon": self.epsilon,
         }
 
 

@@ -206,7 +206,7 @@ def _nothing_fits(
         participation=1.0,
         basis=Basis.RENYI,
         amount=known.limit.filter.charge(releases, spec.target.adjacency),
-        epsilon=certified.worst_epsilon,
+        epsilon=certified.epsilon,
     )
     return refusal(known, best, spec.name, asked, fits=_largest_epsilon(spec, known, best))
 

@@ -22,6 +22,7 @@ from dpal.canonical import digest
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.selection import SelectionStep
 from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.privacy import PrivacyTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,20 @@ class Plan:
         return digest(self)
 
     @property
+    def target(self) -> PrivacyTarget:
+        """What is promised."""
+        return self.spec.target
+
+    @property
+    def accountant(self) -> Accountant:
+        """By which the promise is kept."""
+        return self.spec.accountant
+
+    @property
+    def before(self) -> None:
+        """Nothing: what a start has cost is in the shares of its data set."""
+
+    @property
     def cohorts(self) -> tuple[str, ...]:
         """Names of all cohorts in order of entry, the never-selected last."""
         return (*(str(phase.index) for phase in self.phases), NEVER_SELECTED)
@@ -217,7 +232,7 @@ class CertifiedPlan:
     epsilon_rdp: float
 
     @property
-    def worst_epsilon(self) -> float:
+    def epsilon(self) -> float:
         """The campaign's epsilon, by the accountant that it was planned with."""
         rdp = self.plan.spec.accountant is Accountant.RDP
         return self.epsilon_rdp if rdp else self.epsilon_pld
@@ -258,7 +273,7 @@ class CertifiedPlan:
             "epsilon_pld": self.epsilon_pld,
             "epsilon_oracle": self.epsilon_oracle,
             "epsilon_rdp": self.epsilon_rdp,
-            "worst_epsilon": self.worst_epsilon,
+            "worst_epsilon": self.epsilon,
             "plan_digest": self.plan.digest,
         }
 

@@ -142,7 +142,7 @@ def verify(plan: Plan) -> CertifiedPlan:
     )
     # Stated as what must hold, so that NaN is refused as well.
     if not (
-        certified.worst_epsilon <= target.epsilon
+        certified.epsilon <= target.epsilon
         and certified.epsilon_pld <= target.epsilon
         and _agrees(certified.epsilon_oracle, tuple(releases), target)
     ):

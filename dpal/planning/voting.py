@@ -125,6 +125,21 @@ class VotingPlan:
         """Commits to every number of it."""
         return digest(self)
 
+    @property
+    def target(self) -> PrivacyTarget:
+        """What is promised."""
+        return self.spec.target
+
+    @property
+    def accountant(self) -> Accountant:
+        """By which the promise is kept."""
+        return self.spec.kept_by
+
+    @property
+    def before(self) -> Before | None:
+        """What teachers told under another account that counts here; None for nothing."""
+        return self.spec.before if self.spec.before.releases else None
+
     def releases(self) -> Iterator[Release]:
         """Yields what is released, a summary first, then block by block."""
         if self.spec.summary_sigma is not None:

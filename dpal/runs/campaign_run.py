@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.data.catalog import Source
-from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
 from dpal.runs.campaign_start import Start
-from dpal.runs.kinds import folder_of
-from dpal.runs.open_ledger import open_ledger
-from dpal.runs.store_upload import open_campaign
+from dpal.runs.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Campaign:
+class Campaign(Run[Plan]):
     """A certified campaign and where its things are.
 
     Attributes:
@@ -30,6 +27,8 @@ class Campaign:
       acting_for: in whose name the ledger is written; None where this process leads.
     """
 
+    noun = "campaign"
+
     config: CampaignConfig
     pool: Source
     validation: Source
@@ -38,29 +37,23 @@ class Campaign:
     acting_for: str | None = None
 
     @property
-    def certified(self) -> CertifiedPlan:
+    def certified(self) -> CertifiedPlan:  # type: ignore[override]
         """The plan and its proof."""
         return self.start.certified
 
     @property
-    def plan(self) -> Plan:
-        """The plan that every task obeys."""
-        return self.certified.plan
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+        return self.config.name
 
     @property
-    def folder(self) -> CampaignFolder:
-        """The campaign's files."""
-        return folder_of(self.config)
+    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
+        """Where ledger and files are."""
+        return self.config.runtime
 
     def files(self, phase: Phase) -> PhaseFolder:
         """The files of one phase."""
         return self.folder.phase(phase.index)
 
-    @contextmanager
-    def ledger(self) -> Iterator[CampaignLedger]:
-        """Opens the campaign's ledger for the length of a block."""
-        store = open_ledger(self.config.runtime)
-        try:
-            yield replace(open_campaign(self.config, store), acting_for=self.acting_for)
-        finally:
-            store.close()
+    def _opened(self, ledger: CampaignLedger) -> CampaignLedger:
+        return replace(ledger, acting_for=self.acting_for)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +10,22 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpal.config.improvement import PublicConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.data.catalog import Source
 from dpal.errors import DataError, LedgerMissing
-from dpal.files.artifacts import CampaignFolder, PhaseFolder
+from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.entries import Entry
-from dpal.ledger.reservations import CampaignLedger
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
 from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.run import Run
 from dpal.runs.start_model import StartModel
 from dpal.training.exact import exact_arithmetic
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improving:
+class Improving(Run[Improvement]):
     """A certified improvement and where its things are; what every task is handed.
 
     Attributes:
@@ -35,15 +35,22 @@ class Improving:
       public: public records that may be labeled.
     """
 
+    noun = "improvement"
+
     config: PublicConfig
     certified: CertifiedImprovement
     start: StartModel
     public: Source
 
     @property
-    def plan(self) -> Improvement:
-        """What every task obeys."""
-        return self.certified.plan
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+        return self.config.name
+
+    @property
+    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
+        """Where ledger and files are."""
+        return self.config.runtime
 
     @property
     def spec(self) -> ImprovementSpec:
@@ -51,20 +58,9 @@ class Improving:
         return self.plan.spec
 
     @property
-    def folder(self) -> CampaignFolder:
-        """The improvement's files."""
-        return folder_of(self.config)
-
-    @property
     def files(self) -> PhaseFolder:
         """The files of its one phase: choice, labels, fine-tuned model."""
         return self.folder.phase(0)
-
-    @contextmanager
-    def ledger(self) -> Iterator[CampaignLedger]:
-        """Opens the improvement's part of the ledger for the length of a block."""
-        with closing(open_ledger(self.config.runtime)) as store:
-            yield CampaignLedger(store, self.config.name, self.folder.root)
 
     def known_entries(self, *, newest: bool = False) -> list[Entry]:
         """All entries of the ledger, of all campaigns; none where there is no ledger.

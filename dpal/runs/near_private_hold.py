@@ -14,7 +14,7 @@ from dpal.ledger.datasets import Basis, BlockShare, data_set
 from dpal.ledger.limits import DataHold
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.improvement_run import Improving
-from dpal.runs.open_ledger import commit_to
+from dpal.runs.run import hold
 
 
 def hold_guidance(improving: Improving) -> None:
@@ -26,22 +26,12 @@ def hold_guidance(improving: Improving) -> None:
         return  # nothing is released, so nothing is held: the start's ledger says it all
     improving.start.require_same_records()
     with improving.ledger() as ledger:
-        made_of = commit_to(ledger, folder, digest_of(private.paths), called="improvement")
         begun = ledger.identity is not None
         data = ledger.data() if begun else _shares(improving)
         compared = None
         if data is None and not begun:
             compared = require_unregistered(improving.config.runtime, private)
-        ledger.hold(
-            improving.spec.target,
-            improving.plan.digest,
-            made_of,
-            improving.plan.releases(),
-            accountant=improving.spec.accountant,
-            data=data,
-            before=improving.spec.before,
-            compared=compared,
-        )
+        hold(improving, ledger, digest_of(private.paths), data=data, compared=compared)
 
 
 def end_guidance(improving: Improving) -> None:

@@ -22,7 +22,7 @@ from dpal.data.pool import write_start
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError, ParameterError
 from dpal.files.artifacts import RECORD
-from dpal.files.atomic import staged, sweep
+from dpal.files.atomic import staged
 from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.planning.spec import CampaignSpec
@@ -39,8 +39,8 @@ from dpal.runs.campaign_start import (
 )
 from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify, notify_here
-from dpal.runs.open_ledger import commit_to
 from dpal.runs.open_sources import open_sources
+from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
@@ -178,7 +178,7 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
     if missing and not elsewhere:
         raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
     campaign = prepare(config)
-    notify(f"plan certified: {campaign.certified.worst_epsilon:.4f} of "
+    notify(f"plan certified: {campaign.certified.epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip
     if (used := campaign.plan.spec.strategy) is not config.strategy:
         notify(other_strategy(used, config.strategy))
@@ -190,15 +190,11 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder = campaign.plan, campaign.folder
-    sweep(folder.root)
     with campaign.ledger() as ledger:
-        made_of = commit_to(ledger, folder, digest_of(campaign.pool.paths), called="campaign")
-        ledger.hold(
-            plan.spec.target,
-            plan.digest,
-            made_of,
-            plan.releases(),
-            accountant=plan.spec.accountant,
+        hold(
+            campaign,
+            ledger,
+            digest_of(campaign.pool.paths),
             data=campaign.start.data,
             compared=campaign.start.compared,
             changes=_changes(campaign),

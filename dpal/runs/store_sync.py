@@ -1,6 +1,6 @@
-"""A campaign's files on their way between machines: published, kept, brought back.
+"""A run's files on their way between machines: published, kept, brought back.
 
-The folder under `runtime.artifacts` is where a campaign works. With `runtime.store` its files
+The folder under `runtime.artifacts` is where a run works. With `runtime.store` its files
 are also there, and another machine goes on with them; without it nothing here does anything.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dpal.canonical import file_digest
-from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerMissing, StoreError
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.files.object_store import (
@@ -26,53 +27,53 @@ from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import name_below
-from dpal.runs.campaign_run import Campaign
-from dpal.runs.kinds import folder_of
+from dpal.runs.kinds import AnyConfig, folder_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.run import Run
 from dpal.runs.store_upload import (
     is_checkpoint,
-    open_campaign,
+    open_run,
     patiently,
     put,
     store_of,
 )
 
 
-def publish(campaign: Campaign, paths: Sequence[Path]) -> tuple[ArtifactRef, ...]:
+def publish(run: Run[Any], paths: Sequence[Path]) -> tuple[ArtifactRef, ...]:
     """Makes files reachable for another machine, and says where they are.
 
     Without `runtime.store` they stay where they are: all machines share the folder.
 
     Args:
-      campaign: whose plan the ledger holds.
+      run: whose plan the ledger holds.
       paths: files below its folder.
 
     Raises:
       StoreError: the store does not take a file, or may not hold confidential ones.
     """
-    folder = campaign.folder.root
-    if campaign.config.runtime.store is None:
+    folder = run.folder.root
+    if run.runtime.store is None:
         return tuple(file_ref(folder, path) for path in paths)
-    store = _store(campaign)
+    store = _store(run)
     return tuple(
         patiently(lambda path=path: store.put(name_below(folder, path), path))  # type: ignore[misc]
         for path in paths
     )
 
 
-def fetch(campaign: Campaign, refs: Iterable[ArtifactRef]) -> None:
-    """Places published files below the campaign's folder, unless they are there already.
+def fetch(run: Run[Any], refs: Iterable[ArtifactRef]) -> None:
+    """Places published files below the run's folder, unless they are there already.
 
     Args:
-      campaign: as for `publish`.
+      run: as for `publish`.
       refs: what `publish` returned, possibly on another machine.
 
     Raises:
       StoreError: a file is not there or not what its digest says.
     """
-    folder = campaign.folder.root
-    store = None if campaign.config.runtime.store is None else _store(campaign)
+    folder = run.folder.root
+    store = None if run.runtime.store is None else _store(run)
     for ref in refs:
         if _is_here(folder, ref):
             continue
@@ -85,28 +86,28 @@ def fetch(campaign: Campaign, refs: Iterable[ArtifactRef]) -> None:
         _get(store, ref, folder)
 
 
-def keep_files(campaign: Campaign) -> None:
-    """Puts what is new or changed of a campaign into its store, and removes old checkpoints.
+def keep_files(run: Run[Any]) -> None:
+    """Puts what is new or changed of a run into its store, and removes old checkpoints.
 
     Raises:
       StoreError: the store does not take it. Nothing was lost.
     """
-    if campaign.config.runtime.store is None:
+    if run.runtime.store is None:
         return
-    folder, store = campaign.folder.root, _store(campaign)
+    folder, store = run.folder.root, _store(run)
     known = patiently(store.known)
-    for path in _files_of(campaign.folder):
+    for path in _files_of(run.folder):
         name = name_below(folder, path)
         if _may_hold(store, name) and (name not in known or not _is_here(folder, known[name])):
             put(store, name, path)
     for name, ref in known.items():
         if is_checkpoint(name) and not (folder / name).exists():
             store.forget(ref)
-    _keep_data_sets(campaign.config)
+    _keep_data_sets(run.runtime)
 
 
-def bring_files(config: CampaignConfig) -> None:
-    """Brings what the store has of a campaign and is not here, before the campaign goes on.
+def bring_files(config: AnyConfig) -> None:
+    """Brings what the store has of a run and is not here, before the run goes on.
 
     Files that the ledger, or a phase's manifest, speaks of come by the digest that stands
     there; of others, what is here stays as it is.
@@ -114,19 +115,20 @@ def bring_files(config: CampaignConfig) -> None:
     Raises:
       StoreError: the store cannot be written, or what the ledger recorded is not in it.
     """
-    if config.runtime.store is None:
+    name, runtime = config.name, config.runtime
+    if runtime.store is None:
         return
-    patiently(store_of(config, "").require_writable)
+    patiently(store_of(name, runtime, "").require_writable)
     try:
-        ledger = open_ledger(config.runtime, create=False)
+        ledger = open_ledger(runtime, create=False)
     except LedgerMissing:
         return
     with closing(ledger):
-        opened = open_campaign(config, ledger)
-        _bring_data_sets(config, ledger.entries())
+        opened = open_run(name, runtime, ledger)
+        _bring_data_sets(runtime, ledger.entries())
         if opened.identity is None:
             return
-        store, entries = store_of(config, opened.identity), opened.entries()
+        store, entries = store_of(name, runtime, opened.identity), opened.entries()
     folder = folder_of(config)
     known = patiently(store.known)
     recorded = _recorded(entries)
@@ -144,11 +146,11 @@ def bring_files(config: CampaignConfig) -> None:
     wanted = [store.ref(name, sha256) for name, sha256 in recorded.items()]
     brought += sum(_bring(store, ref, folder.root) for ref in wanted)
     if brought:
-        notify(f"campaign {config.name}: files brought from {config.runtime.store}")
+        notify(f"{name}: files brought from {runtime.store}")
 
 
 def _recorded(entries: Iterable[Entry]) -> dict[str, str]:
-    """Digests by name of the files that a campaign cannot go on without, as its ledger says."""
+    """Digests by name of the files that a run cannot go on without, as its ledger says."""
     found: dict[str, str] = {}
     under_way: dict[str, dict[str, str]] = {}
     for entry in entries:
@@ -180,8 +182,8 @@ def _get(store: Store, ref: ArtifactRef, folder: Path) -> None:
     patiently(lambda: store.get(ref, folder / ref.name))
 
 
-def _keep_data_sets(config: CampaignConfig) -> None:
-    folder, store = config.runtime.artifacts, _data_sets_store(config)
+def _keep_data_sets(runtime: RuntimeConfig) -> None:
+    folder, store = runtime.artifacts, _data_sets_store(runtime)
     if store.holds is not StoreHolds.EVERYTHING or not (folder / DATASETS).is_dir():
         return
     known = patiently(store.known)
@@ -191,15 +193,15 @@ def _keep_data_sets(config: CampaignConfig) -> None:
             put(store, name, path)
 
 
-def _bring_data_sets(config: CampaignConfig, entries: Iterable[Entry]) -> None:
-    folder, store = config.runtime.artifacts, _data_sets_store(config)
+def _bring_data_sets(runtime: RuntimeConfig, entries: Iterable[Entry]) -> None:
+    folder, store = runtime.artifacts, _data_sets_store(runtime)
     for one in data_sets(entries).values():
         for name, sha256 in one.files.items():
             _bring(store, store.ref(f"{DATASETS}/{name}", sha256), folder)
 
 
-def _data_sets_store(config: CampaignConfig) -> Store:
-    return Store(url=str(config.runtime.store), campaign=DATASETS, holds=config.runtime.store_holds)
+def _data_sets_store(runtime: RuntimeConfig) -> Store:
+    return Store(url=str(runtime.store), campaign=DATASETS, holds=runtime.store_holds)
 
 
 def _files_of(folder: CampaignFolder) -> Iterator[Path]:
@@ -231,6 +233,6 @@ def _digest(path: Path, _inode: int, _size: int, _changed: int) -> str:
     return file_digest(path)
 
 
-def _store(campaign: Campaign) -> Store:
-    with campaign.ledger() as ledger:
-        return store_of(campaign.config, ledger.identity or "")
+def _store(run: Run[Any]) -> Store:
+    with run.ledger() as ledger:
+        return store_of(run.name, run.runtime, ledger.identity or "")

@@ -1,6 +1,6 @@
-"""What the ledger is about to record is in the campaign's store first.
+"""What the ledger is about to record is in the run's store first.
 
-So a campaign whose machine is lost goes on elsewhere: no recorded file was on it alone.
+So a run whose machine is lost goes on elsewhere: no recorded file was on it alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import StoreUnreachable
 from dpal.files.object_store import Store, StoreHolds, is_confidential
 from dpal.ledger.files import name_below
@@ -26,29 +26,27 @@ _CHECKPOINTS = "checkpoints"
 Answer = TypeVar("Answer")
 
 
-def open_campaign(config: CampaignConfig, ledger: LedgerStore) -> CampaignLedger:
-    """A campaign's part of a ledger, which carries files into the store before it records them."""
-    opened = CampaignLedger(ledger, config.name, config.runtime.artifacts / config.name)
-    if config.runtime.store is None:
+def open_run(name: str, runtime: RuntimeConfig, ledger: LedgerStore) -> CampaignLedger:
+    """A run's part of a ledger, which carries files into the store before it records them."""
+    opened = CampaignLedger(ledger, name, runtime.artifacts / name)
+    if runtime.store is None:
         return opened
 
     def carry(paths: Sequence[Path]) -> None:
-        carry_in(store_of(config, opened.identity or ""), opened.folder, paths)
+        carry_in(store_of(name, runtime, opened.identity or ""), opened.folder, paths)
 
     return replace(opened, carry=carry)
 
 
-def store_of(config: CampaignConfig, identity: str) -> Store:
-    """The part of the store that belongs to a campaign, by the digest of its hold."""
+def store_of(name: str, runtime: RuntimeConfig, identity: str) -> Store:
+    """The part of the store that belongs to a run, by the digest of its hold."""
     return Store(
-        url=str(config.runtime.store),
-        campaign=f"{config.name}-{identity[:16]}",
-        holds=config.runtime.store_holds,
+        url=str(runtime.store), campaign=f"{name}-{identity[:16]}", holds=runtime.store_holds
     )
 
 
 def carry_in(store: Store, folder: Path, paths: Sequence[Path]) -> None:
-    """Puts files of a campaign into its store; confidential ones only where it may hold them.
+    """Puts files of a run into its store; confidential ones only where it may hold them.
 
     A checkpoint's predecessors go once they are gone here, too: the one that the ledger
     recorded last stays until it records this one.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from dpal.canonical import canonical_json, file_digest, plain
 from dpal.certificate.kinds.voting import voting_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
-from dpal.files.artifacts import CONFIDENTIAL, CampaignFolder
-from dpal.files.atomic import staged, sweep, write_private_parquet, write_text
+from dpal.files.artifacts import CONFIDENTIAL
+from dpal.files.atomic import staged, write_private_parquet, write_text
 from dpal.ledger.entries import Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
-from dpal.planning.voting import SUMMARY, CertifiedVoting, block_name
+from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingPlan, block_name
 from dpal.randomness import secure
 from dpal.runs.ballot_tables import (
     FROM_FILES,
@@ -37,7 +36,7 @@ from dpal.runs.ballot_tables import read_released as read_released
 from dpal.runs.ballot_tables import released_table as released_table
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.notify import notify
-from dpal.runs.open_ledger import commit_to, open_ledger
+from dpal.runs.run import Run, hold
 from dpal.voting.advice import LabelStatistics, noisy_summary
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.cost_bounded import release_within
@@ -46,13 +45,15 @@ from dpal.voting.release import release
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(Run[VotingPlan]):
     """What teachers may tell, and where it is kept.
 
     Attributes:
       certified: the plan and its proof.
       runtime: where ledger and files are.
     """
+
+    noun = "account"
 
     certified: CertifiedVoting
     runtime: RuntimeConfig
@@ -61,17 +62,6 @@ class Account:
     def name(self) -> str:
         """Of the account, in ledger and artifacts."""
         return self.certified.plan.spec.name
-
-    @property
-    def folder(self) -> CampaignFolder:
-        """Its files."""
-        return CampaignFolder(self.runtime.artifacts / self.name)
-
-    @contextmanager
-    def ledger(self) -> Iterator[CampaignLedger]:
-        """Opens the account's part of the ledger for the length of a block."""
-        with closing(open_ledger(self.runtime)) as store:
-            yield CampaignLedger(store, self.name, self.folder.root)
 
     def ballots_file(self, block: int) -> Path:
         """What teachers said in a block. Private."""
@@ -97,17 +87,12 @@ def hold_votes(
       LedgerError: the account holds another plan, or its files are gone.
       DataBudgetExceeded: the data set has not that much left. Nothing was held.
     """
-    folder, plan = account.folder, account.certified.plan
-    sweep(folder.root)
     with account.ledger() as ledger:
-        ledger.hold(
-            plan.spec.target,
-            plan.digest,
-            commit_to(ledger, folder, made_of, called="account"),
-            plan.releases(),
-            accountant=plan.spec.kept_by,
+        hold(
+            account,
+            ledger,
+            made_of,
             data=ledger.data() or data,
-            before=plan.spec.before if plan.spec.before.releases else None,
             compared=compared,
             changes="its rule, its promise or its number of queries",
         )

@@ -58,7 +58,7 @@ def planned(
     """
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
-        f"certified: {certified.worst_epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
+        f"certified: {certified.epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
         f"whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]

@@ -158,7 +158,7 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
         "run": wanted.run,
         "pool": len(data.labels),
         "target_epsilon": spec.target.epsilon,
-        "epsilon": certified.worst_epsilon,
+        "epsilon": certified.epsilon,
         "delta": spec.target.delta,
         "adjacency": spec.target.adjacency.value,
         "unit": spec.target.unit.value,

@@ -57,7 +57,7 @@ def simulate(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
         for run in range(runs):
             rng = seeded(run, "simulated scores")
             for one in simulate_mode(certified.plan, model, rng=rng, noise=secure()):
-                found.append({**_flat(one), "epsilon": certified.worst_epsilon})
+                found.append({**_flat(one), "epsilon": certified.epsilon})
                 last[one.mechanism] = one
     for run in range(runs):
         rng = seeded(run, "simulated scores")

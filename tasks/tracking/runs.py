@@ -188,7 +188,7 @@ def _track_campaign(campaign: Campaign) -> str:
     run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
     run.log_figure(validation_figure(phases), "figures/accuracy.png")
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
-    last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.worst_epsilon}
+    last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.epsilon}
     run.log_metrics(last, step=len(phases))
     if figure := data_figure(campaign):
         run.log_figure(figure, "figures/dataset.png")

@@ -126,7 +126,7 @@ def measure(config: CampaignConfig, *, runs: int) -> Measured:
     return Measured(
         figures=tuple(figures),
         seconds=tuple(seconds),
-        epsilon=certified.worst_epsilon,
+        epsilon=certified.epsilon,
         delta=spec.target.delta,
         noise_multiplier=phase.training.noise_multiplier,
         steps=phase.steps,

@@ -36,7 +36,7 @@ def test_hidden_thresholds_count_carried_records_in_one_of_the_worlds():
     assert counted(carried.plan, "0") == 2
     assert counted(fresh.plan, "0") == 0
     # The same promise, with a little less for training.
-    assert carried.worst_epsilon <= carried.plan.spec.target.epsilon
+    assert carried.epsilon <= carried.plan.spec.target.epsilon
     first, second = (one.plan.phases[0].training for one in (carried, fresh))
     assert first.noise_multiplier > second.noise_multiplier
 

@@ -30,7 +30,7 @@ def test_numbers_in_the_words_are_those_of_the_plan():
     certified = certified_plan(small(selection=SelectionMode.HIDDEN))
     remarks = by_topic(certified)
     promise = remarks["What is promised"]
-    assert f"{certified.worst_epsilon:.4f}" in promise.text
+    assert f"{certified.epsilon:.4f}" in promise.text
     assert promise.numbers["delta_times_pool"] == approx(0.1)
     noise = remarks["Why this noise"].numbers
     assert noise["noise_multiplier"] == certified.plan.phases[0].training.noise_multiplier
@@ -93,7 +93,7 @@ def test_an_alternative_that_cannot_be_says_why():
 def test_the_timeline_ends_where_the_certificate_does(accountant):
     certified = certified_plan(small(selection=SelectionMode.HIDDEN, accountant=accountant))
     grown = timeline(certified.plan)
-    assert grown.campaign[-1] == approx(certified.worst_epsilon, abs=2e-3)
+    assert grown.campaign[-1] == approx(certified.epsilon, abs=2e-3)
     for epsilons in (*grown.cohorts.values(), grown.campaign):
         assert list(epsilons) == sorted(epsilons)
     assert grown.cohorts["1"][0] == 0  # the initial training has not seen it

@@ -117,7 +117,7 @@ def test_answers_of_half_the_pool_are_planned_for_in_both_directions(strategy):
         strategy=strategy,
     )
     certified = certified_plan(asked)
-    assert 7.99 < certified.worst_epsilon <= 8
+    assert 7.99 < certified.epsilon <= 8
     initial, *entered = [cohort.spent.epsilon_pld for cohort in certified.cohorts]
     # Nobody is asked about the initial cohort: no share of the envelope is kept free for it.
     assert 7.99 < initial <= 8

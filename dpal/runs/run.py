@@ -1,0 +1,97 @@
+"""A run of any kind: a certified plan, its part of the ledger, its folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import ClassVar, Generic, TypeVar
+
+from dpal.config.runtime import RuntimeConfig
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import sweep
+from dpal.ledger.limits import DataHold
+from dpal.ledger.reservations import CampaignLedger
+from dpal.planning.certified import Certified, RunPlan
+from dpal.runs.open_ledger import commit_to, open_ledger
+from dpal.runs.store_upload import open_run
+
+P = TypeVar("P", bound=RunPlan)
+
+
+class Run(ABC, Generic[P]):
+    """A certified plan and where its things are.
+
+    Attributes:
+      certified: the plan and its proof.
+      runtime: where ledger and files are.
+      noun: what a person calls such a run.
+    """
+
+    certified: Certified[P]
+    runtime: RuntimeConfig
+    noun: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+
+    @property
+    def plan(self) -> P:
+        """What every step obeys."""
+        return self.certified.plan
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """The run's files."""
+        return CampaignFolder(self.runtime.artifacts / self.name)
+
+    @contextmanager
+    def ledger(self) -> Iterator[CampaignLedger]:
+        """Opens the run's part of the ledger for the length of a block."""
+        with closing(open_ledger(self.runtime)) as store:
+            yield self._opened(open_run(self.name, self.runtime, store))
+
+    def _opened(self, ledger: CampaignLedger) -> CampaignLedger:
+        """What is peculiar to this kind about a ledger that was just opened."""
+        return ledger
+
+
+def hold(
+    run: Run[P],
+    ledger: CampaignLedger,
+    records: str,
+    *,
+    data: DataHold | None,
+    compared: int | None,
+    changes: str = "",
+) -> None:
+    """Sets the plan's worst case aside, before anything is drawn. Again, it changes nothing.
+
+    Args:
+      run: what is held. Its folder is claimed.
+      ledger: the run's, open.
+      records: digest of the private files, or of ballots; it is kept under salt.
+      data: what the run takes of a registered data set; None for none.
+      compared: with how many parts of data sets the records were compared; None where one counts
+        them.
+      changes: what is another than when the run began, for the refusal.
+
+    Raises:
+      LedgerError: another plan is held under this name, or files of the run are gone.
+      BudgetExceeded, DataBudgetExceeded: there is not that much left. Nothing was held.
+    """
+    plan = run.plan
+    sweep(run.folder.root)
+    ledger.hold(
+        plan.target,
+        plan.digest,
+        commit_to(ledger, run.folder, records, called=run.noun),
+        plan.releases(),
+        accountant=plan.accountant,
+        data=data,
+        before=plan.before,
+        compared=compared,
+        changes=changes,
+    )
