@@ -12,13 +12,14 @@ from dpal.runs.baselines import KNN, NON_PRIVATE, baseline_settings, is_campaign
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
+from dpal.runs.student import tracked_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
+from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
-from tasks.tracking.voting import reach_tracking, track_student
 from tasks.training_monitor import leading
 from tasks.versioning import version_files
 from tasks.voting import (
@@ -72,7 +73,8 @@ def _vote(config: PateConfig) -> str:
         _compare(ensemble)
         certify_student(ensemble)
         report_student(ensemble)
-        track_student(ensemble, version_files(config.runtime, ensemble.files))
+        dvc_hash = version_files(config.runtime, ensemble.files)
+        track_finished(ensemble, tracked_of(ensemble), dvc_hash)
         return tell_voting_end(ensemble)
 
 

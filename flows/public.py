@@ -8,7 +8,7 @@ from prefect.states import Completed
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.runs.fine_tuning import ask_public_labeler, labeling_job
-from dpal.runs.improvement_run import Improving
+from dpal.runs.improvement_run import Improving, tracked_of
 from dpal.runs.kinds import folder_of
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from flows.campaign import run_campaign
@@ -28,7 +28,7 @@ from tasks.improvement import (
 from tasks.improvement_page import tell_improvement, tell_improvement_end
 from tasks.improvement_report import certify_improved, record_improvement, report_improvement
 from tasks.prefect_page import run_name
-from tasks.tracking.improvement import reach_tracking, track_improvement
+from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
 from tasks.versioning import version_files
@@ -75,7 +75,8 @@ def _improve(config: PublicConfig) -> str:
         _learn(improving)
         certify_improved(improving)
         report_improvement(improving)
-        track_improvement(improving, version_files(config.runtime, improving.files))
+        dvc_hash = version_files(config.runtime, improving.files)
+        track_finished(improving, tracked_of(improving), dvc_hash)
         return tell_improvement_end(improving)
 
 

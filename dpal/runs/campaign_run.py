@@ -27,7 +27,7 @@ class Campaign(Run[Plan]):
       acting_for: in whose name the ledger is written; None where this process leads.
     """
 
-    noun = "campaign"
+    kind, noun = "campaign", "campaign"
 
     config: CampaignConfig
     pool: Source

@@ -13,29 +13,31 @@ from tqdm import tqdm
 from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.config.runtime import RuntimeConfig
 from dpal.config.voting import PateConfig
 from dpal.data.catalog import Source
 from dpal.data.inspect import inspect, require_apart, require_match
 from dpal.data.partitions import require_groups, require_parts
 from dpal.errors import ConfigError, DataError, ParameterError
-from dpal.files.artifacts import CONFIDENTIAL, CampaignFolder, PhaseFolder
+from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
 from dpal.ledger.limits import DataHold
 from dpal.models.spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
-from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting
+from dpal.planning.voting import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
+from dpal.runs.run import Run
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ensemble:
+class Ensemble(Run[VotingPlan]):
     """Certified teachers and where their things are.
 
     Attributes:
@@ -53,6 +55,8 @@ class Ensemble:
       compared: with how many parts of data sets its records were compared; None where one counts
         them, or the account began.
     """
+
+    kind, noun = "pate", "account"
 
     config: PateConfig
     certified: CertifiedVoting
@@ -78,9 +82,14 @@ class Ensemble:
         return Account(certified=self.certified, runtime=self.config.runtime)
 
     @property
-    def folder(self) -> CampaignFolder:
-        """All files."""
-        return self.account.folder
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+        return self.config.name
+
+    @property
+    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
+        """Where ledger and files are."""
+        return self.config.runtime
 
     @property
     def files(self) -> PhaseFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +11,14 @@ from torch import nn
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.data.catalog import Source
-from dpal.errors import DataError, LedgerMissing
+from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
-from dpal.ledger.entries import Entry
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
 from dpal.runs.kinds import folder_of
-from dpal.runs.open_ledger import open_ledger
 from dpal.runs.run import Run
 from dpal.runs.start_model import StartModel
+from dpal.runs.tracked import ServedModel, Tracked
 from dpal.training.exact import exact_arithmetic
 
 
@@ -35,7 +33,7 @@ class Improving(Run[Improvement]):
       public: public records that may be labeled.
     """
 
-    noun = "improvement"
+    kind, noun = "public", "improvement"
 
     config: PublicConfig
     certified: CertifiedImprovement
@@ -62,19 +60,6 @@ class Improving(Run[Improvement]):
         """The files of its one phase: choice, labels, fine-tuned model."""
         return self.folder.phase(0)
 
-    def known_entries(self, *, newest: bool = False) -> list[Entry]:
-        """All entries of the ledger, of all campaigns; none where there is no ledger.
-
-        Args:
-          newest: whether it must be the newest copy of the ledger that is known here.
-        """
-        try:
-            opened = open_ledger(self.config.runtime, create=False)
-        except LedgerMissing:  # a declared start, and nothing released since
-            return []
-        with closing(opened) as store:
-            return store.verified() if newest else store.entries()
-
     def load_start(self) -> nn.Module:
         """The model that is improved, on its device."""
         if self.start.weights is None:
@@ -94,6 +79,29 @@ class Improving(Run[Improvement]):
         if device != "cpu":
             exact_arithmetic()
         return model.to(device)
+
+
+def tracked_of(improving: Improving) -> Tracked:
+    """What a tracking server is told of a finished improvement."""
+    spec = improving.spec
+    metrics = improving.folder.finished_phases()[0]
+    return Tracked(
+        parameters={
+            **{f"choice.{key}": value for key, value in vars(spec.choice).items()},
+            **{f"fine_tuning.{key}": value for key, value in vars(spec.fine_tuning).items()},
+            "start": spec.before.campaign or "a model's file",
+            "model": spec.model.name,
+        },
+        figures={key: value for key, value in metrics.items() if isinstance(value, float | int)},
+        tags={"dpal.start_from": spec.before.campaign or "a model's file"},
+        model=ServedModel(
+            weights=improving.files.model,
+            spec=spec.model,
+            extractor=improving.start.reading.data.to_extractor(),
+            source=improving.public,
+            class_names=improving.start.classes,
+        ),
+    )
 
 
 def rotation_weights(config: PublicConfig) -> Path:

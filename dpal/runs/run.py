@@ -8,8 +8,10 @@ from contextlib import closing, contextmanager
 from typing import ClassVar, Generic, TypeVar
 
 from dpal.config.runtime import RuntimeConfig
+from dpal.errors import LedgerMissing
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import sweep
+from dpal.ledger.entries import Entry
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.certified import Certified, RunPlan
@@ -25,11 +27,13 @@ class Run(ABC, Generic[P]):
     Attributes:
       certified: the plan and its proof.
       runtime: where ledger and files are.
+      kind: as settings say it.
       noun: what a person calls such a run.
     """
 
     certified: Certified[P]
     runtime: RuntimeConfig
+    kind: ClassVar[str]
     noun: ClassVar[str]
 
     @property
@@ -52,6 +56,19 @@ class Run(ABC, Generic[P]):
         """Opens the run's part of the ledger for the length of a block."""
         with closing(open_ledger(self.runtime)) as store:
             yield self._opened(open_run(self.name, self.runtime, store))
+
+    def known_entries(self, *, newest: bool = False) -> list[Entry]:
+        """All entries of the ledger, of all campaigns; none where there is no ledger.
+
+        Args:
+          newest: whether it must be the newest copy of the ledger that is known here.
+        """
+        try:
+            opened = open_ledger(self.runtime, create=False)
+        except LedgerMissing:  # nothing was released
+            return []
+        with closing(opened) as store:
+            return store.verified() if newest else store.entries()
 
     def _opened(self, ledger: CampaignLedger) -> CampaignLedger:
         """What is peculiar to this kind about a ledger that was just opened."""

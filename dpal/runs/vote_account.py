@@ -53,7 +53,7 @@ class Account(Run[VotingPlan]):
       runtime: where ledger and files are.
     """
 
-    noun = "account"
+    kind, noun = "vote", "account"
 
     certified: CertifiedVoting
     runtime: RuntimeConfig
