@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from dpal.accounting.cohorts import Accountant
 from dpal.config.data import ContentChoice, DataConfig, ExtractorKind
 from dpal.config.form import choice
 from dpal.config.help import explain
@@ -34,6 +33,7 @@ from dpal.models.spec import Task
 from dpal.planning.recipe import Precision
 from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.privacy import (
+    Accountant,
     Adjacency,
     PrivacyTarget,
     Profile,

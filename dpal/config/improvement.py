@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
-from dpal.accounting.cohorts import Accountant
 from dpal.config.data import DataConfig, ExtractorKind
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import OnlyIf
@@ -19,7 +18,7 @@ from dpal.config.section import Fraction, Name, Section
 from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError
-from dpal.privacy import Adjacency
+from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
 

@@ -130,3 +130,14 @@ print(campaign.parse_config({"name": "x"}).privacy.epsilon)
         [sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"Epsilon {not compiled}\n8.0\n"
+
+
+def test_settings_are_read_without_what_only_plans_need():
+    code = """
+import sys
+from dpal.config import campaign, improvement, voting, watch
+campaign.parse_config({"name": "x"}), voting.parse_pate({"name": "x"})
+print({"numpy", "scipy", "torch", "pyarrow"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
