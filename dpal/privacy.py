@@ -36,6 +36,13 @@ class Unit(StrEnum):
     GROUP = "group"
 
 
+class Accountant(StrEnum):
+    """Which bound a plan is solved against. PLD is tight; RDP serves budgets across plans."""
+
+    PLD = "pld"
+    RDP = "rdp"
+
+
 class Profile(StrEnum):
     """Which deltas may be promised.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import scipy
-
 from dpal.errors import ParameterError
 
 _RELATIVE_WIDTH = 1e-6
@@ -108,6 +106,8 @@ def _short(value: float, towards: Callable[[float], int]) -> float:
 
 def _root(cost: Callable[[float], float], limit: float, low: float, high: float) -> float:
     """Where a monotone cost crosses its limit, to a relative width of 1e-7."""
+    import scipy  # bounds of settings are read without it
+
     root = scipy.optimize.brentq(
         lambda argument: cost(argument) - limit, low, high, xtol=_RELATIVE_WIDTH * low, rtol=1e-9
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
@@ -35,14 +34,8 @@ from dpal.accounting.events import (
     VotesWithin,
 )
 from dpal.accounting.profiles import Grid
+from dpal.privacy import Accountant as Accountant
 from dpal.privacy import Adjacency, PrivacyTarget
-
-
-class Accountant(StrEnum):
-    """Which bound a plan is solved against. PLD is tight; RDP serves budgets across plans."""
-
-    PLD = "pld"
-    RDP = "rdp"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.certificate.document import FORMAT, entry_of, entry_record
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.releases import release_from, release_of
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.certificate.checks import Check, judged
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 
 @dataclass(frozen=True, kw_only=True)

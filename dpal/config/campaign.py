@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    ValidationError,
+    model_validator,
+)
 
-from dpal.accounting.cohorts import Accountant
 from dpal.config.data import ContentChoice, DataConfig, ExtractorKind
 from dpal.config.form import choice
 from dpal.config.help import explain
@@ -19,7 +25,7 @@ from dpal.config.labeler import FORM_RECORDS, LabelerConfig
 from dpal.config.labeler import LabelerKind as LabelerKind
 from dpal.config.runtime import Backend
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
-from dpal.config.runtime import Section as _Section
+from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.training import TEXT_MODEL, ModelConfig, TrainingConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.models.normalisation import Normalisation
@@ -27,6 +33,7 @@ from dpal.models.spec import Task
 from dpal.planning.recipe import Precision
 from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.privacy import (
+    Accountant,
     Adjacency,
     PrivacyTarget,
     Profile,
@@ -39,92 +46,52 @@ _TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
 
 
-class PrivacyConfig(_Section):
+class PrivacyConfig(Section):
     """What is promised to every record of the pool."""
 
-    epsilon: float = Field(
-        8.0,
-        gt=0,
-        title="Epsilon",
-        description="Privacy loss of any record, in all; smaller is safer, 1 to 8 is common.",
-        examples=[1, 3, 8],
+    epsilon: PositiveFloat = Field(8.0, examples=[1, 3, 8])
+    """Privacy loss of any record, in all; smaller is safer, 1 to 8 is common."""
+    delta: Annotated[Fraction | None, choice("A number", "1 / (10 x pool size)")] = Field(
+        None, examples=[1e-5]
     )
-    delta: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        title="Delta",
-        description="Failure probability; null is 1 / (10 x pool size).",
-        examples=[1e-5],
-        json_schema_extra=choice("A number", "1 / (10 x pool size)"),
+    """Failure probability; null is 1 / (10 x pool size)."""
+    profile: Profile = Profile.STANDARD
+    """standard: delta below 1 / pool size. paper: delta up to 1 / labels, to reproduce published
+    results; reports and certificates are marked."""
+    selection: SelectionMode = Field(SelectionMode.HIDDEN, title="Who may see the selection")
+    """hidden: nobody outside. visible: anyone may see the ids. paper: noisy scores are released."""
+    selection_epsilon: Annotated[
+        NonNegativeFloat | None, choice("A number", "A quarter of epsilon")
+    ] = Field(None, title="Epsilon of the selections")
+    """Share of epsilon for visible or paper selection; null is a quarter."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """What changes between neighbouring data sets. zero_out: one record's content is blanked.
+    replace_one: it is any other content; about twice the noise."""
+    accountant: Accountant = Accountant.PLD
+    """pld: tight. rdp: 3 to 8 % more noise; for filters."""
+    threshold_noise: Annotated[PositiveFloat | None, choice("A number", "Fitted to the query")] = (
+        Field(None, title="Noise of the thresholds")
     )
-    profile: Profile = Field(
-        Profile.STANDARD,
-        title="Profile",
-        description="standard: delta below 1 / pool size. paper: delta up to 1 / labels, to "
-        "reproduce published results; reports and certificates are marked.",
-    )
-    selection: SelectionMode = Field(
-        SelectionMode.HIDDEN,
-        title="Who may see the selection",
-        description="hidden: nobody outside. visible: anyone may see the ids. paper: noisy "
-        "scores are released.",
-    )
-    selection_epsilon: float | None = Field(
-        None,
-        ge=0,
-        title="Epsilon of the selections",
-        description="Share of epsilon for visible or paper selection; null is a quarter.",
-        json_schema_extra=choice("A number", "A quarter of epsilon"),
-    )
-    adjacency: Adjacency = Field(
-        Adjacency.ZERO_OUT,
-        title="Adjacency",
-        description="What changes between neighbouring data sets. zero_out: one record's content "
-        "is blanked. replace_one: it is any other content; about twice the noise.",
-    )
-    accountant: Accountant = Field(
-        Accountant.PLD,
-        title="Accountant",
-        description="pld: tight. rdp: 3 to 8 % more noise; for filters.",
-    )
-    threshold_noise: float | None = Field(
-        None,
-        gt=0,
-        title="Noise of the thresholds",
-        description="Noise multiplier of each hidden or visible threshold; null fits the query.",
-        json_schema_extra=choice("A number", "Fitted to the query"),
-    )
+    """Noise multiplier of each hidden or visible threshold; null fits the query."""
 
 
-class ScheduleConfig(_Section):
+class ScheduleConfig(Section):
     """How many labels are bought when."""
 
-    initial: int = Field(
-        700,
-        ge=1,
-        title="Labels at the start",
-        description="Records labeled at random before the first training.",
-    )
+    initial: Count = Field(700, title="Labels at the start")
+    """Records labeled at random before the first training."""
     # The form refuses a 0 at once; elsewhere the plan says what is wrong with it.
     queries: list[Annotated[int, Field(json_schema_extra={"minimum": 1})]] = Field(
-        [300, 300, 300],
-        title="Labels of each query",
-        description="Records that each selection may buy, in order; one line a phase, none "
-        "trains once.",
+        [300, 300, 300], title="Labels of each query"
     )
-    batch_size: int = Field(
-        600, ge=1, title="Batch size", description="Records expected in a step's batch."
-    )
-    epochs_per_phase: int = Field(
-        16,
-        ge=1,
-        title="Epochs of each phase",
-        description="Passes over the labeled records; few suit private training.",
-    )
+    """Records that each selection may buy, in order; one line a phase, none trains once."""
+    batch_size: Count = 600
+    """Records expected in a step's batch."""
+    epochs_per_phase: Count = Field(16, title="Epochs of each phase")
+    """Passes over the labeled records; few suit private training."""
 
 
-class CampaignConfig(_Section):
+class CampaignConfig(Section):
     """A differentially private active-learning campaign.
 
     Give it a name, its data, a promise (epsilon) and how many labels may be bought. All else
@@ -133,39 +100,23 @@ class CampaignConfig(_Section):
 
     model_config = ConfigDict(title="Campaign")
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        title="Name",
-        description="Names the campaign's folder and its ledger entries: lower-case letters, "
-        "digits, - and _. The name of an unfinished campaign continues it.",
-        examples=["clinic"],
-    )
-    data: DataConfig = Field(default_factory=DataConfig, title="Data")
+    name: Name = Field(examples=["clinic"])
+    """Names the campaign's folder and its ledger entries: lower-case letters, digits, - and _. The
+    name of an unfinished campaign continues it."""
+    data: DataConfig = Field(default_factory=DataConfig)
     labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
-    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig, title="Privacy")
-    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig, title="Schedule")
-    start_from: str | None = Field(
-        None,
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        title="Start from",
-        description="Finished campaign to go on from: its model, and labels where budget is left.",
-        json_schema_extra=choice("A finished campaign", "Afresh"),
-    )
-    strategy: Strategy = Field(
-        Strategy.STEP_AMPLIFICATION,
-        title="Strategy",
-        description="step_amplification: no cohort leaves budget unused, by more steps. "
-        "noise_reduction: the same by less noise. continual: new records train alone first. "
-        "naive: one rate for all.",
-    )
-    acquisition: Acquisition = Field(
-        Acquisition.ENTROPY,
-        title="Acquisition",
-        description="Which unlabeled records are wanted most: random (free, reads no record), or "
-        "those the model is least sure of by least_confidence, margin, entropy or bald (dropout).",
-    )
-    model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
-    training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training")
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    start_from: Annotated[Name | None, choice("A finished campaign", "Afresh")] = None
+    """Finished campaign to go on from: its model, and labels where budget is left."""
+    strategy: Strategy = Strategy.STEP_AMPLIFICATION
+    """step_amplification: no cohort leaves budget unused, by more steps. noise_reduction: the same
+    by less noise. continual: new records train alone first. naive: one rate for all."""
+    acquisition: Acquisition = Acquisition.ENTROPY
+    """Which unlabeled records are wanted most: random (free, reads no record), or those the model
+    is least sure of by least_confidence, margin, entropy or bald (dropout)."""
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
     @model_validator(mode="after")

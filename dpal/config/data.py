@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
-from dpal.config.form import FOLDED, choice, fold
+from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
-from dpal.config.runtime import Section as _Section
+from dpal.config.section import Name, Section
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
 from dpal.models.normalisation import Normalisation
@@ -35,23 +35,18 @@ class NormalisationKind(StrEnum):
     VALIDATION = "validation"
 
 
-class NormalisationConfig(_Section):
+class NormalisationConfig(Section):
     """Public numbers by which inputs are centred and scaled, one for each channel or feature."""
 
     model_config = ConfigDict(title="Set here")
 
-    kind: NormalisationKind = Field(
-        NormalisationKind.NONE,
-        title="Where the numbers are from",
-        description="none: pixels run from -1 to 1. constants: mean and std below. validation: "
-        "measured on the validation set, which is not protected.",
-    )
-    mean: list[float] = Field(
-        [], title="Means", description="Of constants; of pixels from 0 to 1 for images."
-    )
-    std: list[float] = Field(
-        [], title="Standard deviations", description="Of constants, on the same scale."
-    )
+    kind: NormalisationKind = Field(NormalisationKind.NONE, title="Where the numbers are from")
+    """none: pixels run from -1 to 1. constants: mean and std below. validation: measured on the
+    validation set, which is not protected."""
+    mean: list[float] = Field([], title="Means")
+    """Of constants; of pixels from 0 to 1 for images."""
+    std: list[float] = Field([], title="Standard deviations")
+    """Of constants, on the same scale."""
 
     @property
     def measured(self) -> bool:
@@ -74,67 +69,46 @@ class NormalisationConfig(_Section):
         return self
 
 
-class BackboneConfig(_Section):
+class BackboneConfig(Section):
     """A public pretrained model that makes features; trained on nothing that is protected."""
 
     model_config = ConfigDict(title="Set here")
 
     model: Literal[
         "resnet9", "wide_resnet16_4", "resnet50", "densenet121", "nfnet_f0", "tutorial_cnn"
-    ] = Field("resnet50", title="Architecture", description="Architecture of the backbone.")
-    weights: Annotated[Path, Guarded()] = Field(
-        title="Weights", description="A local .safetensors file (nfnet_f0: or .npz)."
-    )
+    ] = Field("resnet50", title="Architecture")
+    """Architecture of the backbone."""
+    weights: Annotated[Path, Guarded()]
+    """A local .safetensors file (nfnet_f0: or .npz)."""
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """Parquet files with `id`, and `image`, `features` or `text_a` (and `text_b`)."""
 
-    pool: Annotated[Path | list[Path], Guarded()] = Field(
-        Path("data/digits-pool.parquet"),
-        title="Pool",
-        description="Private records, a file, a folder of files or a list; labels may be absent.",
-        json_schema_extra=choice("One file or folder", "Several"),
+    pool: Annotated[Path | list[Path], Guarded(), choice("One file or folder", "Several")] = Path(
+        "data/digits-pool.parquet"
     )
+    """Private records, a file, a folder of files or a list; labels may be absent."""
     validation: Annotated[Path, Guarded()] = Field(
-        Path("data/digits-validation.parquet"),
-        title="Validation set",
-        description="Labeled records for metrics; not protected.",
+        Path("data/digits-validation.parquet"), title="Validation set"
     )
-    label_column: str = Field(
-        "label", title="Label column", description="Name of the label column."
-    )
+    """Labeled records for metrics; not protected."""
+    label_column: str = "label"
+    """Name of the label column."""
     # Without the data set that it is registered as, a pool's limit would not count.
-    dataset: Annotated[str | None, Guarded(place=False, usual=(None,))] = Field(
-        None,
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        title="Data set",
-        description="Registered data set (dpal data) whose limit counts all campaigns together.",
-        json_schema_extra=choice("A registered data set", "None"),
-    )
-    content: ContentChoice = Field(
-        ContentChoice.AUTO,
-        title="Content",
-        description="What a record is, where its file has several columns; auto is the only one.",
-    )
-    extractor: ExtractorKind = Field(
-        ExtractorKind.NONE,
-        title="Extractor",
-        description="Fixed features instead of pixels, free: none, scattering (of images), or "
-        "backbone (a public pretrained model without its last layer).",
-    )
-    backbone: BackboneConfig | None = Field(
-        None,
-        title="Backbone",
-        description="Of extractor backbone; else null.",
-        json_schema_extra=choice("Set here", "None"),
-    )
-    normalisation: Annotated[NormalisationConfig, FOLDED] = Field(
-        default_factory=NormalisationConfig,
-        title="Normalisation",
-        description="Public numbers by which inputs are centred and scaled; usually none.",
-        json_schema_extra=fold,
-    )
+    dataset: Annotated[
+        Name | None, Guarded(place=False, usual=(None,)), choice("A registered data set", "None")
+    ] = Field(None, title="Data set")
+    """Registered data set (dpal data) whose limit counts all campaigns together."""
+    content: ContentChoice = ContentChoice.AUTO
+    """What a record is, where its file has several columns; auto is the only one."""
+    extractor: ExtractorKind = ExtractorKind.NONE
+    """Fixed features instead of pixels, free: none, scattering (of images), or backbone (a public
+    pretrained model without its last layer)."""
+    backbone: Annotated[BackboneConfig | None, choice("Set here", "None")] = None
+    """Of extractor backbone; else null."""
+    normalisation: Folded[NormalisationConfig] = Field(default_factory=NormalisationConfig)
+    """Public numbers by which inputs are centred and scaled; usually none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:

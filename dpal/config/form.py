@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
+
+Settings = TypeVar("Settings")
 
 
-def choice(*labels: str) -> Callable[[dict[str, Any]], None]:
+def choice(*labels: str) -> Any:
     """Names the ways in which a field may be given, in the order of its type.
 
     Args:
       labels: one for each; the last is that of null, where the field may be left open.
 
     Returns:
-      What pydantic calls with the field's schema (`json_schema_extra`).
+      What stands beside the type, in `Annotated`.
     """
 
     def name_them(schema: dict[str, Any]) -> None:
         for way, label in zip(schema["anyOf"], labels, strict=True):
             way["title"] = label
 
-    return name_them
+    return Field(json_schema_extra=name_them)
 
 
-def fold(schema: dict[str, Any]) -> None:
+def _fold(schema: dict[str, Any]) -> None:
     """Shows a section of defaults as one line, "Usual", until a person opens it."""
     section = schema.pop("$ref")
     schema["anyOf"] = [{"type": "null", "title": "Usual"}, {"$ref": section}]
@@ -37,4 +38,4 @@ def _open(value: object) -> object:
 
 
 # A section that stands folded is given as null: all of its defaults.
-FOLDED = BeforeValidator(_open)
+Folded = Annotated[Settings, BeforeValidator(_open), Field(json_schema_extra=_fold)]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
-from dpal.accounting.cohorts import Accountant
 from dpal.config.data import DataConfig, ExtractorKind
-from dpal.config.form import FOLDED, choice, fold
+from dpal.config.form import Folded, choice
 from dpal.config.guarded import OnlyIf
 from dpal.config.help import explain
 from dpal.config.labeler import FORM_RECORDS, LabelerConfig, LabelerKind
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
-from dpal.config.runtime import RuntimeConfig, Section
-from dpal.config.start import NAME, PublicDataConfig, StartConfig
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.section import Fraction, Name, Section
+from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError
-from dpal.privacy import Adjacency
+from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
 
@@ -26,27 +26,14 @@ KIND = "public"
 class ImprovementPrivacyConfig(Section):
     """What is promised to every private record, the start included."""
 
-    epsilon: float | None = Field(
-        None,
-        gt=0,
-        title="Epsilon",
-        description="In all; null is the start's promise; of one trained here start.epsilon, or 3.",
-        json_schema_extra=choice("A number", "The start's"),
-    )
-    delta: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        title="Delta",
-        description="Failure probability; null is the start's, or 1 / (10 x pool size).",
-        json_schema_extra=choice("A number", "The start's"),
-    )
-    adjacency: Adjacency = Field(
-        Adjacency.ZERO_OUT,
-        title="Adjacency",
-        description="Of a start that is trained here; else it is the start's.",
-    )
-    accountant: Accountant = Field(Accountant.PLD, title="Accountant", description="pld or rdp.")
+    epsilon: Annotated[PositiveFloat | None, choice("A number", "The start's")] = None
+    """In all; null is the start's promise; of one trained here start.epsilon, or 3."""
+    delta: Annotated[Fraction | None, choice("A number", "The start's")] = None
+    """Failure probability; null is the start's, or 1 / (10 x pool size)."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """Of a start that is trained here; else it is the start's."""
+    accountant: Accountant = Accountant.PLD
+    """pld or rdp."""
 
 
 class PublicConfig(Section):
@@ -57,29 +44,22 @@ class PublicConfig(Section):
 
     model_config = ConfigDict(title="Public improvement")
 
-    kind: Literal["public"] = Field("public", title="Kind", description="Of configuration.")
-    name: str = Field(
-        pattern=NAME,
-        title="Name",
-        description="Names the folder and the ledger entries: lower-case letters, digits, - and _.",
-        examples=["clinic-improved"],
-    )
-    start: StartConfig = Field(default_factory=StartConfig, title="Start")
+    kind: Literal["public"] = "public"
+    """Of configuration."""
+    name: Name = Field(examples=["clinic-improved"])
+    """Names the folder and the ledger entries: lower-case letters, digits, - and _."""
+    start: StartConfig = Field(default_factory=StartConfig)
     public: PublicDataConfig = Field(default_factory=PublicDataConfig, title="Public records")
-    choice: ChoiceConfig = Field(default_factory=ChoiceConfig, title="Choice")
+    choice: ChoiceConfig = Field(default_factory=ChoiceConfig)
     near_private: NearPrivateConfig = Field(default_factory=NearPrivateConfig, title="near_private")
-    privacy: ImprovementPrivacyConfig = Field(
-        default_factory=ImprovementPrivacyConfig, title="Privacy"
-    )
+    privacy: ImprovementPrivacyConfig = Field(default_factory=ImprovementPrivacyConfig)
     fine_tuning: FineTuningConfig = Field(default_factory=FineTuningConfig, title="Fine-tuning")
     labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
-    data: Annotated[DataConfig, FOLDED, OnlyIf("start.campaign", None)] = Field(
-        default_factory=DataConfig,
-        title="Private data",
-        description="Pool and validation set; of a start that is a campaign they are its own.",
-        json_schema_extra=fold,
+    data: Annotated[Folded[DataConfig], OnlyIf("start.campaign", None)] = Field(
+        default_factory=DataConfig, title="Private data"
     )
-    model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
+    """Pool and validation set; of a start that is a campaign they are its own."""
+    model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training of the start")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from dpal.config.form import FOLDED, choice, fold
+from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded, OnlyIf
-from dpal.config.runtime import Section as _Section
+from dpal.config.section import Name, Section
 from dpal.labelers.rules import Agreement, Media, Rules, Skipped
 
 FORM_RECORDS = 20  # more is no form, but a day's work
@@ -26,53 +26,34 @@ class LabelerKind(StrEnum):
     TEACHERS = "teachers"
 
 
-class LabelStudioConfig(_Section):
+class LabelStudioConfig(Section):
     """A Label Studio server; it sees the selected records and their labels."""
 
     model_config = ConfigDict(title="Set here")
 
-    url: Annotated[str, Guarded()] = Field(
-        "http://127.0.0.1:8080",
-        title="Address",
-        description="Where Label Studio answers; it is inside of the trusted boundary. Its token "
-        "is in LABEL_STUDIO_API_KEY or in the Prefect Secret block dpal-label-studio-token.",
+    url: Annotated[str, Guarded()] = Field("http://127.0.0.1:8080", title="Address")
+    """Where Label Studio answers; it is inside of the trusted boundary. Its token is in
+    LABEL_STUDIO_API_KEY or in the Prefect Secret block dpal-label-studio-token."""
+    # Label Studio allows 50 characters, and the phase is added.
+    title: Annotated[str | None, choice("A title", "The campaign's name")] = Field(
+        None, max_length=40
     )
-    title: str | None = Field(
-        None,
-        max_length=40,  # Label Studio allows 50, and the phase is added
-        title="Title",
-        description="Of the labeling projects; null is the campaign's name.",
-        json_schema_extra=choice("A title", "The campaign's name"),
-    )
-    annotators: int = Field(
-        1, ge=1, le=20, title="Annotators", description="People who label each record."
-    )
-    agreement: Agreement = Field(
-        Agreement.MAJORITY,
-        title="Agreement",
-        description="majority: the label that most annotators gave; a tie goes to a second "
-        "project, where one person decides. adjudicate: every disagreement goes there.",
-    )
-    media: Media = Field(
-        Media.INLINE,
-        title="Media",
-        description="inline: pictures are part of the tasks. hosted: pictures are uploaded files "
-        "of Label Studio, for larger ones.",
-    )
-    skipped: Skipped = Field(
-        Skipped.RETIRE,
-        title="Skipped records",
-        description="retire: a record that is skipped leaves the pool without a label, its "
-        "charge stays. ask_again: it goes to the second project.",
-    )
+    """Of the labeling projects; null is the campaign's name."""
+    annotators: int = Field(1, ge=1, le=20)
+    """People who label each record."""
+    agreement: Agreement = Agreement.MAJORITY
+    """majority: the label that most annotators gave; a tie goes to a second project, where one
+    person decides. adjudicate: every disagreement goes there."""
+    media: Media = Media.INLINE
+    """inline: pictures are part of the tasks. hosted: pictures are uploaded files of Label Studio,
+    for larger ones."""
+    skipped: Skipped = Field(Skipped.RETIRE, title="Skipped records")
+    """retire: a record that is skipped leaves the pool without a label, its charge stays.
+    ask_again: it goes to the second project."""
 
-    webhook: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Webhook",
-        description="Address of `dpal collect --listen` as Label Studio reaches it, such as "
-        "http://127.0.0.1:8095; null: labels are noticed within a minute.",
-        json_schema_extra=choice("An address", "None"),
-    )
+    webhook: Annotated[str | None, Guarded(free=(None,)), choice("An address", "None")] = None
+    """Address of `dpal collect --listen` as Label Studio reaches it, such as http://127.0.0.1:8095;
+    null: labels are noticed within a minute."""
 
     @field_validator("url", "webhook")
     @classmethod
@@ -99,38 +80,25 @@ class LabelStudioConfig(_Section):
         )
 
 
-class LabelerConfig(_Section):
+class LabelerConfig(Section):
     """Where labels come from."""
 
-    kind: LabelerKind = Field(
-        LabelerKind.ORACLE,
-        title="Labeler",
-        description="oracle: the pool's label column. file: query.csv out, labels.csv in. "
-        "label_studio: a project there. form: a form on the Prefect page, for tiny queries. "
-        "teachers: finished private voting, which pays for every label.",
+    kind: LabelerKind = Field(LabelerKind.ORACLE, title="Labeler")
+    """oracle: the pool's label column. file: query.csv out, labels.csv in. label_studio: a project
+    there. form: a form on the Prefect page, for tiny queries. teachers: finished private voting,
+    which pays for every label."""
+    teachers: Annotated[Name | None, choice("Finished private voting", "None")] = None
+    """Of labeler teachers: the name of finished private voting (kind: pate) in the same artifacts
+    folder, with blocks left."""
+    label_studio: Annotated[Folded[LabelStudioConfig], OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
+        Field(default_factory=LabelStudioConfig, title="Label Studio")
     )
-    teachers: str | None = Field(
-        None,
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        title="Teachers",
-        description="Of labeler teachers: the name of finished private voting (kind: pate) in the "
-        "same artifacts folder, with blocks left.",
-        json_schema_extra=choice("Finished private voting", "None"),
-    )
-    label_studio: Annotated[LabelStudioConfig, FOLDED, OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
-        Field(
-            default_factory=LabelStudioConfig,
-            title="Label Studio",
-            description="Of labeler label_studio: the server and its rules.",
-            json_schema_extra=fold,
-        )
-    )
+    """Of labeler label_studio: the server and its rules."""
     trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
-        False,
-        title="The Prefect page is trusted",
-        description="The form shows selected records on the Prefect page and its server keeps "
-        "the answers for a while: confirm that only people who may see both can open it.",
+        False, title="The Prefect page is trusted"
     )
+    """The form shows selected records on the Prefect page and its server keeps the answers for a
+    while: confirm that only people who may see both can open it."""
 
     @model_validator(mode="after")
     def _confirmed(self) -> Self:

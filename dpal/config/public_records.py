@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from dpal.config.form import choice
-from dpal.config.runtime import Section
+from dpal.config.section import Count, Section
 from dpal.errors import ParameterError
 from dpal.planning.public_selection import (
     ChoiceSpec,
@@ -23,47 +23,25 @@ _EACH = 10  # records of a cluster, where neither clusters nor each are given
 class ChoiceConfig(Section):
     """Which public records get a label."""
 
-    method: Method = Field(
-        Method.DIVERSE_PUBLIC,
-        title="Method",
-        description="random, uncertain_entropy, uncertain_margin, diverse_public (all free), or "
-        "near_private (reads private records and pays).",
+    method: Method = Method.DIVERSE_PUBLIC
+    """random, uncertain_entropy, uncertain_margin, diverse_public (all free), or near_private
+    (reads private records and pays)."""
+    labels: Annotated[Count | None, choice("A number", "Clusters x each")] = None
+    """How many are bought; null is clusters x each, or 1000."""
+    candidates: Annotated[Count | None, choice("A number", "Twice the labels")] = None
+    """Most uncertain public records to choose among; null is twice the labels."""
+    uncertainty: Uncertainty = Uncertainty.ENTROPY
+    """That ranks candidates."""
+    components: Count = 10
+    """Directions of the embeddings that count."""
+    clusters: Annotated[Count | None, choice("A number", "Labels / each")] = None
+    """Of diverse_public; null is labels / each."""
+    each: Annotated[Count | None, choice("A number", "Labels / clusters")] = Field(
+        None, title="Of each cluster"
     )
-    labels: int | None = Field(
-        None,
-        ge=1,
-        title="Labels",
-        description="How many are bought; null is clusters x each, or 1000.",
-        json_schema_extra=choice("A number", "Clusters x each"),
-    )
-    candidates: int | None = Field(
-        None,
-        ge=1,
-        title="Candidates",
-        description="Most uncertain public records to choose among; null is twice the labels.",
-        json_schema_extra=choice("A number", "Twice the labels"),
-    )
-    uncertainty: Uncertainty = Field(
-        Uncertainty.ENTROPY, title="Uncertainty", description="That ranks candidates."
-    )
-    components: int = Field(
-        10, ge=1, title="Components", description="Directions of the embeddings that count."
-    )
-    clusters: int | None = Field(
-        None,
-        ge=1,
-        title="Clusters",
-        description="Of diverse_public; null is labels / each.",
-        json_schema_extra=choice("A number", "Labels / each"),
-    )
-    each: int | None = Field(
-        None,
-        ge=1,
-        title="Of each cluster",
-        description="Of diverse_public; null is labels / clusters, or 10.",
-        json_schema_extra=choice("A number", "Labels / clusters"),
-    )
-    seed: int = Field(0, ge=0, title="Seed", description="Of clusters and chance; public.")
+    """Of diverse_public; null is labels / clusters, or 10."""
+    seed: NonNegativeInt = 0
+    """Of clusters and chance; public."""
 
     def to_spec(self, *, public_records: int) -> ChoiceSpec:
         """The choice with all numbers filled in.
@@ -131,51 +109,36 @@ class ChoiceConfig(Section):
 class NearPrivateConfig(Section):
     """What near_private may release about private records."""
 
-    pca_epsilon: float = Field(
-        0.3,
-        gt=0,
-        le=64,
-        title="Epsilon of the components",
-        description="That the private PCA would cost alone; together with the start it is less.",
+    pca_epsilon: float = Field(0.3, gt=0, le=64, title="Epsilon of the components")
+    """That the private PCA would cost alone; together with the start it is less."""
+    support_epsilon: float = Field(0.5, gt=0, le=64, title="Epsilon of the votes")
+    """That the noisy votes would cost alone."""
+    voters: Voters = Voters.THRESHOLD
+    """threshold: private records above a public uncertainty, charged for one count. top_k: the most
+    uncertain ones, charged for two."""
+    max_norm: Annotated[PositiveFloat | None, choice("A number", "Median of the public ones")] = (
+        Field(None, title="Longest embedding")
     )
-    support_epsilon: float = Field(
-        0.5,
-        gt=0,
-        le=64,
-        title="Epsilon of the votes",
-        description="That the noisy votes would cost alone.",
-    )
-    voters: Voters = Field(
-        Voters.THRESHOLD,
-        title="Voters",
-        description="threshold: private records above a public uncertainty, charged for one count. "
-        "top_k: the most uncertain ones, charged for two.",
-    )
-    max_norm: float | None = Field(
-        None,
-        gt=0,
-        title="Longest embedding",
-        description="Public bound; null is the median length of the public embeddings.",
-        json_schema_extra=choice("A number", "Median of the public ones"),
-    )
+    """Public bound; null is the median length of the public embeddings."""
 
 
 class FineTuningConfig(Section):
     """Plain training on the bought labels of public records; free."""
 
-    optimizer: Literal["sgd", "adam"] = Field(
-        "adam", title="Optimizer", description="sgd (momentum 0.9) or adam."
-    )
-    learning_rate: float = Field(
-        1e-3, gt=0, title="Learning rate", description="At the start; falls along a cosine."
-    )
-    epochs: int = Field(30, ge=1, title="Epochs", description="Passes over the bought labels.")
-    batch_size: int = Field(64, ge=1, title="Batch size", description="Records of a step.")
-    weight_decay: float = Field(0.0, ge=0, title="Weight decay", description="Of the weights.")
-    shift: int = Field(
-        0, ge=0, title="Moved", description="Most pixels by which a view of an image is moved."
-    )
-    seed: int = Field(0, ge=0, title="Seed", description="Of order and views; public.")
+    optimizer: Literal["sgd", "adam"] = "adam"
+    """sgd (momentum 0.9) or adam."""
+    learning_rate: PositiveFloat = 1e-3
+    """At the start; falls along a cosine."""
+    epochs: Count = 30
+    """Passes over the bought labels."""
+    batch_size: Count = 64
+    """Records of a step."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Of the weights."""
+    shift: NonNegativeInt = Field(0, title="Moved")
+    """Most pixels by which a view of an image is moved."""
+    seed: NonNegativeInt = 0
+    """Of order and views; public."""
 
     def to_spec(self) -> FineTuning:
         """As a frozen value."""

@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, NonNegativeInt, field_validator
 
 from dpal.config.cron import require_cron, require_timezone
 from dpal.config.form import choice
 from dpal.config.guarded import Guarded
+from dpal.config.section import Count, Section
 from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backends import Backend as Backend
-
-
-class Section(BaseModel):
-    """Part of a configuration; knows all of its keys and does not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class TaskRunnerKind(StrEnum):
@@ -33,136 +28,76 @@ class TaskRunnerKind(StrEnum):
 class RuntimeConfig(Section):
     """Where and how fast; no number here moves the guarantee."""
 
-    device: str = Field(
-        "cpu",
-        pattern=r"^(cpu|cuda(:\d+)?)$",
-        title="Device",
-        description="What trains: cpu, cuda or cuda:N.",
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    """What trains: cpu, cuda or cuda:N."""
+    training_pool: Annotated[str | None, choice("A work pool", "The campaign's own process")] = (
+        Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$")
     )
-    training_pool: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$",
-        title="Training pool",
-        description="Prefect work pool whose workers train, such as gpu; null trains in the "
-        "campaign's own process.",
-        json_schema_extra=choice("A work pool", "The campaign's own process"),
-    )
+    """Prefect work pool whose workers train, such as gpu; null trains in the campaign's own
+    process."""
     # A file under artifacts is the usual ledger, and another folder would be another ledger.
-    artifacts: Annotated[Path, Guarded()] = Field(
-        Path("artifacts"), title="Artifacts", description="Folder of all campaigns."
-    )
-    mlflow_uri: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="MLflow",
-        description="MLflow tracking server; null is a SQLite file under artifacts.",
-        json_schema_extra=choice("A server", "A file under artifacts"),
-    )
-    ledger: Annotated[str | None, Guarded(usual=(None,))] = Field(
-        None,
-        title="Ledger",
-        description="Ledger database (postgresql://...); null is ledger.sqlite under artifacts.",
-        json_schema_extra=choice("A PostgreSQL database", "A file under artifacts"),
-    )
-    anchors: Annotated[Path | None, Guarded(usual=(None,))] = Field(
-        None,
-        title="Anchors",
-        description="Folder of the ledger's anchors, outside of artifacts; null is this user's "
-        "state folder.",
-        json_schema_extra=choice("A folder", "This user's state folder"),
-    )
-    dvc_remote: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="DVC remote",
-        description="Where phases are pushed (a folder, s3://...); null keeps them local.",
-        json_schema_extra=choice("A folder or bucket", "Kept local"),
-    )
-    store: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Store",
-        description="Object storage (s3://bucket/dpal) that carries a campaign's files to other "
-        "machines; null: all machines share the artifacts folder.",
-        json_schema_extra=choice("Object storage", "The shared artifacts folder"),
-    )
+    artifacts: Annotated[Path, Guarded()] = Path("artifacts")
+    """Folder of all campaigns."""
+    mlflow_uri: Annotated[
+        str | None, Guarded(free=(None,)), choice("A server", "A file under artifacts")
+    ] = Field(None, title="MLflow")
+    """MLflow tracking server; null is a SQLite file under artifacts."""
+    ledger: Annotated[
+        str | None,
+        Guarded(usual=(None,)),
+        choice("A PostgreSQL database", "A file under artifacts"),
+    ] = None
+    """Ledger database (postgresql://...); null is ledger.sqlite under artifacts."""
+    anchors: Annotated[
+        Path | None, Guarded(usual=(None,)), choice("A folder", "This user's state folder")
+    ] = None
+    """Folder of the ledger's anchors, outside of artifacts; null is this user's state folder."""
+    dvc_remote: Annotated[
+        str | None, Guarded(free=(None,)), choice("A folder or bucket", "Kept local")
+    ] = Field(None, title="DVC remote")
+    """Where phases are pushed (a folder, s3://...); null keeps them local."""
+    store: Annotated[
+        str | None, Guarded(free=(None,)), choice("Object storage", "The shared artifacts folder")
+    ] = None
+    """Object storage (s3://bucket/dpal) that carries a campaign's files to other machines; null:
+    all machines share the artifacts folder."""
     store_holds: Annotated[StoreHolds, Guarded(place=False, free=(StoreHolds.RELEASED,))] = Field(
-        StoreHolds.RELEASED,
-        title="What the store holds",
-        description="released, or everything: confidential files, too, where the store is inside "
-        "of the trusted boundary.",
+        StoreHolds.RELEASED, title="What the store holds"
     )
-    cron: str | None = Field(
-        None,
-        title="Cron",
-        description="When the campaign's deployment runs by itself (dpal deploy), such as "
-        "'0 6 * * 1'; a finished campaign does nothing then. Null: when somebody starts it.",
-        json_schema_extra=choice("A schedule", "When somebody starts it"),
+    """released, or everything: confidential files, too, where the store is inside of the trusted
+    boundary."""
+    cron: Annotated[str | None, choice("A schedule", "When somebody starts it")] = None
+    """When the campaign's deployment runs by itself (dpal deploy), such as '0 6 * * 1'; a finished
+    campaign does nothing then. Null: when somebody starts it."""
+    timezone: Annotated[str | None, choice("A time zone", "UTC")] = Field(
+        None, title="Time zone of cron"
     )
-    timezone: str | None = Field(
-        None,
-        title="Time zone of cron",
-        description="Such as Europe/Berlin; null is UTC.",
-        json_schema_extra=choice("A time zone", "UTC"),
-    )
+    """Such as Europe/Berlin; null is UTC."""
     checkpoint_minutes: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        title="Minutes between checkpoints",
-        description="Training persists its state about this often: after the number of steps that "
-        "take so long on made-up records. A crash loses no more.",
+        10.0, gt=0, allow_inf_nan=False, title="Minutes between checkpoints"
     )
-    checkpoint_steps: int | None = Field(
-        None,
-        ge=1,
-        title="Steps between checkpoints",
-        description="Exactly so many steps instead; null goes by minutes.",
-        json_schema_extra=choice("A number of steps", "By minutes"),
+    """Training persists its state about this often: after the number of steps that take so long on
+    made-up records. A crash loses no more."""
+    checkpoint_steps: Annotated[Count | None, choice("A number of steps", "By minutes")] = Field(
+        None, title="Steps between checkpoints"
     )
-    backend: Backend = Field(
-        Backend.BOOK_KEEPING,
-        title="Backend",
-        description="What computes clipped sums, the same ones: book_keeping (fast), opacus, "
-        "functional.",
-    )
-    physical_batch: int = Field(
-        256,
-        ge=1,
-        le=4096,
-        title="Physical batch",
-        description="Records per backward pass; fewer need less memory, with the same result.",
-    )
-    processes: int = Field(
-        1,
-        ge=1,
-        le=64,
-        title="Processes",
-        description="Processes that share the records of every step.",
-    )
-    cache_mib: int = Field(
-        2048,
-        ge=0,
-        title="Memory for records (MiB)",
-        description="Memory for decoded records; more are decoded as they are needed.",
-    )
-    task_runner: TaskRunnerKind = Field(
-        TaskRunnerKind.LOCAL,
-        title="Task runner",
-        description="What scores the pool in shards, with the same result: local (this process), "
-        "dask, ray.",
-    )
-    shards: int = Field(
-        1,
-        ge=1,
-        le=10_000,
-        title="Shards",
-        description="Parts of the pool that are scored side by side.",
-    )
-    scheduler: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Cluster",
-        description="Address of a running Dask or Ray cluster; null starts workers on this "
-        "machine.",
-        json_schema_extra=choice("An address", "Workers on this machine"),
-    )
+    """Exactly so many steps instead; null goes by minutes."""
+    backend: Backend = Backend.BOOK_KEEPING
+    """What computes clipped sums, the same ones: book_keeping (fast), opacus, functional."""
+    physical_batch: int = Field(256, ge=1, le=4096)
+    """Records per backward pass; fewer need less memory, with the same result."""
+    processes: int = Field(1, ge=1, le=64)
+    """Processes that share the records of every step."""
+    cache_mib: NonNegativeInt = Field(2048, title="Memory for records (MiB)")
+    """Memory for decoded records; more are decoded as they are needed."""
+    task_runner: TaskRunnerKind = TaskRunnerKind.LOCAL
+    """What scores the pool in shards, with the same result: local (this process), dask, ray."""
+    shards: int = Field(1, ge=1, le=10_000)
+    """Parts of the pool that are scored side by side."""
+    scheduler: Annotated[
+        str | None, Guarded(free=(None,)), choice("An address", "Workers on this machine")
+    ] = Field(None, title="Cluster")
+    """Address of a running Dask or Ray cluster; null starts workers on this machine."""
 
     @field_validator("cron")
     @classmethod

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
 from dpal.config.form import choice
 from dpal.config.guarded import Guarded
-from dpal.config.runtime import Section
+from dpal.config.section import Count, Name, Section
 from dpal.privacy import Adjacency, Unit
-
-NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 
 class DeclaredConfig(Section):
@@ -20,12 +18,14 @@ class DeclaredConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    epsilon: float = Field(gt=0, title="Epsilon", description="That its makers declare.")
-    delta: float = Field(ge=0, le=0.5, title="Delta", description="Of the same claim.")
-    adjacency: Adjacency = Field(
-        Adjacency.ZERO_OUT, title="Adjacency", description="Of the same claim."
-    )
-    unit: Unit = Field(Unit.RECORD, title="Unit", description="Of the same claim.")
+    epsilon: PositiveFloat
+    """That its makers declare."""
+    delta: float = Field(ge=0, le=0.5)
+    """Of the same claim."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """Of the same claim."""
+    unit: Unit = Unit.RECORD
+    """Of the same claim."""
 
 
 class RotationConfig(Section):
@@ -33,66 +33,47 @@ class RotationConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    epochs: int = Field(4, ge=1, title="Epochs", description="Passes over the public images.")
-    batch_size: int = Field(128, ge=1, title="Batch size", description="Images of a step.")
-    learning_rate: float = Field(1e-3, gt=0, title="Learning rate", description="Of Adam.")
-    records: int = Field(
-        20_000, ge=1, title="Images", description="Public images used at most, the first ones."
-    )
+    epochs: Count = 4
+    """Passes over the public images."""
+    batch_size: Count = 128
+    """Images of a step."""
+    learning_rate: PositiveFloat = 1e-3
+    """Of Adam."""
+    records: Count = Field(20_000, title="Images")
+    """Public images used at most, the first ones."""
 
 
 class StartConfig(Section):
     """The private model to begin with: a campaign's, a file, or one trained here."""
 
-    campaign: str | None = Field(
-        None,
-        pattern=NAME,
-        title="Campaign",
-        description="Finished campaign whose model is improved; data, model and promise follow it.",
-        json_schema_extra=choice("A finished campaign", "None"),
+    campaign: Annotated[Name | None, choice("A finished campaign", "None")] = None
+    """Finished campaign whose model is improved; data, model and promise follow it."""
+    model: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "None")] = Field(
+        None, title="Model file"
     )
-    model: Annotated[Path | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Model file",
-        description="Weights (.safetensors) of a model that was made elsewhere.",
-        json_schema_extra=choice("A file", "None"),
+    """Weights (.safetensors) of a model that was made elsewhere."""
+    certificate: Annotated[Path | None, Guarded(free=(None,)), choice("A file", "None")] = None
+    """Its certificate.json."""
+    declared: Annotated[DeclaredConfig | None, choice("Set here", "None")] = Field(
+        None, title="Declared cost"
     )
-    certificate: Annotated[Path | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Certificate",
-        description="Its certificate.json.",
-        json_schema_extra=choice("A file", "None"),
+    """Of a model without a certificate: its certificate repeats it as declared."""
+    name: Annotated[Name | None, choice("A name", "NAME-start")] = Field(
+        None, title="Name of the training"
     )
-    declared: DeclaredConfig | None = Field(
-        None,
-        title="Declared cost",
-        description="Of a model without a certificate: its certificate repeats it as declared.",
-        json_schema_extra=choice("Set here", "None"),
+    """Of the campaign that trains the start here; null is NAME-start."""
+    epsilon: Annotated[PositiveFloat | None, choice("A number", "As much as fits")] = Field(
+        None, title="Epsilon of the training"
     )
-    name: str | None = Field(
-        None,
-        pattern=NAME,
-        title="Name of the training",
-        description="Of the campaign that trains the start here; null is NAME-start.",
-        json_schema_extra=choice("A name", "NAME-start"),
+    """Of a start that is trained here; null leaves just what near_private needs."""
+    batch_size: Count = 2048
+    """Of a start that is trained here."""
+    epochs: Count = 45
+    """Of a start that is trained here."""
+    rotations: Annotated[RotationConfig | None, choice("Set here", "None")] = Field(
+        None, title="Rotation pretraining"
     )
-    epsilon: float | None = Field(
-        None,
-        gt=0,
-        title="Epsilon of the training",
-        description="Of a start that is trained here; null leaves just what near_private needs.",
-        json_schema_extra=choice("A number", "As much as fits"),
-    )
-    batch_size: int = Field(
-        2048, ge=1, title="Batch size", description="Of a start that is trained here."
-    )
-    epochs: int = Field(45, ge=1, title="Epochs", description="Of a start that is trained here.")
-    rotations: RotationConfig | None = Field(
-        None,
-        title="Rotation pretraining",
-        description="Pretrain a start that is trained here on turned public images; usually not.",
-        json_schema_extra=choice("Set here", "None"),
-    )
+    """Pretrain a start that is trained here on turned public images; usually not."""
 
     @property
     def trains(self) -> bool:
@@ -123,22 +104,16 @@ class StartConfig(Section):
 class PublicDataConfig(Section):
     """Public records that may be labeled: nothing here is protected."""
 
-    pool: Annotated[Path | list[Path], Guarded()] = Field(
-        Path("data/digits-public.parquet"),
-        title="Public pool",
-        description="Parquet file, folder or list; labels may be absent.",
-        json_schema_extra=choice("One file or folder", "Several"),
+    pool: Annotated[Path | list[Path], Guarded(), choice("One file or folder", "Several")] = Field(
+        Path("data/digits-public.parquet"), title="Public pool"
     )
-    label_column: str = Field("label", title="Label column", description="Name of the labels.")
-    provenance_column: str | None = Field(
-        None,
-        title="Provenance column",
-        description="Says where a record is from; for the report on pollution only.",
-        json_schema_extra=choice("A column", "None"),
-    )
-    irrelevant: list[str] = Field(
-        [], title="Irrelevant", description="Values of that column that are pollution."
-    )
+    """Parquet file, folder or list; labels may be absent."""
+    label_column: str = "label"
+    """Name of the labels."""
+    provenance_column: Annotated[str | None, choice("A column", "None")] = None
+    """Says where a record is from; for the report on pollution only."""
+    irrelevant: list[str] = Field([])
+    """Values of that column that are pollution."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    model_validator,
+)
 
 from dpal.canonical import place_digest
-from dpal.config.form import FOLDED, choice, fold
+from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
-from dpal.config.runtime import Section
+from dpal.config.section import Fraction, Section, Share
 from dpal.models.names import ModelName
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, Task
@@ -34,41 +41,26 @@ _FRESH_ONLY = ("logistic", "mlp", "tutorial_cnn")  # too small to have dropout o
 class ModelConfig(Section):
     """What is trained."""
 
-    name: ModelName = Field("tutorial_cnn", title="Architecture", description="Which network.")
-    activation: Literal["tanh", "relu"] = Field(
-        "tanh", title="Activation", description="Of mlp and tutorial_cnn."
+    name: ModelName = Field("tutorial_cnn", title="Architecture")
+    """Which network."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of mlp and tutorial_cnn."""
+    hidden: list[int] = Field([], title="Hidden layers")
+    """Widths of mlp's hidden layers, such as 128."""
+    dropout: float = Field(0.0, ge=0, le=0.9)
+    """Chance that a unit is dropped in training; not of the small models."""
+    weights: Annotated[Path | None, Guarded(free=(None,)), choice("A file or folder", "Afresh")] = (
+        Field(None, title="Pretrained weights")
     )
-    hidden: list[int] = Field(
-        [], title="Hidden layers", description="Widths of mlp's hidden layers, such as 128."
-    )
-    dropout: float = Field(
-        0.0,
-        ge=0,
-        le=0.9,
-        title="Dropout",
-        description="Chance that a unit is dropped in training; not of the small models.",
-    )
-    weights: Annotated[Path | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Pretrained weights",
-        json_schema_extra=choice("A file or folder", "Afresh"),
-        description="Public pretrained weights: a .safetensors file (nfnet_f0: also .npz), for "
-        "text_classifier a folder with tokenizer and configuration; null starts afresh.",
-    )
-    trainable: list[str] = Field(
-        [],
-        title="What trains",
-        description="Beginnings of the names of the parameters that train; empty for all, or "
-        "for what the architecture usually trains.",
-    )
-    max_tokens: int = Field(
-        128,
-        ge=2,
-        le=8192,
-        title="Longest text",
-        description="Of text_classifier, in tokens: a longer text is cut.",
-    )
-    seed: int = Field(0, ge=0, title="Seed", description="Of the initial weights; public.")
+    """Public pretrained weights: a .safetensors file (nfnet_f0: also .npz), for text_classifier a
+    folder with tokenizer and configuration; null starts afresh."""
+    trainable: list[str] = Field([], title="What trains")
+    """Beginnings of the names of the parameters that train; empty for all, or for what the
+    architecture usually trains."""
+    max_tokens: int = Field(128, ge=2, le=8192, title="Longest text")
+    """Of text_classifier, in tokens: a longer text is cut."""
+    seed: NonNegativeInt = 0
+    """Of the initial weights; public."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelConfig:
@@ -139,31 +131,15 @@ class ClippingConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    kind: ClippingKind = Field(
-        ClippingKind.FLAT,
-        title="Kind",
-        description="flat: the whole gradient. per_layer: an equal share for each layer. "
-        "adaptive: to a noisy quantile of the norms, paid for by more noise.",
-    )
-    quantile: float = Field(
-        0.5,
-        gt=0,
-        lt=1,
-        title="Quantile",
-        description="Of adaptive: share of gradients to leave whole.",
-    )
-    quantile_step: float = Field(
-        0.2,
-        gt=0,
-        title="Step of the quantile",
-        description="Of adaptive: how fast the bound moves (logarithmic).",
-    )
-    count_noise: float = Field(
-        0.05,
-        gt=0,
-        title="Noise of the count",
-        description="Of adaptive: noise of the count, over the expected batch size.",
-    )
+    kind: ClippingKind = ClippingKind.FLAT
+    """flat: the whole gradient. per_layer: an equal share for each layer. adaptive: to a noisy
+    quantile of the norms, paid for by more noise."""
+    quantile: Fraction = 0.5
+    """Of adaptive: share of gradients to leave whole."""
+    quantile_step: PositiveFloat = Field(0.2, title="Step of the quantile")
+    """Of adaptive: how fast the bound moves (logarithmic)."""
+    count_noise: PositiveFloat = Field(0.05, title="Noise of the count")
+    """Of adaptive: noise of the count, over the expected batch size."""
 
 
 class AugmentationConfig(Section):
@@ -171,17 +147,12 @@ class AugmentationConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    multiplicity: int = Field(
-        1,
-        ge=1,
-        le=64,
-        title="Views",
-        description="Views per record and step; time grows in proportion.",
-    )
-    flip: bool = Field(
-        False, title="Mirrored", description="Whether views may be mirrored left to right."
-    )
-    shift: int = Field(0, ge=0, title="Moved", description="Most pixels by which a view is moved.")
+    multiplicity: int = Field(1, ge=1, le=64, title="Views")
+    """Views per record and step; time grows in proportion."""
+    flip: bool = Field(False, title="Mirrored")
+    """Whether views may be mirrored left to right."""
+    shift: NonNegativeInt = Field(0, title="Moved")
+    """Most pixels by which a view is moved."""
 
 
 class AveragingConfig(Section):
@@ -189,80 +160,44 @@ class AveragingConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    kind: AveragingKind = Field(
-        AveragingKind.NONE,
-        title="Kind",
-        description="none: the last weights. exponential: a moving average over all steps. "
-        "tail: the mean over the last steps of each phase.",
-    )
-    decay: float = Field(0.999, gt=0, lt=1, title="Decay", description="Of exponential.")
-    tail: float = Field(
-        0.25, gt=0, le=1, title="Tail", description="Of tail: share of a phase's steps."
-    )
+    kind: AveragingKind = AveragingKind.NONE
+    """none: the last weights. exponential: a moving average over all steps. tail: the mean over the
+    last steps of each phase."""
+    decay: Fraction = 0.999
+    """Of exponential."""
+    tail: Share = 0.25
+    """Of tail: share of a phase's steps."""
 
 
 class TrainingConfig(Section):
     """How noisy gradients become steps."""
 
-    optimizer: Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"] = Field(
-        "sgd",
-        title="Optimizer",
-        description="What turns gradients into steps. sgd_agc: sgd with adaptive gradient "
-        "clipping, for nets without normalisation.",
-    )
-    learning_rate: float = Field(0.5, gt=0, title="Learning rate", description="Step size.")
-    max_grad_norm: float = Field(
-        0.3, gt=0, title="Clipping norm", description="Longest gradient of one record."
-    )
-    momentum: float = Field(0.9, ge=0, lt=1, title="Momentum", description="Of sgd and sgd_agc.")
-    weight_decay: float = Field(
-        0.0,
-        ge=0,
-        title="Weight decay",
-        description="Pull of the weights towards zero; adamw applies it apart.",
-    )
-    agc_clipping: float = Field(
-        0.1,
-        gt=0,
-        title="Clipping of sgd_agc",
-        description="Of sgd_agc: largest gradient of a unit over its weights.",
-    )
-    clipping: Annotated[ClippingConfig, FOLDED] = Field(
-        default_factory=ClippingConfig,
-        title="Clipping",
-        description="How one record's gradient is bounded; usually as a whole, to the norm above.",
-        json_schema_extra=fold,
-    )
-    augmentation: Annotated[AugmentationConfig, FOLDED] = Field(
-        default_factory=AugmentationConfig,
-        title="Augmentation",
-        description="Random views of an image, at no cost in privacy; usually none.",
-        json_schema_extra=fold,
-    )
-    averaging: Annotated[AveragingConfig, FOLDED] = Field(
-        default_factory=AveragingConfig,
-        title="Averaging",
-        description="Which weights are released; usually the last ones.",
-        json_schema_extra=fold,
-    )
-    rate_schedule: RateSchedule = Field(
-        RateSchedule.CONSTANT,
-        title="Rate schedule",
-        description="How the learning rate falls over each phase: constant, cosine, linear.",
-    )
-    warmup: float = Field(
-        0.0,
-        ge=0,
-        le=0.9,
-        title="Warm-up",
-        description="Share of a phase's steps in which the rate grows first.",
-    )
-    precision: Precision = Field(
-        Precision.FP32,
-        title="Precision",
-        description="Of the passes: fp32, tf32, bf16. Faster ones clip a little lower, so that "
-        "rounding is covered.",
-    )
+    optimizer: Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"] = "sgd"
+    """What turns gradients into steps. sgd_agc: sgd with adaptive gradient clipping, for nets
+    without normalisation."""
+    learning_rate: PositiveFloat = 0.5
+    """Step size."""
+    max_grad_norm: PositiveFloat = Field(0.3, title="Clipping norm")
+    """Longest gradient of one record."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of sgd and sgd_agc."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Pull of the weights towards zero; adamw applies it apart."""
+    agc_clipping: PositiveFloat = Field(0.1, title="Clipping of sgd_agc")
+    """Of sgd_agc: largest gradient of a unit over its weights."""
+    clipping: Folded[ClippingConfig] = Field(default_factory=ClippingConfig)
+    """How one record's gradient is bounded; usually as a whole, to the norm above."""
+    augmentation: Folded[AugmentationConfig] = Field(default_factory=AugmentationConfig)
+    """Random views of an image, at no cost in privacy; usually none."""
+    averaging: Folded[AveragingConfig] = Field(default_factory=AveragingConfig)
+    """Which weights are released; usually the last ones."""
+    rate_schedule: RateSchedule = RateSchedule.CONSTANT
+    """How the learning rate falls over each phase: constant, cosine, linear."""
+    warmup: float = Field(0.0, ge=0, le=0.9, title="Warm-up")
+    """Share of a phase's steps in which the rate grows first."""
+    precision: Precision = Precision.FP32
+    """Of the passes: fp32, tf32, bf16. Faster ones clip a little lower, so that rounding is
+    covered."""
 
     def to_optimizer(self) -> OptimizerSpec:
         """The optimizer, as a frozen value."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
 from dpal.accounting.votes.rules import CLIPPED, Mechanism
 from dpal.config.data import DataConfig
-from dpal.config.form import FOLDED, choice, fold
+from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
 from dpal.config.help import explain
-from dpal.config.runtime import RuntimeConfig, Section
-from dpal.config.start import NAME, PublicDataConfig
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.section import Count, Fraction, Name, Section, Share
+from dpal.config.start import PublicDataConfig
 from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError
@@ -28,22 +29,12 @@ PRIVATE_BASELINES: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive", "private
 class VotingPrivacyConfig(Section):
     """What is promised to every private record, whoever asks the teachers."""
 
-    epsilon: float = Field(
-        8.0, gt=0, title="Epsilon", description="For all queries that are ever answered."
-    )
-    delta: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        title="Delta",
-        description="Failure probability; null is 1 / (10 x private records).",
-        json_schema_extra=choice("A number", "1 / (10 x records)"),
-    )
-    adjacency: Adjacency = Field(
-        Adjacency.ZERO_OUT,
-        title="Adjacency",
-        description="One whole ballot is replaced under both.",
-    )
+    epsilon: PositiveFloat = 8.0
+    """For all queries that are ever answered."""
+    delta: Annotated[Fraction | None, choice("A number", "1 / (10 x records)")] = None
+    """Failure probability; null is 1 / (10 x private records)."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """One whole ballot is replaced under both."""
 
 
 class BaselineConfig(Section):
@@ -53,19 +44,18 @@ class BaselineConfig(Section):
 
     # The figures of a model without protection are published, too.
     run: Annotated[list[Baseline], Guarded(place=False, free=PRIVATE_BASELINES)] = Field(
-        [],
-        title="Baselines",
-        description="non_private (released to nobody), dp_sgd, dp_sgd_adaptive, private_knn. Each "
-        "private one is a release of its own, with its own epsilon: publishing several adds up.",
+        [], title="Baselines"
     )
-    epochs: int = Field(30, ge=1, title="Epochs", description="Of dp_sgd.")
-    batch_size: int = Field(512, ge=1, title="Batch size", description="Of dp_sgd, expected.")
-    neighbours: int = Field(
-        100, ge=3, title="Neighbours", description="Private records that vote, of private_knn."
-    )
-    sample_rate: float = Field(
-        0.2, gt=0, le=1, title="Sample rate", description="Of private_knn, for each query."
-    )
+    """non_private (released to nobody), dp_sgd, dp_sgd_adaptive, private_knn. Each private one is a
+    release of its own, with its own epsilon: publishing several adds up."""
+    epochs: Count = 30
+    """Of dp_sgd."""
+    batch_size: Count = 512
+    """Of dp_sgd, expected."""
+    neighbours: int = Field(100, ge=3)
+    """Private records that vote, of private_knn."""
+    sample_rate: Share = 0.2
+    """Of private_knn, for each query."""
 
 
 class PateConfig(Section):
@@ -76,32 +66,23 @@ class PateConfig(Section):
 
     model_config = ConfigDict(title="Private voting (PATE)")
 
-    kind: Literal["pate"] = Field("pate", title="Kind", description="Of configuration.")
-    name: str = Field(
-        pattern=NAME,
-        title="Name",
-        description="Names the folder and the ledger entries: lower-case letters, digits, - and _.",
-        examples=["clinic-votes"],
-    )
+    kind: Literal["pate"] = "pate"
+    """Of configuration."""
+    name: Name = Field(examples=["clinic-votes"])
+    """Names the folder and the ledger entries: lower-case letters, digits, - and _."""
     data: DataConfig = Field(default_factory=DataConfig, title="Private data")
     public: PublicDataConfig = Field(default_factory=PublicDataConfig, title="Public records")
-    teachers: TeachersConfig = Field(default_factory=TeachersConfig, title="Teachers")
-    voting: VotingConfig = Field(default_factory=VotingConfig, title="Voting")
-    privacy: VotingPrivacyConfig = Field(default_factory=VotingPrivacyConfig, title="Privacy")
-    student: StudentConfig = Field(default_factory=StudentConfig, title="Student")
+    teachers: TeachersConfig = Field(default_factory=TeachersConfig)
+    voting: VotingConfig = Field(default_factory=VotingConfig)
+    privacy: VotingPrivacyConfig = Field(default_factory=VotingPrivacyConfig)
+    student: StudentConfig = Field(default_factory=StudentConfig)
     model: ModelConfig = Field(default_factory=ModelConfig, title="Model of teachers and student")
-    baselines: Annotated[BaselineConfig, FOLDED] = Field(
-        default_factory=BaselineConfig,
-        title="Baselines",
-        description="Other ways to learn from the same records; usually none.",
-        json_schema_extra=fold,
+    baselines: Folded[BaselineConfig] = Field(default_factory=BaselineConfig)
+    """Other ways to learn from the same records; usually none."""
+    training: Folded[TrainingConfig] = Field(
+        default_factory=TrainingConfig, title="Training of DP-SGD"
     )
-    training: Annotated[TrainingConfig, FOLDED] = Field(
-        default_factory=TrainingConfig,
-        title="Training of DP-SGD",
-        description="Of the baselines dp_sgd.",
-        json_schema_extra=fold,
-    )
+    """Of the baselines dp_sgd."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
     @model_validator(mode="after")

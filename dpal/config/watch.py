@@ -16,7 +16,8 @@ from dpal.config.cron import next_time, require_cron, require_timezone
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
 from dpal.config.help import explain
-from dpal.config.runtime import RuntimeConfig, Section
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.section import Name, Section
 from dpal.errors import ConfigError
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,55}$"  # leaves room for a rerun's number
@@ -31,12 +32,14 @@ def _without(settings: type[BaseModel], *left_out: str, **changed: Any) -> Any:
         for name, field in settings.model_fields.items()
         if name not in left_out
     }
-    return create_model(
+    made = create_model(
         f"Watched{settings.__name__}",
         __base__=Section,
         __doc__=settings.__doc__,
         **(fields | changed),
     )
+    made.described_in = settings
+    return made
 
 
 if TYPE_CHECKING:
@@ -57,58 +60,31 @@ else:
 class WatchConfig(Section):
     """New Parquet files in a folder become blocks of a data set, and a campaign on all of them."""
 
-    name: str = Field(
-        pattern=_NAME,
-        title="Name",
-        description="Names the watch; its campaigns are NAME-0001, NAME-0002 and so on.",
-    )
-    folder: Annotated[str, Guarded()] = Field(
-        title="Folder",
-        description="Where new files arrive: a folder, or object storage (s3://bucket/inbox).",
-    )
-    dataset: Annotated[str, Guarded(place=False, key="data.dataset")] = Field(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        title="Data set",
-        description="Registered data set (dpal data register) whose limit holds; new files "
-        "become its blocks.",
-    )
+    name: str = Field(pattern=_NAME)
+    """Names the watch; its campaigns are NAME-0001, NAME-0002 and so on."""
+    folder: Annotated[str, Guarded()]
+    """Where new files arrive: a folder, or object storage (s3://bucket/inbox)."""
+    dataset: Annotated[Name, Guarded(place=False, key="data.dataset")] = Field(title="Data set")
+    """Registered data set (dpal data register) whose limit holds; new files become its blocks."""
     every_minutes: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        title="Every so many minutes",
-        description="How often the folder is looked at; null is 5, or as cron says.",
+        None, gt=0, allow_inf_nan=False, title="Every so many minutes"
     )
-    cron: str | None = Field(
-        None,
-        title="Cron",
-        description="When the folder is looked at instead, such as '0 6 * * 1'.",
-    )
-    timezone: str = Field("UTC", title="Time zone of cron", description="Such as Europe/Berlin.")
-    settle_seconds: float = Field(
-        60.0,
-        ge=0,
-        allow_inf_nan=False,
-        title="Settled after seconds",
-        description="A file is read once its size and time have stood still for so long.",
-    )
+    """How often the folder is looked at; null is 5, or as cron says."""
+    cron: str | None = None
+    """When the folder is looked at instead, such as '0 6 * * 1'."""
+    timezone: str = Field("UTC", title="Time zone of cron")
+    """Such as Europe/Berlin."""
+    settle_seconds: float = Field(60.0, ge=0, allow_inf_nan=False, title="Settled after seconds")
+    """A file is read once its size and time have stood still for so long."""
     unfinished_seconds: float = Field(
-        600.0,
-        ge=0,
-        allow_inf_nan=False,
-        title="Given up after seconds",
-        description="A file that breaks off is taken for an upload in progress for so long, and "
-        "is put into quarantine then.",
+        600.0, ge=0, allow_inf_nan=False, title="Given up after seconds"
     )
-    quarantine: Annotated[str | None, Guarded(free=(None,))] = Field(
-        None,
-        title="Quarantine",
-        description="Where files go that cannot be used; null is quarantine in the folder.",
-    )
-    campaign: CampaignTemplate = Field(
-        title="Campaign",
-        description="Settings of every campaign that the watch starts.",
-    )
+    """A file that breaks off is taken for an upload in progress for so long, and is put into
+    quarantine then."""
+    quarantine: Annotated[str | None, Guarded(free=(None,))] = None
+    """Where files go that cannot be used; null is quarantine in the folder."""
+    campaign: CampaignTemplate
+    """Settings of every campaign that the watch starts."""
 
     @property
     def minutes(self) -> float:

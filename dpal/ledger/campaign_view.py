@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.canonical import digest
 from dpal.errors import LedgerError
@@ -15,7 +14,7 @@ from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of
 from dpal.ledger.store import LedgerStore
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import Before, declared_of
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of, release_record
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 # All that a hold of any version says; certificates with another key in theirs are refused.
 HOLD_KEYS = frozenset(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import Before, total_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
@@ -21,7 +20,7 @@ from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.hold import hold_body, spent_before
 from dpal.ledger.limits import DataHold, admit, require_counted
 from dpal.ledger.releases import release_of, release_record
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 
 def _stay(_paths: Sequence[Path]) -> None:

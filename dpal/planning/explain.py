@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpal.accounting.cohorts import Accountant
 from dpal.planning.explain_schedule import noise, steps
 from dpal.planning.explain_selection import labels, selection
 from dpal.planning.plan import CertifiedPlan
@@ -20,7 +19,7 @@ from dpal.planning.wording import (
     telling_noise,
     total_steps,
 )
-from dpal.privacy import Adjacency
+from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {
     Adjacency.ZERO_OUT: "is blanked",

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
 from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
 from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, Method
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 COMPONENTS, SUPPORT = "near-private/components", "near-private/support"
 

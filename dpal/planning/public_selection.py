@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-import scipy
-
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.events import NoisyCounts, NoisyMoments
@@ -193,5 +191,7 @@ def guidance_for(
 
 def _gaussian_delta(sigma: float, epsilon: float) -> float:
     """Delta of the Gaussian mechanism (Balle & Wang 2018, Theorem 8)."""
+    import scipy  # settings are read without it
+
     first = scipy.stats.norm.cdf(0.5 / sigma - epsilon * sigma)
     return float(first - math.exp(epsilon) * scipy.stats.norm.cdf(-0.5 / sigma - epsilon * sigma))

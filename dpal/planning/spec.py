@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dpal import check
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
-from dpal.ledger.datasets import BlockShare
 from dpal.models.spec import ModelSpec
 from dpal.planning.recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.recipe import Recipe
-from dpal.privacy import Adjacency, PrivacyTarget
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget
+
+if TYPE_CHECKING:
+    from dpal.ledger.datasets import BlockShare
 
 
 class Strategy(StrEnum):

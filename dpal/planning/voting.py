@@ -15,7 +15,6 @@ from typing import Any
 
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import (
     VOTING,
     Charge,
@@ -36,7 +35,7 @@ from dpal.accounting.votes.rules import (
 )
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"
 COHORT = "0"  # every private record belongs to a teacher from the start

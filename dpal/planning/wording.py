@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import NEVER_SELECTED
 from dpal.errors import DpalError
 from dpal.planning.budget import Budget
 from dpal.planning.plan import Plan
 from dpal.planning.spec import CampaignSpec, Strategy
 from dpal.planning.verify import PLANNERS, certified_plan
+from dpal.privacy import Accountant
 
 ROUNDED = 5e-5  # what four digits do not show
 

@@ -12,7 +12,6 @@ import typer
 
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.checks import refuted
-from dpal.certificate.verify import verify as verify_certificate
 from dpal.errors import CertificateError, DpalError
 from flows.cli.keys import OWN, Keys, trust_in
 from flows.cli.terminal import out
@@ -69,6 +68,7 @@ def promote(
     known signed the certificate, and changes nothing then. To move an alias back, promote the
     other version.
     """
+    from dpal.certificate.verify import verify as verify_certificate
     from tasks.tracking.promotion import audit_doubt, require_alias
     from tasks.tracking.promotion import promote as give
     from tasks.tracking.registry import fetch

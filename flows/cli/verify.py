@@ -21,7 +21,6 @@ from dpal.certificate.checks import MALFORMED
 from dpal.certificate.document import read_certificate
 from dpal.certificate.envelope import SUFFIX
 from dpal.certificate.promise import paper_mark, pool_size_of
-from dpal.certificate.verify import verify as verify_certificate
 from dpal.data.files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.files.artifacts import (
@@ -92,6 +91,8 @@ def verify(
     What was not checked is listed, and proves nothing.
     """
     places = [Path(word) for word in (certificate, ledger) if word and "://" not in str(word)]
+    from dpal.certificate.verify import verify as verify_certificate
+
     trust, entries = trust_in(key or ()), None if ledger is None else entries_of(ledger)
     again = _command(certificate, ledger, model)
     export = None if certificate is None else signed_export(certificate)

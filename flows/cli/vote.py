@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
-from dpal.config.start import NAME
+from dpal.config.section import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 from flows.cli.settings import RuntimeSettings, runtime_from

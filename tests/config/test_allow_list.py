@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from dpal.config.allow_list import AllowList, mistakes, parse_allow_list
 from dpal.config.campaign import CampaignConfig, parse_config
@@ -101,7 +100,9 @@ def only_numbers(annotation: Any) -> bool:
     """Whether a setting can be nothing but numbers, which name and open nothing."""
     if annotation in (int, float, type(None), timedelta):
         return True
-    inner = [each for each in get_args(annotation) if not isinstance(each, FieldInfo)]
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return only_numbers(inner[0])
     return bool(inner) and all(
         only_numbers(each) if not isinstance(each, int | float) else not isinstance(each, bool)
         for each in inner

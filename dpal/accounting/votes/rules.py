@@ -16,7 +16,6 @@ from enum import StrEnum
 
 from dpal import check
 from dpal.accounting.votes.events import MOST_TEACHERS, NoisyMajorities, NoisyVotes, VotesWithin
-from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
 from dpal.errors import ParameterError
 
 FEWEST_TEACHERS = 3
@@ -92,11 +91,14 @@ class Bound:
     def __post_init__(self) -> None:
         check.at_least(1.1, order=self.order)
         check.positive(limit=self.limit, margin=self.margin)
-        sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
+        _ = self.price  # refuses an order, beta or noise out of range
 
     @property
     def price(self) -> float:
         """What telling the bound costs, at its order."""
+        # Settings name mechanisms of this module, and are read without numpy.
+        from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
+
         return sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
 
     @property

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release, to_record
 from dpal.accounting.prior_spend import (
     Before,
@@ -39,7 +38,7 @@ from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import GENESIS, Entry, Kind
 from dpal.ledger.hold import before_from, before_record
 from dpal.ledger.releases import release_of, release_record
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 CHOSEN = {
     "free": "nothing was released beyond the start",

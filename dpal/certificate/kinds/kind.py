@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from dpal.accounting.agreement import tolerance
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.canonical import digest
 from dpal.certificate.check_against import Model, Pool, check_ledger, check_model, check_pool
@@ -26,7 +25,7 @@ from dpal.certificate.evidence import LedgerEvidence, ledger_record, promise_rec
 from dpal.certificate.promise import CAMPAIGN, Figure, check_promise, pool_size_of
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 
 class Evidence(Protocol):

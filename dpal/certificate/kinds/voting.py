@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import (
     NoisyMajorities,
     NoisyVotes,
@@ -43,7 +42,7 @@ from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.hold import before_from
 from dpal.ledger.releases import release_from
-from dpal.privacy import PrivacyTarget
+from dpal.privacy import Accountant, PrivacyTarget
 
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative
 
