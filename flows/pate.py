@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from dpal.config.voting import PateConfig, parse_pate
-from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.ledger.campaign_lock import claim, conducting
-from dpal.runs.baselines import KNN, NON_PRIVATE, baseline_settings, is_campaign, is_judged
-from dpal.runs.ensemble import Ensemble
+from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, compare
 from dpal.runs.kinds import folder_of
-from dpal.runs.notify import notify
 from dpal.runs.student import tracked_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
@@ -35,6 +34,12 @@ from tasks.voting import (
     train_on_votes,
     train_teachers,
 )
+
+JUDGES: dict[str, Judge] = {
+    CAMPAIGNS: judge_campaign,
+    NON_PRIVATE: judge_non_private,
+    KNN: judge_private_knn,
+}
 
 
 # Settings are checked inside: what is wrong with them is then one sentence on the page.
@@ -70,40 +75,9 @@ def _vote(config: PateConfig) -> str:
         tell_voting(ensemble, "votes are released; the student learns")
         train_on_votes(ensemble)
         close_student(ensemble)
-        _compare(ensemble)
+        compare(ensemble, run_campaign, judges=JUDGES, tell=partial(tell_voting, ensemble))
         certify_student(ensemble)
         report_student(ensemble)
         dvc_hash = version_files(config.runtime, ensemble.files)
         track_finished(ensemble, tracked_of(ensemble), dvc_hash)
         return tell_voting_end(ensemble)
-
-
-def _compare(ensemble: Ensemble) -> None:
-    """Other ways to learn from the same records, each under an account of its own."""
-    for name in ensemble.config.baselines.run:
-        if is_judged(ensemble, name):
-            continue
-        tell_voting(ensemble, f"for comparing: {name}")
-        try:
-            _judge(ensemble, name)
-        except RecordsRegistered as refusal:  # since the votes were held
-            _leave_out(name, refusal)
-        except (DataBudgetExceeded, ParameterError) as refusal:
-            if ensemble.data is None:
-                raise
-            _leave_out(name, refusal)
-
-
-def _leave_out(name: str, refusal: DpalError) -> None:
-    """Votes were released already: their student is certified all the same."""
-    notify(f"{name} is left out: {refusal}")
-
-
-def _judge(ensemble: Ensemble, name: str) -> None:
-    if is_campaign(name):
-        run_campaign(baseline_settings(ensemble, name))
-        judge_campaign(ensemble, name)
-    elif name == NON_PRIVATE:
-        judge_non_private(ensemble)
-    elif name == KNN:
-        judge_private_knn(ensemble)

@@ -6,6 +6,7 @@ of their own under an account of their own: publishing several of them adds up.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.data.files import digest_of
 from dpal.data.pool import load_all
 from dpal.data.readers import to_input
+from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import staged
 from dpal.ledger.campaign_lock import claim
@@ -42,14 +44,11 @@ from dpal.runs.vote_account import read_released, released_table
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 
-NON_PRIVATE, KNN = "non_private", "private_knn"
+NON_PRIVATE, KNN, CAMPAIGNS = "non_private", "private_knn", "campaigns"
+Judge = Callable[[Ensemble, str], None]
+
 _VOTES = "knn/votes"
 _TIGHTER = 0.85  # of the noise that Rényi bounds ask for; it is never less than this
-
-
-def is_campaign(name: str) -> bool:
-    """Whether a baseline is trained as a campaign."""
-    return name not in (NON_PRIVATE, KNN)
 
 
 def baseline_settings(ensemble: Ensemble, name: str) -> CampaignConfig:
@@ -71,11 +70,6 @@ def baseline_settings(ensemble: Ensemble, name: str) -> CampaignConfig:
     )
 
 
-def is_judged(ensemble: Ensemble, name: str) -> bool:
-    """Whether a baseline is in the report already."""
-    return name in judgements(ensemble)
-
-
 def judge_campaign(ensemble: Ensemble, name: str) -> None:
     """Measures a baseline that was trained as a campaign."""
     folder = finished_folder(ensemble.config.runtime, _account(ensemble, name))
@@ -86,7 +80,7 @@ def judge_campaign(ensemble: Ensemble, name: str) -> None:
     keep_judgement(ensemble, name, {**judged, "epsilon": spent})
 
 
-def judge_non_private(ensemble: Ensemble) -> None:
+def judge_non_private(ensemble: Ensemble, _name: str = NON_PRIVATE) -> None:
     """Trains on all private records without any protection, measures, and forgets the model."""
     inputs, labels = load_all(ensemble.pool)
     model = build_model(ensemble.model).to(ensemble.config.runtime.device)
@@ -97,7 +91,7 @@ def judge_non_private(ensemble: Ensemble) -> None:
     notify("non_private protects nobody: its figures are for comparing, its model was not kept")
 
 
-def judge_private_knn(ensemble: Ensemble) -> None:
+def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
     """Lets nearest private records vote on the same queries, and measures a student of theirs."""
     folder = CampaignFolder(ensemble.config.runtime.artifacts / _account(ensemble, KNN))
     neighbours, release = _planned(ensemble)
@@ -127,6 +121,50 @@ def judge_private_knn(ensemble: Ensemble) -> None:
     model = student_from(ensemble, asked_rows(ensemble), labels)
     spent = campaign_epsilon([release], target)
     keep_judgement(ensemble, KNN, {**judge(ensemble, model), "epsilon": spent})
+
+
+JUDGES: Mapping[str, Judge] = {
+    CAMPAIGNS: judge_campaign,
+    NON_PRIVATE: judge_non_private,
+    KNN: judge_private_knn,
+}
+
+
+def compare(
+    ensemble: Ensemble,
+    run_campaign: Callable[[CampaignConfig], object],
+    *,
+    judges: Mapping[str, Judge] = JUDGES,
+    tell: Callable[[str], None] = notify,
+) -> None:
+    """Other ways to learn from the same records, each under an account of its own.
+
+    Args:
+      ensemble: whose student is closed.
+      run_campaign: runs the campaigns among them.
+      judges: how each is measured.
+      tell: is told what happens.
+    """
+    known = judgements(ensemble)
+    for name in ensemble.config.baselines.run:
+        if name in known:
+            continue
+        tell(f"for comparing: {name}")
+        try:
+            if name not in judges:
+                run_campaign(baseline_settings(ensemble, name))
+            judges.get(name, judges[CAMPAIGNS])(ensemble, name)
+        except RecordsRegistered as refusal:  # since the votes were held
+            _leave_out(name, refusal)
+        except (DataBudgetExceeded, ParameterError) as refusal:
+            if ensemble.data is None:
+                raise
+            _leave_out(name, refusal)
+
+
+def _leave_out(name: str, refusal: DpalError) -> None:
+    """Votes were released already: their student is certified all the same."""
+    notify(f"{name} is left out: {refusal}")
 
 
 def _planned(ensemble: Ensemble) -> tuple[Neighbours, Release]:

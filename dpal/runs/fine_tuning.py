@@ -25,6 +25,7 @@ from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import NO_HEAD
 from dpal.files.atomic import staged, write_text
+from dpal.labelers import Labeler
 from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, Method, Uncertainty
 from dpal.reports.improvement import START
@@ -74,9 +75,11 @@ def choose_public(improving: Improving) -> None:
     notify(f"{spec.choice.labels:,} public records chosen by {spec.choice.method}")
 
 
-def ask_public_labeler(improving: Improving) -> LabelsPending | None:
+def ask_public_labeler(
+    improving: Improving, labeler: Labeler | None = None
+) -> LabelsPending | None:
     """Buys the labels, or says that people still have to give them."""
-    return get_labels(labeling_job(improving), improving.files)
+    return get_labels(labeling_job(improving), improving.files, labeler=labeler)
 
 
 def fine_tune_model(improving: Improving) -> None:

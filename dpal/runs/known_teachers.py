@@ -20,11 +20,11 @@ from dpal.files.artifacts import (
 )
 from dpal.runs.ballot_tables import read_ballots_file
 from dpal.runs.vote_account import Account
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from dpal.voting.recognition import Recognition, Said, recognised
 
 
-def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
+def require_one_account(account: Account, request: VoteRequest) -> dict[str, str]:
     """Requires teachers whom no other voting account of the artifacts folder is about.
 
     Returns:
@@ -34,8 +34,8 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
       ParameterError: they are asked under another account, or may be. Nothing was released.
       DataError: ballots of another account are damaged.
     """
-    artifacts = wishes.runtime.artifacts
-    counted = {account.name, *_counted(artifacts, wishes.after)}
+    artifacts = request.runtime.artifacts
+    counted = {account.name, *_counted(artifacts, request.after)}
     reasons = _reasons(account.folder)
     for folder in campaigns_of(artifacts):
         record = folder.read_record()
@@ -45,7 +45,7 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
             or account.name in _counted(artifacts, record.get("after"))
         ):
             continue
-        found = recognised((wishes.cast.queries, wishes.ballots), _blocks_of(folder))
+        found = recognised((request.cast.queries, request.ballots), _blocks_of(folder))
         if found is Recognition.SAME:
             raise ParameterError(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
@@ -53,7 +53,7 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
                 f"there, or count it in this promise with --after {folder.name}"
             )
         doubt = ""
-        if not set(record.get("teachers", ())).isdisjoint(wishes.cast.teachers):
+        if not set(record.get("teachers", ())).isdisjoint(request.cast.teachers):
             doubt = "a teacher of each has the same name"
         elif found is Recognition.ALIKE:
             doubt = "most answered alike"
@@ -61,7 +61,7 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
             doubt = "ballots that it released are missing here"
         if not doubt or account.name in _reasons(folder) or folder.name in reasons:
             continue
-        if wishes.other_teachers is None:
+        if request.other_teachers is None:
             raise ParameterError(
                 f"these teachers may be those of the account {folder.name} ({{doubt}}), and two "
                 f"promises would add up; nothing was released, ask with --name {folder.name}, "
@@ -69,7 +69,7 @@ def require_one_account(account: Account, wishes: Wishes) -> dict[str, str]:
                 "behind both, say why with --other-teachers REASON",
                 doubt=doubt,
             )
-        reasons[folder.name] = wishes.other_teachers
+        reasons[folder.name] = request.other_teachers
     return reasons
 
 

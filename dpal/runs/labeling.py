@@ -22,6 +22,7 @@ from dpal.labelers.file import QUERY, FileLabeler, accept_labels
 from dpal.labelers.form import read_form
 from dpal.labelers.label_studio import Progress
 from dpal.labelers.oracle import OracleLabeler
+from dpal.labelers.program import ProgramLabeler
 from dpal.labels import Task
 from dpal.ledger.campaign_lock import claim
 from dpal.planning.plan import Phase
@@ -69,16 +70,23 @@ def reach_teachers(campaign: Campaign) -> None:
         require_answers(LabelingJob.of(campaign), planned)
 
 
-def ask_labeler(campaign: Campaign, phase: Phase) -> LabelsPending | None:
+def ask_labeler(
+    campaign: Campaign, phase: Phase, labeler: Labeler | None = None
+) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
     earlier = campaign.start.earlier
     carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
     carried = earlier.state if carries and earlier is not None else None
-    return get_labels(LabelingJob.of(campaign), campaign.files(phase), carried=carried)
+    job = LabelingJob.of(campaign)
+    return get_labels(job, campaign.files(phase), carried=carried, labeler=labeler)
 
 
 def get_labels(
-    asked: LabelingJob, files: PhaseFolder, *, carried: Path | None = None
+    asked: LabelingJob,
+    files: PhaseFolder,
+    *,
+    carried: Path | None = None,
+    labeler: Labeler | None = None,
 ) -> LabelsPending | None:
     """Gets the labels of a selection, or says that people still have to give them.
 
@@ -86,11 +94,15 @@ def get_labels(
       asked: who labels what.
       files: of the phase whose selection is made.
       carried: state of an earlier campaign that has the labels already.
+      labeler: answers in place of a person's file; None for whom the settings name.
+
+    Raises:
+      LabelError: what labels is not fit, or there is no label where one is needed.
     """
     name = files.root.name
     if not files.labels.exists():
         try:
-            _answers(asked, files, carried)
+            _answers(asked, files, carried, labeler)
         except LabelsPending as pending:
             notify(f"{name}: waiting for labels")
             return pending
@@ -205,7 +217,9 @@ def open_query(folder: CampaignFolder) -> PhaseFolder | None:
     return None
 
 
-def _answers(asked: LabelingJob, files: PhaseFolder, carried: Path | None) -> None:
+def _answers(
+    asked: LabelingJob, files: PhaseFolder, carried: Path | None, given: Labeler | None
+) -> None:
     """Writes the labels of a selection, or raises that they are pending."""
     if carried is not None:
         write_labels(EarlierLabels(carried).label(read_selection(files.selection)), files.labels)
@@ -223,7 +237,14 @@ def _answers(asked: LabelingJob, files: PhaseFolder, carried: Path | None) -> No
         write_labels(labels_by_teachers(asked, files), files.labels)
         return
     labeler: Labeler
-    if asked.kind is LabelerKind.ORACLE:
+    if given is not None and asked.kind is not LabelerKind.FILE:
+        raise LabelError(
+            f"labeler.kind is {asked.kind} and a labeler was passed in; use labeler.kind: file for "
+            "one of your own, nothing was released"
+        )
+    if given is not None:
+        labeler = ProgramLabeler(given, asked.classes, asked.pool.task)
+    elif asked.kind is LabelerKind.ORACLE:
         labeler = OracleLabeler(asked.pool, asked.classes)
     else:
         labeler = FileLabeler(

@@ -18,52 +18,63 @@ from dpal.runs.vote_account import (
     hold_votes,
     released_summary,
 )
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from dpal.voting.advice import LabelStatistics
 from dpal.voting.ballots import Ballots
 
 
-def account_of(wishes: Wishes, spec: VotingSpec | None = None) -> Account:
-    """Where an account is kept; of these wishes, or of a summary alone."""
-    return Account(certified=certify_voting(spec or wishes.spec), runtime=wishes.runtime)
+def account_of(request: VoteRequest, spec: VotingSpec | None = None) -> Account:
+    """Where an account is kept; of these request, or of a summary alone."""
+    return Account(certified=certify_voting(spec or request.spec), runtime=request.runtime)
 
 
-def release_ballots(wishes: Wishes) -> tuple[Account, Path]:
+def release_ballots(request: VoteRequest) -> tuple[Account, Path]:
     """Holds the account, releases a block of it, certifies; again, it changes nothing."""
-    account = account_of(wishes)
+    account = account_of(request)
     with claim(account.folder.root), only_vote(account.runtime.artifacts):
-        _hold(account, wishes)
-        released = ask(account, wishes.cast.queries, wishes.ballots)
+        released = release_block(account, request)
         certify_votes(account)
     return account, released
 
 
+def release_block(account: Account, request: VoteRequest) -> Path:
+    """Holds an account and releases a block of it. Needs the folder's claim, and to vote alone.
+
+    Returns:
+      The file of released labels.
+    """
+    _hold(account, request)
+    return ask(account, request.cast.queries, request.ballots)
+
+
 def release_summary(
-    wishes: Wishes, spec: VotingSpec, ballots: Ballots
+    request: VoteRequest, spec: VotingSpec, ballots: Ballots
 ) -> tuple[Account, LabelStatistics]:
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
-    account = account_of(wishes, spec)
+    account = account_of(request, spec)
     with claim(account.folder.root), only_vote(account.runtime.artifacts):
-        _hold(account, wishes)
-        known = released_summary(account, wishes.cast.queries, ballots)
+        _hold(account, request)
+        known = released_summary(account, request.cast.queries, ballots)
         certify_votes(account)
     return account, known
 
 
-def _hold(account: Account, wishes: Wishes) -> None:
+def _hold(account: Account, request: VoteRequest) -> None:
     """Requires teachers that have no other promise, and holds theirs. Needs the folder's claim."""
-    _require_same_teachers(account, wishes.cast.teachers)
-    other_teachers = require_one_account(account, wishes)
-    hold_votes(account, _made_of(wishes))
-    write_account(account, wishes, other_teachers)
+    _require_same_teachers(account, request.cast.teachers)
+    other_teachers = require_one_account(account, request)
+    hold_votes(account, _made_of(request))
+    write_account(account, request, other_teachers)
 
 
-def write_account(account: Account, wishes: Wishes, other_teachers: Mapping[str, str]) -> None:
+def write_account(
+    account: Account, request: VoteRequest, other_teachers: Mapping[str, str]
+) -> None:
     """Writes what later commands need to know of an account.
 
     Args:
       account: that is held.
-      wishes: it was held for.
+      request: it was held for.
       other_teachers: why the teachers are not those of accounts that they might be mistaken for.
     """
     runtime = account.runtime.model_dump(mode="json")
@@ -72,9 +83,9 @@ def write_account(account: Account, wishes: Wishes, other_teachers: Mapping[str,
             "kind": VOTE_ACCOUNT,
             "name": account.name,
             "plan": {**account.certified.summary(), "phases": []},
-            "teachers": list(wishes.cast.teachers),
-            "class_names": list(wishes.cast.names),
-            "after": wishes.after,
+            "teachers": list(request.cast.teachers),
+            "class_names": list(request.cast.names),
+            "after": request.after,
             "other_teachers": dict(other_teachers),
             "config": {"name": account.name, "runtime": runtime},
         }
@@ -98,5 +109,5 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
         )
 
 
-def _made_of(wishes: Wishes) -> str:
-    return digest([list(wishes.cast.teachers), list(wishes.cast.names)])
+def _made_of(request: VoteRequest) -> str:
+    return digest([list(request.cast.teachers), list(request.cast.names)])

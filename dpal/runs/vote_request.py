@@ -12,6 +12,7 @@ from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import Before
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.config.runtime import RuntimeConfig
+from dpal.config.votes import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
@@ -29,8 +30,8 @@ _LARGEST_DELTA = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What `dpal vote` was called with."""
+class VoteRequest:
+    """What is asked of teachers: by `dpal vote`, or by settings."""
 
     places: tuple[Path, ...]
     name: str | None = None
@@ -52,6 +53,26 @@ class Wishes:
     other_teachers: str | None = None
     agreement: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+    @classmethod
+    def of(cls, config: VoteConfig) -> VoteRequest:
+        """What settings ask for."""
+        ballots, privacy, voting = config.ballots, config.privacy, config.voting
+        return cls(
+            places=tuple(ballots.files),
+            name=config.name,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            records=privacy.records,
+            unit=privacy.unit,
+            adjacency=privacy.adjacency,
+            cut=ballots.cut,
+            partitions=ballots.partitions,
+            after=config.after,
+            other_teachers=config.other_teachers,
+            runtime=config.runtime,
+            **dict(voting),
+        )
 
     @cached_property
     def cast(self) -> CastBallots:
@@ -81,7 +102,7 @@ class Wishes:
             )
         return Choices(votes.astype("int64"), classes)
 
-    def changed(self, **settings: Any) -> Wishes:
+    def changed(self, **settings: Any) -> VoteRequest:
         """The same with other settings; ballots are not read again."""
         found = replace(self, **settings)
         # Where cached properties keep what they found.

@@ -153,10 +153,10 @@ def vote(
         )
     if other_teachers is not None and not (other_teachers := " ".join(other_teachers.split())):
         raise ConfigError("--other-teachers needs a reason; nothing was released")
-    from dpal.runs.vote_request import Wishes
+    from dpal.runs.vote_request import VoteRequest
     from flows.cli import vote_view
 
-    wishes = Wishes(
+    request = VoteRequest(
         places=tuple(ballots),
         name=name,
         epsilon=epsilon,
@@ -181,15 +181,15 @@ def vote(
     if explain:
         from flows.cli.vote_advice import explained
 
-        view = explained(wishes, public, consensus, pay)
+        view = explained(request, public, consensus, pay)
     elif sweep is not None:
-        view = vote_view.swept(wishes, sweep, private=private_figures)
+        view = vote_view.swept(request, sweep, private=private_figures)
     elif name is None:
-        view = vote_view.planned(wishes, private=private_figures)
+        view = vote_view.planned(request, private=private_figures)
     else:
         from flows.cli.vote_release import released
 
-        view = released(wishes, private=private_figures)
+        view = released(request, private=private_figures)
     if as_json:
         typer.echo(json.dumps(view.record, indent=2))
         return

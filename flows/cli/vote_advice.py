@@ -10,7 +10,7 @@ from dpal.data.ballot_files import public_labels
 from dpal.errors import ConfigError
 from dpal.planning.voting import least_summary_sigma
 from dpal.reports.vote_tables import advice_table, recognition_words
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from dpal.voting.advice import LabelStatistics, from_public, options
 from dpal.voting.ballots import Ballots
 from flows.cli.vote_view import View
@@ -18,9 +18,11 @@ from flows.cli.vote_view import View
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
 
 
-def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float | None) -> View:
+def explained(
+    request: VoteRequest, public: Path | None, consensus: float, pay: float | None
+) -> View:
     """Which mechanism to choose, from public records or a summary that is paid for."""
-    ballots = wishes.ballots
+    ballots = request.ballots
     if not isinstance(ballots, Ballots):
         raise ConfigError("teachers that name one class each are counted by gnmax; there is no "
                           "choice to explain")  # fmt: skip
@@ -41,7 +43,7 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
         known = from_public(labels, consensus=consensus)
         lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
     else:
-        known, bought = _paid_summary(wishes, ballots, float(pay or 0.0))
+        known, bought = _paid_summary(request, ballots, float(pay or 0.0))
         lines.append(
             f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
             f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
@@ -53,7 +55,7 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
                 f"that is much noise beside {ballots.teachers} teachers: such a summary says "
                 "little, and the options below are little more than a guess"
             )
-    target = wishes.target
+    target = request.target
     found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
     record = [
         {"mechanism": one.rule.mechanism.value, "limit": one.rule.limit, "sigma": one.rule.sigma,
@@ -80,13 +82,13 @@ def explained(wishes: Wishes, public: Path | None, consensus: float, pay: float 
 
 
 def _paid_summary(
-    wishes: Wishes, ballots: Ballots, pay: float
+    request: VoteRequest, ballots: Ballots, pay: float
 ) -> tuple[LabelStatistics, dict[str, Any]]:
-    if wishes.name is None:
+    if request.name is None:
         raise ConfigError("--pay releases something: give its account a --name of its own")
     spec = replace(
-        wishes.spec,
-        target=replace(wishes.target, epsilon=pay),
+        request.spec,
+        target=replace(request.target, epsilon=pay),
         blocks=(),
         summary_sigma=1.0,
     )
@@ -94,7 +96,7 @@ def _paid_summary(
     # Held, drawn and kept where whoever only looks need not load it.
     from dpal.runs.vote_release import release_summary
 
-    account, known = release_summary(wishes, spec, ballots)
+    account, known = release_summary(request, spec, ballots)
     return known, {
         **account.certified.summary(),
         "summary_sigma": spec.summary_sigma,

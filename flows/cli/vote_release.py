@@ -7,21 +7,21 @@ from dpal.reports.vote_tables import cost_table, recognition_words, released_tab
 from dpal.runs.open_ledger import key_word
 from dpal.runs.vote_account import read_released
 from dpal.runs.vote_release import release_ballots
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from dpal.voting.release import Released
 from flows.cli.terminal import as_typed_here
 from flows.cli.vote_view import View, modes_of, table_of_modes
 
 
-def released(wishes: Wishes, *, private: bool) -> View:
+def released(request: VoteRequest, *, private: bool) -> View:
     """Releases a block, and shows what it says."""
-    account, path = release_ballots(wishes)
+    account, path = release_ballots(request)
     summary = account.certified.summary()
     _, labels = read_released(path)
     tables = [cost_table(summary)]
     if labels.ndim == 2:
-        tables.append(released_table(wishes.cast.names, labels))
-    rows, notes = modes_of(wishes, True) if private else ([], ())
+        tables.append(released_table(request.cast.names, labels))
+    rows, notes = modes_of(request, True) if private else ([], ())
     if rows:
         tables.append(table_of_modes(rows))
     certificate = account.folder.certificate

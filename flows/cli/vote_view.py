@@ -17,7 +17,7 @@ from dpal.reports.vote_tables import (
     rule_words,
     sweep_table,
 )
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from dpal.voting.ballots import votes_for
 from dpal.voting.flip_rate import turned_by_noise
 from flows.cli.sweep_values import sweep_values
@@ -34,10 +34,10 @@ class View:
     lines: tuple[str, ...] = ()
 
 
-def planned(wishes: Wishes, *, private: bool) -> View:
+def planned(request: VoteRequest, *, private: bool) -> View:
     """What the queries would cost. Releases nothing."""
-    summary = wishes.certified().summary()
-    rows, notes = modes_of(wishes, private)
+    summary = request.certified().summary()
+    rows, notes = modes_of(request, private)
     return View(
         record={**summary, "modes": rows, **({"private": PRIVATE_NOTE} if private else {})},
         tables=(cost_table(summary), table_of_modes(rows)),
@@ -49,14 +49,14 @@ def planned(wishes: Wishes, *, private: bool) -> View:
     )
 
 
-def swept(wishes: Wishes, text: str, *, private: bool) -> View:
+def swept(request: VoteRequest, text: str, *, private: bool) -> View:
     """Costs over the values of one setting. Releases nothing."""
     key, values = sweep_values(text)
     if key not in _SWEPT:
         raise ConfigError(f"--sweep {key} is none of {', '.join(_SWEPT)}; nothing was released")
     if not all(isinstance(one, int | float) for one in values):
         raise ConfigError(f"--sweep {key} takes numbers; nothing was released")
-    rows = [_point(wishes, key, float(value), private) for value in values]
+    rows = [_point(request, key, float(value), private) for value in values]
     lines = [PRIVATE_NOTE] if private else []
     return View(
         record={"key": key, "rows": rows, **({"private": PRIVATE_NOTE} if private else {})},
@@ -65,16 +65,16 @@ def swept(wishes: Wishes, text: str, *, private: bool) -> View:
     )
 
 
-def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, Any]:
-    queries = wishes.ballots.queries
+def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[str, Any]:
+    queries = request.ballots.queries
     if key == "queries":
         queries = int(value)
-        at = wishes
+        at = request
     else:
         changed: dict[str, Any] = {key: value}
-        at = wishes.changed(**changed)
-    spec = replace(at.spec, blocks=equal_blocks(queries, wishes.blocks or 1))
-    if wishes.sigma is None and key != "sigma":
+        at = request.changed(**changed)
+    spec = replace(at.spec, blocks=equal_blocks(queries, request.blocks or 1))
+    if request.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
     row: dict[str, Any] = {
         "value": value,
@@ -84,7 +84,7 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
         "unanimous": spec.rule.unanimous_turned,
     }
     if private:
-        asked = wishes.ballots.rows(slice(0, queries))
+        asked = request.ballots.rows(slice(0, queries))
         votes = votes_for(spec.rule, asked)
         row["turned"] = turned_by_noise(spec.rule, asked)
         for mode in (Mode.EXACT, Mode.PAPERNOT):
@@ -93,10 +93,10 @@ def _point(wishes: Wishes, key: str, value: float, private: bool) -> dict[str, A
     return row
 
 
-def modes_of(wishes: Wishes, private: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def modes_of(request: VoteRequest, private: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The same queries, counted in several ways; and what must be said beside it."""
-    spec = wishes.spec
-    votes = votes_for(spec.rule, wishes.ballots)
+    spec = request.spec
+    votes = votes_for(spec.rule, request.ballots)
     modes = [Mode.DATA_INDEPENDENT, Mode.SHARPENED]
     modes += [Mode.EXACT, Mode.PAPERNOT] if private else []
     rows = []

@@ -21,7 +21,7 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.vote_release import release_ballots
-from dpal.runs.vote_request import Wishes
+from dpal.runs.vote_request import VoteRequest
 from tests.flows.calling import call, sentence
 from tests.flows.voting import (
     LABELS,
@@ -161,7 +161,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "says"), OPTIONS, ids=lambda one: str(one)[:40])
-def test_wishes_that_cannot_be_are_refused(options, says):
+def test_request_that_cannot_be_are_refused(options, says):
     assert says in refused("b.parquet", *options)
 
 
@@ -335,18 +335,20 @@ def test_another_ensemble_may_be_numbered_alike():
 def test_of_two_at_once_one_gets_a_promise():
     """Each would find no other account while neither has kept its ballots."""
 
-    def released(wishes: Wishes) -> str:
+    def released(request: VoteRequest) -> str:
         try:
-            release_ballots(wishes)
+            release_ballots(request)
         except ParameterError as error:
             return str(error)
         return ""
 
     asked = [
-        Wishes(places=(Path(of_the_same(1, first=first)),), name=name, epsilon=2.0, records=2000)
+        VoteRequest(
+            places=(Path(of_the_same(1, first=first)),), name=name, epsilon=2.0, records=2000
+        )
         for name, first in (("one", 0), ("two", 1000))
     ]
-    assert all(wishes.spec for wishes in asked)  # fitted before, so that both compare at once
+    assert all(request.spec for request in asked)  # fitted before, so that both compare at once
     with ThreadPoolExecutor(2) as pool:
         accepted, refused = sorted(pool.map(released, asked))
     assert accepted == ""

@@ -1,0 +1,131 @@
+"""Ballots of teachers that lie in files, turned into released labels; the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    ValidationError,
+    model_validator,
+)
+
+from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
+from dpal.config.guarded import Guarded
+from dpal.config.help import explain
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.section import Count, Fraction, Name, Section
+from dpal.errors import ConfigError
+from dpal.privacy import Adjacency, Unit
+
+VOTE = "vote"
+
+
+class BallotsConfig(Section):
+    """What teachers said."""
+
+    model_config = ConfigDict(title="Ballots")
+
+    files: Annotated[list[Path], Guarded()] = Field([], title="Files")
+    """Parquet: id, teacher and ballot (0/1 lists), scores (lists) or class; or a file for each
+    teacher."""
+    cut: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Scores above it are a yes; public."""
+    partitions: Annotated[Path | None, Guarded()] = None
+    """Parquet with id, teacher (and group): checked to be disjoint."""
+
+
+class BallotPrivacyConfig(Section):
+    """What is promised for all that is ever asked of these teachers."""
+
+    model_config = ConfigDict(title="Promise")
+
+    epsilon: PositiveFloat = 8.0
+    """For all queries of the account."""
+    delta: Fraction | None = None
+    """Failure probability; null is 1 / (10 x records)."""
+    records: Count | None = None
+    """Private records of all teachers together."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """One whole ballot is replaced under both."""
+    unit: Unit = Unit.RECORD
+    """What belongs to one teacher alone: each record, or each group."""
+
+
+class BallotVotingConfig(Section):
+    """How votes are counted."""
+
+    model_config = ConfigDict(title="Voting")
+
+    mechanism: Mechanism | None = None
+    """Null is binary; gnmax of classes."""
+    sigma: PositiveFloat | None = None
+    """Noise on each count, in votes; null is the least that fits."""
+    limit: PositiveFloat | None = None
+    """Of top_m, tau_l2, tau_l1 and powerset: positives, or the norm."""
+    noises: Annotated[int, Field(ge=1, le=2)] = 2
+    """Noisy counts of a label."""
+    threshold: NonNegativeFloat | None = None
+    """Answer only above so many votes."""
+    threshold_sigma: PositiveFloat | None = None
+    """Noise of that check, in votes."""
+    agreement: Fraction | None = None
+    """Answers leave only if what they cost, told with noise, is small; this public guess of the
+    share of teachers that agree sets how small."""
+    blocks: Annotated[int, Field(ge=1, le=MOST_BLOCKS)] | None = None
+    """How often so many queries may be asked in all; null is once, or what the account holds."""
+
+
+class VoteConfig(Section):
+    """Turn ballots of teachers into released labels, under an account in the ledger.
+
+    Give it a name, the files of ballots, and how many private records are behind them.
+    """
+
+    model_config = ConfigDict(title="Votes on ballots in files")
+
+    kind: Literal["vote"] = "vote"
+    """Of configuration."""
+    name: Name = Field(examples=["hospital-votes"])
+    """Names the account in ledger and folder: lower-case letters, digits, - and _."""
+    ballots: BallotsConfig = Field(default_factory=BallotsConfig)
+    privacy: BallotPrivacyConfig = Field(default_factory=BallotPrivacyConfig)
+    voting: BallotVotingConfig = Field(default_factory=BallotVotingConfig)
+    after: Name | None = None
+    """Count what this account holds in the promise."""
+    other_teachers: str | None = None
+    """Why these are not the teachers of another account that has such names or answers."""
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        voting = self.voting
+        if not self.ballots.files:
+            raise ValueError("ballots.files names no file; name the Parquet files of the ballots")
+        if (voting.threshold is None) != (voting.threshold_sigma is None):
+            raise ValueError("voting.threshold and voting.threshold_sigma belong together")
+        if self.privacy.delta is None and self.privacy.records is None:
+            raise ValueError(
+                "give privacy.records (private records of all teachers together) or privacy.delta; "
+                "without either nobody knows what epsilon means"
+            )
+        if self.other_teachers is not None and not self.other_teachers.strip():
+            raise ValueError("other_teachers needs a reason, or leave it out")
+        return self
+
+
+def parse_vote(values: Mapping[str, Any]) -> VoteConfig:
+    """Checks settings of votes on ballots.
+
+    Raises:
+      ConfigError: as `dpal.config.campaign.parse_config`.
+    """
+    try:
+        return VoteConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(explain(error, VoteConfig)) from error

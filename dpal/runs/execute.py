@@ -1,0 +1,57 @@
+"""Runs of any kind, from settings to certificate and report: no server, no tracking.
+
+What is finished is skipped: run again after a crash, it goes on from where it stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpal.errors import ConfigError
+from dpal.files.artifacts import CampaignFolder
+from dpal.labelers import Labeler
+from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.kinds import AnyConfig, folder_of, kind_of
+from dpal.runs.report import write_reports
+from dpal.runs.run import Run
+from dpal.runs.store_sync import bring_files, keep_files
+
+
+def plan(config: AnyConfig) -> Run[Any]:
+    """Looks at the data and certifies a plan. Releases nothing, writes nothing.
+
+    Raises:
+      PlanRejected: the promise does not cover it.
+      DataError, ConfigError, ParameterError: data and settings do not fit.
+    """
+    return kind_of(config).use_cases().plan(config)
+
+
+def run(config: AnyConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
+    """Runs what settings say, or continues it, and returns its folder.
+
+    Args:
+      config: settings of any kind.
+      labeler: answers the queries of a campaign whose settings say `labeler.kind: file`; None for
+        those that the settings name.
+
+    Raises:
+      LabelsPending: people have to label first; deliver their labels and run again.
+      CampaignBusy: another process runs it.
+      PlanRejected, BudgetExceeded, DataBudgetExceeded: the promise does not cover it.
+      DpalError: as each step says. What is persisted is not lost.
+    """
+    if config.runtime.training_pool is not None:
+        raise ConfigError(
+            "runtime.training_pool names a work pool of Prefect, and this run has no server; leave "
+            "it null, or start the flow (dpal run), nothing was released"
+        )
+    use_cases, root = kind_of(config).use_cases(), folder_of(config).root
+    with conducting(root), claim(root):
+        bring_files(config)
+        begun = use_cases.prepare(config)
+        finished = use_cases.advance(begun, labeler)
+        use_cases.certify(finished)
+        write_reports(finished.folder)
+        keep_files(finished)
+    return finished.folder

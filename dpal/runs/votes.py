@@ -1,0 +1,79 @@
+"""Votes on ballots that lie in files: an account is held, and a block of it released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpal.config.votes import VoteConfig
+from dpal.labelers import Labeler
+from dpal.ledger.campaign_lock import only_vote
+from dpal.planning.voting import block_name
+from dpal.runs.notify import notify
+from dpal.runs.tracked import Tracked
+from dpal.runs.vote_account import Account, certify_votes
+from dpal.runs.vote_release import account_of, release_block
+from dpal.runs.vote_request import VoteRequest
+
+__all__ = ["advance", "certify", "plan", "prepare", "tracked_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Voted(Account):
+    """An account, and the ballots that it is asked about now.
+
+    Attributes:
+      config: what the person wrote.
+      request: the same, with the ballots read.
+    """
+
+    config: VoteConfig
+    request: VoteRequest
+
+
+def plan(config: VoteConfig) -> Voted:
+    """Reads the ballots and certifies what they may tell. Releases nothing, writes nothing."""
+    request = VoteRequest.of(config)
+    account = account_of(request)
+    return Voted(
+        certified=account.certified, runtime=account.runtime, config=config, request=request
+    )
+
+
+def prepare(config: VoteConfig) -> Voted:
+    """The same, and says what was certified."""
+    voted = plan(config)
+    notify(
+        f"plan certified: {voted.certified.epsilon:.4f} of epsilon {voted.plan.target.epsilon:g} "
+        f"for {sum(voted.plan.spec.blocks):,} queries"
+    )
+    return voted
+
+
+def advance(voted: Voted, labeler: Labeler | None = None) -> Voted:
+    """Holds the account and releases a block; the same ballots again change nothing."""
+    del labeler  # the teachers are
+    with only_vote(voted.runtime.artifacts):
+        release_block(voted, voted.request)
+    return voted
+
+
+def certify(voted: Voted) -> None:
+    """Writes certificate.json from what the ledger holds."""
+    certify_votes(voted)
+
+
+def tracked_of(voted: Voted) -> Tracked:
+    """What a tracking server is told of released votes; there is no model."""
+    spec = voted.plan.spec
+    with voted.ledger() as ledger:
+        released = sum(
+            ledger.committed(block_name(block)) is not None
+            for block in range(1, len(spec.blocks) + 1)
+        )
+    return Tracked(
+        parameters={
+            **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
+            "voting.queries": sum(spec.blocks),
+        },
+        figures={"blocks": len(spec.blocks), "released_blocks": released},
+    )
