@@ -24,9 +24,10 @@ from tasks.baselines import (
     judge_private_knn,
 )
 from tasks.boundary import flow
-from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
+from tasks.pate_report import certify_student, tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
 from tasks.prepare_voting import prepare_ensemble
+from tasks.reporting import write_report
 from tasks.student import (
     close_student,
     hold_ensemble,
@@ -76,8 +77,9 @@ def _vote(config: PateConfig) -> str:
         close_student(ensemble)
         _compare(ensemble)
         certify_student(ensemble)
-        report_student(ensemble)
-        track_student(ensemble, version_files(config.runtime, ensemble.files))
+        dvc_hash = version_files(config.runtime, ensemble.files)
+        write_report(ensemble)
+        track_student(ensemble, dvc_hash)
         return tell_voting_end(ensemble)
 
 

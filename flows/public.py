@@ -22,10 +22,11 @@ from tasks.fine_tuning import (
 )
 from tasks.improvement import is_trained, prepare_improvement, with_trained_start
 from tasks.improvement_page import tell_improvement, tell_improvement_end
-from tasks.improvement_report import certify_improved, record_improvement, report_improvement
+from tasks.improvement_report import certify_improved, draw_central, record_improvement
 from tasks.near_private_hold import end_guidance, hold_guidance
 from tasks.near_private_release import release_components, release_support
 from tasks.prefect_page import run_name
+from tasks.reporting import write_report
 from tasks.tracking.improvement import reach_tracking, track_improvement
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
@@ -71,8 +72,10 @@ def _improve(config: PublicConfig) -> str:
             end_guidance(improving)
         _learn(improving)
         certify_improved(improving)
-        report_improvement(improving)
-        track_improvement(improving, version_files(config.runtime, improving.files))
+        draw_central(improving)
+        dvc_hash = version_files(config.runtime, improving.files)
+        write_report(improving)
+        track_improvement(improving, dvc_hash)
         return tell_improvement_end(improving)
 
 

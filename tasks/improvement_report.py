@@ -1,162 +1,19 @@
-"""Certificate, pictures and report of an improvement."""
+"""Record, certificate and pictures of an improvement."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from prefect.cache_policies import NO_CACHE
 
-from dpal.canonical import file_digest, plain
-from dpal.certificate.document import read_certificate
-from dpal.certificate.evidence import evidence_in
-from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
-from dpal.data.catalog import Content
-from dpal.data.pool import read_labels
-from dpal.data.readers import decoded_of, raw_batches
-from dpal.errors import DataError
-from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged, write_text
-from dpal.labels import Task
-from dpal.reports.improvement import Central, central_figure, improvement_report
-from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.certify import keep_certificate, program_versions
+from dpal.runs import improvement_report
 from dpal.runs.improvement_run import Improving
-from dpal.runs.notify import notify
-from dpal.training.embeddings import embed
 from tasks.boundary import task
 from tasks.fine_tuning import choice_file
-from tasks.reporting import as_png
 
-_PICTURES = 100
-
-
-@task(cache_policy=NO_CACHE)
-def record_improvement(improving: Improving) -> None:
-    """Writes what later commands need to know."""
-    spec = improving.spec
-    improving.folder.write_record(
-        {
-            "kind": "public",
-            "name": improving.config.name,
-            "plan": improving.certified.summary(),
-            "task": spec.model.task.value,
-            "classes": spec.model.classes,
-            "class_names": list(improving.start.classes),
-            "content": improving.public.content.value,
-            "config": with_absolute_paths(improving.config).model_dump(mode="json"),
-        }
-    )
+record_improvement = task(cache_policy=NO_CACHE)(improvement_report.record_improvement)
+certify_improved = task(cache_policy=NO_CACHE)(improvement_report.certify_improved)
 
 
 @task(cache_policy=NO_CACHE)
-def certify_improved(improving: Improving) -> None:
-    """Writes certificate.json from the start's certificate and what the ledger holds since."""
-    entries, name = improving.known_entries(newest=True), improving.config.name
-    plan, versions = plain(improving.plan), program_versions()
-    released = any(entry.campaign == name for entry in entries)
-    start, model = improving.start.certificate, improving.files.model
-    evidence = ImprovementEvidence(
-        name=name,
-        target=improving.spec.target,
-        accountant=improving.spec.accountant,
-        start=None if start is None else read_certificate(start.read_text(encoding="utf-8")),
-        declared=improving.spec.before.declared,
-        start_model=file_digest(_start_weights(improving)),
-        own=evidence_in(entries, name, plan) if released else None,
-        plan=plan,
-        model={"file": improving.files.name_of(model), "sha256": file_digest(model)},
-    )
-
-    def certified(form: int) -> dict[str, Any]:
-        return IMPROVEMENT.build(evidence, versions=versions, form=form)
-
-    keep_certificate(improving.folder, certified, improving.config.runtime)
-
-
-@task(cache_policy=NO_CACHE)
-def report_improvement(improving: Improving) -> None:
-    """Writes the report, with pictures of public records where they are images."""
-    pictures = []
-    if examples := central_examples(improving):
-        with staged(improving.folder.figures / "central.png") as temporary:
-            temporary.write_bytes(as_png(central_figure(examples)))
-        pictures.append("figures/central.png")
-    notify(f"report: {make_improvement_report(improving.folder)}")
-
-
-def make_improvement_report(folder: CampaignFolder) -> Path:
-    """Writes report.md from an improvement's files.
-
-    Raises:
-      DataError: it is not finished.
-    """
-    phases = folder.finished_phases()
-    if not phases or not folder.certificate.is_file():
-        raise DataError(f"improvement {folder.name} is not finished, so there is nothing to report")
-    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    picture = folder.figures / "central.png"
-    text = improvement_report(
-        folder.read_record()["plan"],
-        phases[0],
-        figures=["figures/central.png"] if picture.is_file() else [],
-        certificate=str(certificate["digest"]),
-    )
-    write_text(folder.report, text)
-    return folder.report
-
-
-def central_examples(improving: Improving) -> list[Central]:
-    """The most central record of each cluster, in the order of the clusters; public ones only."""
-    table = pq.read_table(choice_file(improving))
-    images = improving.public.content is Content.IMAGE
-    if "cluster" not in table.column_names or not images:
-        return []
-    rows, clusters, central = (
-        np.asarray(table[name].to_numpy()) for name in ("row", "cluster", "central")
-    )
-    first = central == 0
-    by_row = dict(zip(rows[first].tolist(), clusters[first].tolist(), strict=True))
-    wanted = {row for row, _ in sorted(by_row.items(), key=lambda one: one[1])[:_PICTURES]}
-    labels, model = read_labels(improving.files.labels), improving.load_start()
-    found: dict[int, Central] = {}
-    for batch in raw_batches(improving.public, ["id", Content.IMAGE.value]):
-        mine = np.isin(batch.rows, list(wanted))
-        if not mine.any():
-            continue
-        part = batch.table.filter(pa.array(mine))
-        decoded = decoded_of(improving.public, part.column(1), rows=None)
-        extractor = improving.public.extractor
-        inputs = decoded if extractor is None else extractor(decoded)
-        _, logits = embed(
-            model, inputs, classes=improving.spec.model.classes, physical_batch=_PICTURES
-        )
-        names = part.column(0).to_pylist()
-        for at, row in enumerate(batch.rows[mine].tolist()):
-            label = labels.get(str(names[at]))
-            found[by_row[row]] = Central(
-                image=_pixels(decoded[at].numpy()),
-                predicted=_name(improving, int(logits[at].argmax())),
-                label=_name(improving, label) if isinstance(label, int) else None,
-            )
-    if improving.spec.model.task is Task.MULTI_LABEL:
-        return []
-    return [found[cluster] for cluster in sorted(found)]
-
-
-def _start_weights(improving: Improving) -> Path:
-    if improving.start.weights is None:
-        raise DataError(f"the start of {improving.config.name} is not trained yet")
-    return improving.start.weights
-
-
-def _pixels(decoded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return decoded[0] if decoded.shape[0] == 1 else np.ascontiguousarray(decoded.transpose(1, 2, 0))
-
-
-def _name(improving: Improving, number: int) -> str:
-    names = improving.start.classes
-    return names[number] if number < len(names) else str(number)
+def draw_central(improving: Improving) -> None:
+    """Draws public records for the report, where they are images."""
+    improvement_report.draw_central(improving, choice_file(improving))

@@ -1,27 +1,19 @@
-"""Certificate, pictures, report and page of private voting."""
+"""Certificate and page of private voting."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from prefect.cache_policies import NO_CACHE
 
-from dpal.certificate.document import read_certificate
-from dpal.errors import DataError
-from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged, write_text
 from dpal.reports.commands import verify_here
+from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.validation import headline, percent
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import labels_figure, methods_table, pate_report, told
+from dpal.reports.voting_report import methods_table, told
 from dpal.runs.ensemble import Ensemble
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
 from dpal.runs.vote_account import certify_votes
 from tasks.boundary import task
 from tasks.prefect_page import Shown, show
-from tasks.reporting import as_png
 from tasks.student import judgements
 
 
@@ -29,39 +21,6 @@ from tasks.student import judgements
 def certify_student(ensemble: Ensemble) -> None:
     """Writes certificate.json from what the ledger holds."""
     certify_votes(ensemble.account, model=ensemble.files.model)
-
-
-@task(cache_policy=NO_CACHE)
-def report_student(ensemble: Ensemble) -> None:
-    """Writes report and pictures."""
-    summary, methods = ensemble.certified.summary(), judgements(ensemble)
-    if "labels" in methods["pate"]:
-        for figure in ("auc", "bac"):
-            with staged(ensemble.folder.figures / f"labels-{figure}.png") as temporary:
-                temporary.write_bytes(as_png(labels_figure(summary, methods, figure)))
-    notify(f"report: {make_pate_report(ensemble.folder)}")
-
-
-def make_pate_report(folder: CampaignFolder) -> Path:
-    """Writes report.md from the files of private voting.
-
-    Raises:
-      DataError: it is not finished.
-    """
-    phases, methods = folder.finished_phases(), folder.root / "methods.json"
-    if not phases or not folder.certificate.is_file() or not methods.is_file():
-        raise DataError(f"{folder.name} is not finished, so there is nothing to report")
-    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    pictures = sorted(path.name for path in folder.figures.glob("labels-*.png"))
-    text = pate_report(
-        folder.read_record()["plan"],
-        phases[0],
-        json.loads(methods.read_text(encoding="utf-8")),
-        figures=[f"figures/{name}" for name in pictures],
-        certificate=str(certificate["digest"]),
-    )
-    write_text(folder.report, text)
-    return folder.report
 
 
 def tell_voting(ensemble: Ensemble, now: str) -> None:
@@ -72,12 +31,12 @@ def tell_voting(ensemble: Ensemble, now: str) -> None:
         f"**Now:** {now}",
         f"{summary['teachers']} teachers, {summary['mechanism']} voting, "
         f"{summary['blocks'][0]:,} queries for the student.",
-        cost_table(summary).markdown(),
+        block_in_markdown(cost_table(summary)),
     ]
     methods, phases = judgements(ensemble), ensemble.folder.finished_phases()
     if phases and methods:
         parts += told(summary, phases[0], methods)
-        parts.append(methods_table(methods).markdown())
+        parts.append(block_in_markdown(methods_table(methods)))
         check = verify_here(ensemble.folder, key_word(ensemble.config.runtime))
         parts.append(f"Check it yourself: `{check}`")
     show(

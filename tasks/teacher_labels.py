@@ -33,10 +33,11 @@ from dpal.planning.voting import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
+from dpal.runs.report import write_reports
 from dpal.runs.vote_account import ask, certify_votes, read_released
 from dpal.voting.release import UNANSWERED
 from tasks.allow_list import require_allowed
-from tasks.pate_report import make_pate_report
+from tasks.reporting import restores
 from tasks.teachers import cast_votes, load_inputs
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
@@ -62,7 +63,7 @@ def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, L
             names = selected[number * size : (number + 1) * size]
             found |= _one_block(ensemble, asked, names, purpose)
         certify_votes(ensemble.account, model=ensemble.files.model)
-        make_pate_report(ensemble.folder)  # it names the certificate
+        write_reports(ensemble.folder, restores(ensemble.folder))  # it names the certificate
         _join(ensemble, files)
     name = ensemble.config.name
     notify(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 from flows.cli.terminal import err, out, show
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ import typer
 
 import dpal
 from dpal.config.campaign import parse_config
-from dpal.config.improvement import KIND
-from dpal.config.voting import PATE
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 from dpal.reports.validation import headline, percent
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, parse_any
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
@@ -232,19 +230,11 @@ def report(folder: CampaignDir) -> None:
 
     Of an account of teachers (dpal vote) it shows what was released, and what that cost.
     """
-    from dpal.files.artifacts import VOTE_ACCOUNT
-    from dpal.runs.account_report import make_account_report
-    from tasks.improvement_report import make_improvement_report
-    from tasks.pate_report import make_pate_report
-    from tasks.reporting import make_report
+    from dpal.runs.report import make_report
+    from tasks.reporting import restores
 
     place = campaign_folder(folder)
-    writers = {
-        KIND: make_improvement_report,
-        PATE: make_pate_report,
-        VOTE_ACCOUNT: make_account_report,
-    }
-    out.print(str(writers.get(place.read_record().get("kind", ""), make_report)(place)))
+    out.print(str(make_report(place, restores(place))))
 
 
 @app.command(epilog="Example: dpal doctor --config clinic.yaml")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import typer
 
 from dpal.errors import ConfigError
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 from flows.cli.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 from flows.cli.yaml_values import read_yaml
 
 out = Console(highlight=False, soft_wrap=True)

@@ -64,7 +64,7 @@ def _track(improving: Improving, dvc_hash: str) -> None:
         figures = {key: value for key, value in metrics.items() if isinstance(value, float | int)}
         run.log_metrics(figures)
         run.log_dict(improving.certified.summary(), "plan.json")
-        run.log_files(improving.folder.report, *improving.folder.certified)
+        run.log_files(*improving.folder.reports, *improving.folder.certified)
         if improving.folder.figures.is_dir():
             run.log_folder(improving.folder.figures, "figures")
         if len(story := _ledger_table(improving, entries)):

@@ -19,7 +19,7 @@ from prefect.exceptions import Pause
 from dpal.canonical import plain
 from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.planning.plan import Phase
-from dpal.reports.plots import budget_figure, validation_figure
+from dpal.reports.figures.campaign import budget_figure, validation_figure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.certify import certificate_in
 from dpal.runs.open_ledger import open_ledger

@@ -71,7 +71,7 @@ def _track(ensemble: Ensemble, dvc_hash: str) -> None:
         run.log_metrics(_figures(ensemble))
         run.log_dict(ensemble.certified.summary(), "plan.json")
         run.log_dict(judgements(ensemble), "methods.json")
-        run.log_files(ensemble.folder.report, *ensemble.folder.certified)
+        run.log_files(*ensemble.folder.reports, *ensemble.folder.certified)
         if ensemble.folder.figures.is_dir():
             run.log_folder(ensemble.folder.figures, "figures")
         table = ledger_table(entries).drop(columns=_UNREADABLE)
