@@ -15,13 +15,15 @@ from dpal.runs.student import tracked_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.pate_report import certify_student, report_student, tell_voting, tell_voting_end
+from tasks.pate_page import tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
+from tasks.reporting import write_report
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
 from tasks.versioning import version_files
 from tasks.voting import (
+    certify_student,
     close_student,
     deal_records,
     hold_ensemble,
@@ -77,7 +79,7 @@ def _vote(config: PateConfig) -> str:
         close_student(ensemble)
         compare(ensemble, run_campaign, judges=JUDGES, tell=partial(tell_voting, ensemble))
         certify_student(ensemble)
-        report_student(ensemble)
         dvc_hash = version_files(config.runtime, ensemble.files)
+        write_report(ensemble)
         track_finished(ensemble, tracked_of(ensemble), dvc_hash)
         return tell_voting_end(ensemble)

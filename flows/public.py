@@ -15,19 +15,22 @@ from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.improvement import (
+    certify_improved,
     choose_public,
     close_improvement,
+    draw_central,
     end_guidance,
     fine_tune_model,
     hold_guidance,
     prepare_improvement,
     pretrain_on_rotations,
+    record_improvement,
     release_components,
     release_support,
 )
 from tasks.improvement_page import tell_improvement, tell_improvement_end
-from tasks.improvement_report import certify_improved, record_improvement, report_improvement
 from tasks.prefect_page import run_name
+from tasks.reporting import write_report
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
@@ -74,8 +77,9 @@ def _improve(config: PublicConfig) -> str:
             end_guidance(improving)
         _learn(improving)
         certify_improved(improving)
-        report_improvement(improving)
+        draw_central(improving)
         dvc_hash = version_files(config.runtime, improving.files)
+        write_report(improving)
         track_finished(improving, tracked_of(improving), dvc_hash)
         return tell_improvement_end(improving)
 

@@ -29,14 +29,14 @@ from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
 from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
-from dpal.reports.audit_plots import audit_figure
 from dpal.reports.audit_summary import audit_text, audit_verdict
+from dpal.reports.figures.audit import audit_figure
+from dpal.reports.figures.style import as_png
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.selection import draw_records
 from dpal.training.evaluation import probabilities
 from tasks.boundary import task
-from tasks.reporting import as_png
 from tasks.tracking.runs import track_audit
 
 TEXT, JSON, FIGURE = "audit.md", "audit.json", "claimed-versus-measured.png"

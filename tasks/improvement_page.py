@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table
+from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.validation import headline, percent
 from dpal.runs.improvement_run import Improving
 from dpal.runs.open_ledger import key_word
@@ -18,10 +19,10 @@ def tell_improvement(improving: Improving, now: str) -> None:
         f"**Now:** {now}",
         f"{summary['labels']:,} public records by {summary['method']}; start "
         f"{summary['start'] or 'a model file'}.",
-        cost_table(summary).markdown(),
+        block_in_markdown(cost_table(summary)),
     ]
     if phases := improving.folder.finished_phases():
-        parts.append(improvement_table(summary, phases[0]).markdown())
+        parts.append(block_in_markdown(improvement_table(summary, phases[0])))
         check = verify_here(improving.folder, key_word(improving.config.runtime))
         parts.append(f"Check it yourself: `{check}`")
     show(

@@ -20,12 +20,12 @@ from prefect.runtime import flow_run
 
 from dpal.planning.plan import Phase
 from dpal.reports.commands import verify_here
-from dpal.reports.plots import budget_figure
+from dpal.reports.figures.campaign import budget_figure
+from dpal.reports.figures.style import as_png
 from dpal.reports.run_page import Place, outcome, steps_done, story
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
-from tasks.reporting import as_png
 from tasks.tracking.runs import campaign_address
 from tasks.workers import artifacts_of
 

@@ -15,10 +15,11 @@ from dpal.canonical import file_digest
 from dpal.errors import DataError, StorageError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, damaged
 from dpal.files.atomic import staged
+from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.campaign_lock import claim
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, Kind
-from tasks.versioning import VersioningError, bring_back, pointed_at
+from tasks.versioning import VersioningError, bring_back
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from dpal.files.atomic import sweep
 from dpal.ledger.datasets import DataSet, data_sets
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from dpal.reports.ledger_words import left_of_limit
-from dpal.reports.summary import literal
+from dpal.reports.render.markdown import block_in_markdown, literal
 from dpal.reports.watch_tables import watch_tables
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.inbox_scan import Look, gone
@@ -173,7 +173,7 @@ def show_watch(config: WatchConfig) -> None:
         literal(in_words(config, state)),
     ]
     for table in (*watch_tables(state), blocks_table(known)):
-        parts += [f"## {table.title}", table.markdown()]
+        parts += [f"## {table.title}", block_in_markdown(table)]
     parts.append(f"Limit of data set {known.name}: {limit_in_words(known.limit)}.")
     key = f"watch-{config.name.replace('_', '-')}"
     create_markdown_artifact("\n\n".join(filter(None, parts)), key=key)

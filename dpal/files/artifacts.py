@@ -206,10 +206,10 @@ class CampaignFolder:
 
     @property
     def reports(self) -> list[Path]:
-        """Pages for people, and their signatures where there are any."""
-        signatures = [signature_of(one) for one in (self.report_page, self.ledger_page)]
-        pages = [self.report, self.report_page, self.ledger_page]
-        return [*pages, *(one for one in signatures if one.is_file())]
+        """Pages for people and their signatures, as far as there are any."""
+        pages = (self.report_page, self.ledger_page)
+        every = (self.report, *pages, *map(signature_of, pages))
+        return [path for path in every if path.is_file()]
 
     @property
     def figures(self) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dpal.audit.attack import CONFIDENCE
 from dpal.audit.findings import AuditReport, Finding, Layer
-from dpal.reports.summary import Table
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
 
 _TITLES = {
     Layer.STEP: "Single steps",
@@ -71,7 +72,7 @@ def audit_text(report: AuditReport, figure: str) -> str:
         f"![Claimed versus measured]({figure})",
     ]
     for table in findings_tables(report):
-        parts += [f"## {table.title}", table.markdown()]
+        parts += [f"## {table.title}", block_in_markdown(table)]
     parts.append(f"Plan digest: `{report.plan_digest}`")
     return "\n\n".join(parts) + "\n"
 

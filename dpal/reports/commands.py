@@ -8,6 +8,7 @@ from pathlib import Path
 from dpal.files.artifacts import CampaignFolder
 
 ELSEWHERE = "dpal verify certificate.json --ledger LEDGER --model MODEL --key KEY"
+ELSEWHERE_WITHOUT_MODEL = "dpal verify certificate.json --ledger LEDGER --key KEY"
 
 # What a reader may believe of a certificate that was verified, for pages and reports.
 TRUSTED = (

@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
-
-from dpal.reports.ledger_plots import PALETTE
-from dpal.reports.render.figures import GRID, dress, headline
-from dpal.reports.summary import Table
-from dpal.reports.validation import headline as first_figure
-from dpal.reports.validation import percent
+from dpal.reports.report import Table
+from dpal.reports.validation import headline, percent
 
 _COLUMNS = (
     "campaign", "phases", "labels, up to", "validation", "epsilon spent", "of", "delta",
@@ -50,33 +44,9 @@ def comparable(campaigns: Sequence[Compared]) -> str:
     )
 
 
-def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
-    """Validation figure against labels, and against epsilon; one line a campaign."""
-    figure = Figure(figsize=(10.4, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    name, _ = first_figure(campaigns[0].phases[0])
-    headline(figure, f"Validation {name} of campaigns", comparable(campaigns))
-    for number, one in enumerate(campaigns):
-        color = PALETTE[number % len(PALETTE)]
-        values = [first_figure(phase)[1] for phase in one.phases]
-        for axes, key in ((left, "labels"), (right, "campaign_epsilon")):
-            places = [float(phase[key]) for phase in one.phases]
-            axes.plot(places, values, marker="o", color=color, label=one.summary["name"])
-    left.set_xlabel("labels, up to")
-    right.set_xlabel("epsilon that any record may have lost")
-    left.set_ylabel(f"{name} (validation set, not protected)")
-    left.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-    for axes in (left, right):
-        dress(axes)
-        axes.grid(axis="x", color=GRID, linewidth=0.5)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=6, fontsize=9, frameon=False)
-    return figure
-
-
 def _row(one: Compared) -> tuple[str, ...]:
     summary, last = one.summary, one.phases[-1]
-    name, value = first_figure(last)
+    name, value = headline(last)
     return (
         str(summary["name"]),
         f"{len(one.phases)}/{len(summary['phases'])}",

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from dpal.certificate.statements import statements
+from dpal.reports.report import Picture, Report, Section, Table
+from dpal.reports.run_report import RunFacts, run_report, spent_bars
+from dpal.reports.validation import figures_in, headline, percent
 
-from dpal.reports.commands import ELSEWHERE, TRUSTED
-from dpal.reports.render.figures import INK, QUIET
-from dpal.reports.summary import Table, promise
-from dpal.reports.validation import figures_in, percent
-
-_RIGHT, _WRONG, _UNKNOWN = "#2e9f57", "#cf3c3c", "#999999"
 START = "start_"  # of the start's figures in the metrics
-_ACROSS = 10  # pictures in a row, as in the paper's figure
-_MOST = 100
 
 _METHODS = {
     "random": "drawn at random; free",
@@ -28,21 +19,6 @@ _METHODS = {
     "diverse_public": "uncertain ones, spread over clusters of their embeddings; free",
     "near_private": "uncertain ones that private records lie near to, by a noisy vote; charged",
 }
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Central:
-    """The most central public record of one cluster.
-
-    Attributes:
-      image: (height, width) or (height, width, 3) pixels from 0 to 255.
-      predicted: by the model before fine-tuning.
-      label: that was bought; None where it is none of single classes.
-    """
-
-    image: NDArray[np.uint8]
-    predicted: str
-    label: str | None
 
 
 def improvement_table(summary: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
@@ -91,24 +67,23 @@ def pollution_table(metrics: Mapping[str, Any]) -> Table:
 
 
 def improvement_report(
-    summary: Mapping[str, Any],
-    metrics: Mapping[str, Any],
-    *,
-    figures: Sequence[str],
-    certificate: str,
-) -> str:
-    """Writes the report as Markdown.
+    facts: RunFacts, metrics: Mapping[str, Any], *, pictures: Sequence[Picture] = ()
+) -> Report:
+    """Tells an improvement.
 
     Args:
-      summary: of the certified plan.
+      facts: what every run has; the summary is that of the certified plan.
       metrics: of the improvement's phase.
-      figures: paths of figures, relative to the report.
-      certificate: digest of the certificate.
+      pictures: of public records.
     """
+    summary = facts.summary
+    name, value = headline(metrics)
+    before = headline(metrics, prefix=START)[1]
+    start, spent, kind = summary["start_epsilon"], summary["epsilon"], statements("improvement")
     declared = (
-        " The start's own cost is declared by its makers and was checked by nobody."
+        ["The start's own cost is declared by its makers and was checked by nobody."]
         if summary["declared"]
-        else ""
+        else []
     )
     beyond = (
         "Beyond the start nothing was released: public records and a released model are all that "
@@ -116,64 +91,48 @@ def improvement_report(
         if not summary["releases"]
         else "Beyond the start two things were released, each charged before it was drawn."
     )
-    parts = [
-        f"# Improvement {summary['name']}",
-        f"Promised, the start included: {promise(summary)}. Spent by "
-        f"{summary['accountant'].upper()}, which keeps the promise: {summary['epsilon']:.4f}; "
-        "second opinion (dp-accounting), for information: "
-        f"{summary['epsilon_oracle']:.3f}.{declared} {beyond}",
-        f"{metrics['labels']:,} public records were labeled: {_METHODS[summary['method']]}.",
-    ]
-    tables = [improvement_table(summary, metrics), cost_table(summary)]
-    if "irrelevant_chosen" in metrics:
-        tables.append(pollution_table(metrics))
-    for table in tables:
-        parts += [f"## {table.title}", table.markdown()]
-    parts += [f"![{path}]({path})" for path in figures]
-    parts += [
-        "## What this does not protect",
-        "Public records, their labels, the validation set and every metric computed on it. How "
-        "many labels, which method and how long to train were chosen by people; what they looked "
-        "at for that is not accounted for.",
-        f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
-        f"machine (MODEL is `phase-0/model.safetensors`): `{ELSEWHERE}`. {TRUSTED}",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def central_figure(examples: Sequence[Central]) -> Figure:
-    """The most central public record of each cluster; green where the start was right.
-
-    Where it was wrong the prediction stands to the left and the label to the right.
-
-    Source: Zhao et al. (2019), Fig. 4b.
-    """
-    shown = list(examples)[:_MOST]
-    across = min(_ACROSS, max(1, len(shown)))
-    down = math.ceil(len(shown) / across)
-    figure = Figure(figsize=(0.72 * across, 0.78 * down + 0.5), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
-    for axes, one in zip(grid.flat, shown, strict=False):
-        axes.set_axis_on()
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.imshow(one.image, cmap="gray", vmin=0, vmax=255)
-        right = one.label == one.predicted
-        color = _UNKNOWN if one.label is None else _RIGHT if right else _WRONG
-        for edge in axes.spines.values():
-            edge.set_edgecolor(color)
-            edge.set_linewidth(2)
-        if one.label is not None and not right:
-            axes.set_xlabel(f"{one.predicted} | {one.label}", fontsize=6, color=INK, labelpad=1)
-    figure.suptitle(
-        "Most central public record of each cluster (wrong ones: prediction | label)",
-        fontsize=9,
-        color=QUIET,
+    pollution = [pollution_table(metrics)] if "irrelevant_chosen" in metrics else []
+    bars = spent_bars(
+        (("the start alone", start), ("any record, the start included", spent)),
+        summary["target_epsilon"],
+        title="Epsilon of any record",
+        of="of",
     )
-    return figure
+    return run_report(
+        facts,
+        promised_by=(
+            f"The start is included. Spent by {summary['accountant'].upper()}, which keeps the "
+            f"promise: {spent:.4f}; second opinion (dp-accounting), for information: "
+            f"{summary['epsilon_oracle']:.3f}.",
+            *declared,
+        ),
+        spent=(beyond, bars, cost_table(summary)),
+        sections=(
+            Section("What it bought", (improvement_table(summary, metrics),)),
+            Section(
+                "Which public records were labeled",
+                (
+                    f"{metrics['labels']:,} public records were labeled: "
+                    f"{_METHODS[summary['method']]}.",
+                    choice_table(summary),
+                    *pollution,
+                    *pictures,
+                ),
+            ),
+        ),
+        uncovered=(
+            kind["public"],
+            "the validation set and every metric computed on it are not protected",
+            "how many labels, which method and how long to train were chosen by people; what they "
+            "looked at for that is not accounted for",
+            kind["declared" if summary["declared"] else "start"],
+            kind["times"],
+        ),
+        cards=(
+            (f"{metrics['labels']:,}", "public labels bought", "of records that nobody protects"),
+            (percent(value), name, f"on the validation set; {percent(before)} before"),
+        ),
+    )
 
 
 def _mechanism(one: Mapping[str, Any]) -> str:

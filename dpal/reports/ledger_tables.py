@@ -20,20 +20,24 @@ from dpal.reports.ledger_words import (
     mechanism_in_words,
     when,
 )
-from dpal.reports.summary import Table, promise
+from dpal.reports.report import Table
+from dpal.reports.summary import promise
+
+
+def promised_in(account: CampaignAccount) -> dict[str, Any]:
+    """What a campaign promised, under the keys of a plan's summary."""
+    target = account.target
+    return {
+        "target_epsilon": target.epsilon,
+        "delta": target.delta,
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+    }
 
 
 def promise_of(account: CampaignAccount) -> str:
-    """What a campaign promised, in one sentence."""
-    target = account.target
-    return promise(
-        {
-            "target_epsilon": target.epsilon,
-            "delta": target.delta,
-            "adjacency": target.adjacency.value,
-            "unit": target.unit.value,
-        }
-    )
+    """The same in one sentence."""
+    return promise(promised_in(account))
 
 
 def limit_in_words(limit: Limit) -> str:
@@ -148,6 +152,11 @@ def parts_table(name: str, parts: Sequence[Part]) -> Table:
         "counted",
     )
     return Table(f"Data set {name}, campaign by campaign", columns, rows)
+
+
+def numbers_of(parts: Sequence[Part]) -> dict[str, int]:
+    """A number for each campaign on a data set, in order of their holds: its color."""
+    return {name: at for at, name in enumerate(dict.fromkeys(part.campaign for part in parts))}
 
 
 def entry_record(entry: Entry, so_far: Mapping[int, float]) -> dict[str, Any]:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpal.certificate.statements import NO_DATA_SET, STATEMENTS
 from dpal.ledger.account import CampaignAccount, State
 from dpal.ledger.entries import Entry, Kind
-from dpal.reports.commands import ELSEWHERE
+from dpal.reports.commands import ELSEWHERE, ELSEWHERE_WITHOUT_MODEL
+from dpal.reports.ledger_tables import promised_in
+from dpal.reports.report import Commands, Points, Verdict, sentences
+from dpal.reports.summary import kept_so_far
 
 _OTHERS = (
     "this campaign's promise is about this campaign alone; what it and others take together of the "
     "same records is bounded by the data set's limit"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a reader should know first.
-
-    Attributes:
-      title: in one sentence.
-      tone: "kept", "mind" where something needs to be looked into, or "broken".
-      points: what was found, and whether it is as it should be.
-    """
-
-    title: str
-    tone: str
-    points: tuple[tuple[bool, str], ...]
-
-
-def terms(account: CampaignAccount) -> str:
-    """What belongs to every epsilon of a campaign."""
-    target = account.target
-    return f"delta {target.delta:.3g}, adjacency {target.adjacency}, unit {target.unit}"
 
 
 def verdict(
@@ -52,8 +33,7 @@ def verdict(
       doubt: why this may not be the newest copy of the ledger, if it may not.
       certificate: digest of the campaign's certificate, once it has one.
     """
-    # Stated as what must hold: NaN is no promise kept.
-    kept = account.epsilon <= account.target.epsilon
+    kept, said = kept_so_far(account.epsilon, promised_in(account))
     mishaps = _mishaps(entries, account)
     if not kept:
         title = "More was spent than promised."
@@ -64,11 +44,7 @@ def verdict(
     else:
         title = "The promise is kept, and the ledger is whole."
     points = [
-        (
-            kept,
-            f"Any record has lost at most epsilon {account.epsilon:.4f} at {terms(account)}, of "
-            f"{account.target.epsilon:g} promised, whatever path it took.",
-        ),
+        (kept, said),
         (
             True,
             f"The chain of all {len(entries):,} entries is whole: none is altered, missing or "
@@ -109,7 +85,7 @@ def digests(
     ]
 
 
-def commands(campaign: str, certificate: str | None) -> list[tuple[str, str]]:
+def commands(campaign: str, certificate: str | None, *, has_model: bool) -> Commands:
     """Commands that check a campaign, and what each does."""
     found = [
         (
@@ -120,19 +96,19 @@ def commands(campaign: str, certificate: str | None) -> list[tuple[str, str]]:
     if certificate:
         found.append(
             (
-                ELSEWHERE,
-                "Every epsilon again from the events, with another accountant; the digest above "
+                ELSEWHERE if has_model else ELSEWHERE_WITHOUT_MODEL,
+                "Every epsilon again from the events, with another accountant; the digest below "
                 "must be the one it names, and KEY the data owner's (dpal ledger key prints it).",
             )
         )
-    return [*found, (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")]
+    again = (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")
+    return Commands((*found, again))
 
 
-def uncovered(dataset: str | None) -> list[str]:
+def uncovered(dataset: str | None) -> Points:
     """What the promise does not speak of."""
     others = _OTHERS if dataset else NO_DATA_SET
-    told = [*STATEMENTS["exceptions"], STATEMENTS["tuning"], others]
-    return [f"{one[0].upper()}{one[1:]}." for one in told]
+    return sentences([*STATEMENTS["exceptions"], STATEMENTS["tuning"], others])
 
 
 def _mishaps(entries: Sequence[Entry], account: CampaignAccount) -> list[str]:

@@ -39,14 +39,19 @@ def best_guess(epsilon: float, delta: float) -> float:
     return (1.0 + delta * grown) / (1.0 + grown)
 
 
-def promised(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was promised: a word of the promise, and what it means."""
+def promised(summary: Mapping[str, Any], run: str) -> list[tuple[str, str]]:
+    """What was promised: a word of the promise, and what it means.
+
+    Args:
+      summary: of the certified plan.
+      run: what a person calls the run.
+    """
     epsilon, delta, unit = summary["target_epsilon"], summary["delta"], summary["unit"]
     guess = best_guess(epsilon, delta)
     return [
         (
             "in one sentence",
-            f"Whoever sees everything that left this campaign sees nearly the same as if the "
+            f"Whoever sees everything that left this {run} sees nearly the same as if the "
             f"content of any one {unit} {_CHANGED[summary['adjacency']]}.",
         ),
         (
@@ -75,10 +80,12 @@ def promised(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def who_sees(summary: Mapping[str, Any]) -> str:
     """Who can see the selection, in one sentence."""
     if summary["acquisition"] == "random":
-        return "Records were drawn by chance, without looking at any of them; this costs nothing."
+        return (
+            "Records were drawn by chance, without looking at any of them: this costs nothing, and "
+            "training is charged to the labeled records."
+        )
     mode = SelectionMode(summary["selection"])
-    said = WHO_SEES[mode]
-    return f"Selection is {mode}: {said}."
+    return f"Selection is `{mode}`: {WHO_SEES[mode]}."
 
 
 def selection_quality(summary: Mapping[str, Any]) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.summary import Table, promise
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
+from dpal.reports.summary import promise
 from dpal.reports.validation import headline, percent
 
 _BAR = 24  # characters
@@ -57,7 +59,7 @@ def story(
             f"**Now:** {now}",
             f"**Promised:** {promise(summary)}.",
             f"**Spent:** {_bar(summary, phases)}",
-            _table(summary, phases, now).markdown(),
+            block_in_markdown(_table(summary, phases, now)),
             "Labels are those of the plan. Accuracy is measured on the validation set, which is "
             "not protected.",
             "## Where to look",

@@ -1,46 +1,15 @@
-"""The report in words and tables. Everything in it is public."""
+"""Plans and metrics in words and tables. Everything in them is public."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.promise import CAMPAIGN, paper_mark
-from dpal.planning.explain_selection import WHO_SEES
-from dpal.planning.spec import SelectionMode, Strategy
-from dpal.reports.commands import ELSEWHERE, TRUSTED
+from dpal.planning.spec import Strategy
+from dpal.reports.report import Table
 from dpal.reports.validation import figures_in, headline, percent
-
-
-@dataclass(frozen=True)
-class Table:
-    """A titled table of already formatted cells."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """The table in Markdown, numbers aligned to the right; cells do nothing but show."""
-        columns, *rows = (tuple(map(literal, row)) for row in (self.columns, *self.rows))
-        widths = [
-            max(len(column), *(len(row[i]) for row in rows), 3) for i, column in enumerate(columns)
-        ]
-        lines = [
-            _line(columns, widths),
-            "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|",
-            *(_line(row, widths) for row in rows),
-        ]
-        return "\n".join(lines)
-
-
-def literal(text: str) -> str:
-    """A text of whatever origin as Markdown: no cell, link, picture or HTML begins in it."""
-    for sign, shown in (("\\", "\\\\"), ("|", "\\|"), ("[", "\\["), ("<", "&lt;")):
-        text = text.replace(sign, shown)
-    return " ".join(text.splitlines())
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
@@ -146,6 +115,30 @@ def spent_table(spent: Mapping[str, Any]) -> Table:
     )
 
 
+def terms(summary: Mapping[str, Any]) -> str:
+    """What belongs to every epsilon: of a summary, or of anything that has its keys."""
+    return f"delta {summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}"
+
+
+def cohort_words(name: str) -> str:
+    """A cohort as a person calls it.
+
+    >>> cohort_words("3"), cohort_words("never_selected")
+    ('cohort 3', 'never selected')
+    """
+    return f"cohort {name}" if name.isdecimal() else name.replace("_", " ")
+
+
+def kept_so_far(spent: float, summary: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether a promise is kept, and what was spent of it. NaN is no promise kept."""
+    target = summary["target_epsilon"]
+    return (
+        spent <= target,
+        f"Any record has lost at most epsilon {spent:.4f} at {terms(summary)}, of {target:g} "
+        "promised, whatever path it took.",
+    )
+
+
 def promise(summary: Mapping[str, Any]) -> str:
     """The promise in one sentence, with everything that belongs to an epsilon."""
     adjacency = {"zero_out": "blanked", "replace_one": "replaced by another"}
@@ -198,68 +191,6 @@ def others(summary: Mapping[str, Any]) -> str:
     )
 
 
-def report(
-    summary: Mapping[str, Any],
-    phases: Sequence[Mapping[str, Any]],
-    head: Mapping[str, Any],
-    figures: Sequence[str],
-    certificate: str | None = None,
-    *,
-    labeled_by: Mapping[str, Any] | None = None,
-) -> str:
-    """Writes the whole report as Markdown.
-
-    Args:
-      summary: the certified plan's summary.
-      phases: metrics of the finished phases.
-      head: sequence and digest of the campaign's last ledger entry.
-      figures: paths of figures, relative to the report.
-      certificate: digest of the campaign's certificate, once it has one.
-      labeled_by: account and promise of the teachers whose votes gave the labels; None where
-        others gave them.
-    """
-    parts = [
-        f"# Campaign {summary['name']}",
-        f"Promised: {promise(summary)}. Certified before anything was released, whatever path a "
-        f"record takes: {summary['worst_epsilon']:.4f} by {summary['accountant'].upper()}; "
-        f"second opinion (dp-accounting): {summary['epsilon_oracle']:.3f}.",
-        _selection_in_words(summary),
-    ]
-    if labeled_by is not None:
-        kept = labeled_by["promise"]
-        parts.append(
-            f"Labels are private votes of the teachers of {labeled_by['account']}, charged in the "
-            f"same ledger under their own account: epsilon {kept['epsilon']:g} at delta "
-            f"{kept['delta']:.3g} ({kept['adjacency']}, {kept['unit']}) for the records behind "
-            f"them, certificate `{labeled_by['certificate']}`. Each promise is about its own "
-            "records."
-        )
-    keeps = figures_in_words(summary["accountant"])
-    if phases:
-        spent = spent_table(phases[-1])
-        parts += [f"## {validation_table(phases).title}", validation_table(phases).markdown()]
-        parts += [f"## {spent.title}", spent.markdown(), keeps]
-    for table in (plan_table(summary), cohort_table(summary)):
-        parts += [f"## {table.title}", table.markdown()]
-    parts.append(keeps)
-    parts += [f"![{path}]({path})" for path in figures]
-    parts += [
-        "## What this does not protect",
-        "Who is in the pool, the validation set and every metric computed on it, what the "
-        "labeler sees, hyperparameters chosen on private data, and people with several records "
-        f"(the unit is one {summary['unit']}). {others(summary)} Checks of the data before the "
-        "start (a missing value, a repeated id) are not part of the promise either.",
-        f"Ledger head: entry {head['sequence']}, `{head['digest']}`. Plan: "
-        f"`{summary['plan_digest']}`.",
-    ]
-    if certificate is not None:
-        parts.append(
-            f"Certificate: `certificate.json`, digest `{certificate}`; who signed it stands in "
-            f"`certificate.dsse.json`. Check it on any machine: `{ELSEWHERE}`. {TRUSTED}"
-        )
-    return "\n\n".join(parts) + "\n"
-
-
 def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
     """A few words on how a phase picks its records."""
     by_mechanism = {event["mechanism"]: event for event in events}
@@ -269,15 +200,3 @@ def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
         return "random"
     what = "answers" if "anchored_answers" in by_mechanism else "gate"
     return f"{what}, noise {by_mechanism['noisy_threshold']['noise_multiplier']:.3g}"
-
-
-def _selection_in_words(summary: Mapping[str, Any]) -> str:
-    if summary["acquisition"] == "random":
-        return "Selection is random and costs nothing; training is charged to the labeled records."
-    mode = SelectionMode(summary["selection"])
-    return f"Selection `{mode}`: {WHO_SEES[mode]}."
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (f" {cell:>{width}} " for cell, width in zip(cells, widths, strict=True))
-    return "|" + "|".join(padded) + "|"

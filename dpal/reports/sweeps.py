@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.improvement import START
-from dpal.reports.summary import Table
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
+from dpal.reports.summary import terms
 from dpal.reports.validation import headline, percent
 
 
@@ -111,12 +113,12 @@ def sweep_report(
     points: Sequence[Point], records: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> str:
     """The sweep as Markdown."""
-    parts = ["# Sweep", points_table(points, keys).markdown()]
+    parts = ["# Sweep", block_in_markdown(points_table(points, keys))]
     if points:
         one = points[0]
         parts.append(
-            f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at delta "
-            f"{one.delta:.3g}, adjacency {one.adjacency}, unit {one.unit}, the start included; "
+            f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at "
+            f"{terms(vars(one))}, the start included; "
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )

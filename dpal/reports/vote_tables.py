@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.reports.commands import TRUSTED
-from dpal.reports.summary import Table, promise
+from dpal.accounting.cohorts import Accountant
+from dpal.certificate.promise import VOTES
+from dpal.certificate.statements import statements
+from dpal.reports.report import Block, Report, Section, Table
+from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.voting.release import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
@@ -141,53 +144,88 @@ def released_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
 
 
 def account_report(
-    summary: Mapping[str, Any],
+    facts: RunFacts,
     blocks: Sequence[ReleasedBlock],
     *,
     names: Sequence[str],
     has_summary: bool,
     other_teachers: Mapping[str, str],
-    certificate: str,
-) -> str:
-    """Writes the report of an account as Markdown, from what was released alone.
+) -> Report:
+    """Tells an account of `dpal vote`, from what was released alone.
 
     Args:
-      summary: of the certified plan.
+      facts: what every run has; the summary is that of the certified plan.
       blocks: that were released.
       names: of the labels; empty where there are none.
       has_summary: whether a noisy summary of the ballots was released.
       other_teachers: as in `recognition_words`.
-      certificate: digest of the certificate.
     """
-    rule = rule_words(summary)
-    tables = [cost_table(summary)]
-    if blocks:
-        tables.append(_blocks_table(blocks))
+    summary, planned = facts.summary, len(facts.summary["blocks"])
     answers = [block.labels for block in blocks if block.labels.ndim == 2 and block.labels.size]
-    if answers:
-        tables.append(released_table(names, np.concatenate(answers)))
-    parts = [
-        f"# Account of teachers {summary['name']}",
-        f"Promised: {promise(summary)}. What all queries cost whatever the votes are: "
-        f"{summary['epsilon']:.4f}, by another program {summary['epsilon_oracle']:.4f}.",
-        f"{rule[0].upper()}{rule[1:]}. {len(blocks)} of {len(summary['blocks'])} blocks are "
-        "released.",
-    ]
-    if has_summary:
-        parts.append("A noisy summary of the ballots is released: `votes-summary/summary.json`.")
-    parts += [f"{block.file}: {block.note}" for block in blocks if block.note]
-    for table in tables:
-        parts += [f"## {table.title}", table.markdown()]
-    parts += [
-        "## What this does not protect",
-        "Queries and their released labels. How the teachers were trained, and that no record "
-        "reached two of them, is what whoever made the ballots says.",
-        *recognition_words(other_teachers),
-        f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
-        f"machine: `dpal verify certificate.json --ledger LEDGER --key KEY`. {TRUSTED}",
-    ]
-    return "\n\n".join(parts) + "\n"
+    noisy = "A noisy summary of the ballots is released: `votes-summary/summary.json`."
+    return run_report(
+        facts,
+        promised_by=certified_votes(summary),
+        spent=spent_on_votes(summary),
+        sections=(
+            Section(
+                "What was released",
+                (
+                    f"{capital(rule_words(summary))}. {len(blocks)} of {planned} blocks are "
+                    "released.",
+                    *([noisy] if has_summary else []),
+                    *(f"{block.file}: {block.note}" for block in blocks if block.note),
+                    *([_blocks_table(blocks)] if blocks else []),
+                    *([released_table(names, np.concatenate(answers))] if answers else []),
+                ),
+            ),
+        ),
+        uncovered=(
+            "queries and their released labels are not protected",
+            "how the teachers were trained, and that no record reached two of them, is what "
+            "whoever made the ballots says",
+            *recognition_words(other_teachers),
+            *not_of_votes(),
+        ),
+        cards=(
+            (f"{len(blocks)} of {planned}", "blocks released", "of those that are paid for"),
+            (f"{sum(block.queries for block in blocks):,}", "queries answered", "at most"),
+        ),
+    )
+
+
+def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Who computed what votes cost, and what changes between two worlds."""
+    bound = VOTES[Accountant(summary["accountant"])]
+    return (
+        f"What all queries cost whatever the votes are, by {bound.method}, which keeps the "
+        f"promise: {summary['epsilon']:.4f}; by another program, for information: "
+        f"{summary['epsilon_oracle']:.4f}.",
+        f"{capital(statements('voting')['ballot'])}.",
+    )
+
+
+def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
+    """What an account costs, all queries that it may ever answer included."""
+    bar = spent_bars(
+        (("all queries, whatever the votes are", summary["epsilon"]),),
+        summary["target_epsilon"],
+        title="Epsilon of any record",
+        of="of",
+        total=False,
+    )
+    return bar, cost_table(summary)
+
+
+def not_of_votes() -> list[str]:
+    """What no promise about votes speaks of."""
+    said = statements("voting")
+    return [said[key] for key in ("partitions", "other_accounts", "student", "times")]
+
+
+def capital(text: str) -> str:
+    """A text as it begins a sentence."""
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
-
-from dpal.accounting.cohorts import Accountant
-from dpal.certificate.promise import VOTES
-from dpal.reports.commands import ELSEWHERE, TRUSTED
-from dpal.reports.render.figures import (
-    BLUE,
-    GREY,
-    PROMISE,
-    WARM,
-    dress,
-    headline,
+from dpal.reports.figures.style import as_png
+from dpal.reports.figures.votes import labels_figure
+from dpal.reports.report import Block, Picture, Report, Section, Table
+from dpal.reports.run_report import RunFacts, run_report
+from dpal.reports.summary import terms
+from dpal.reports.validation import figures_in, headline, percent
+from dpal.reports.vote_tables import (
+    capital,
+    certified_votes,
+    not_of_votes,
+    rule_words,
+    spent_on_votes,
 )
-from dpal.reports.summary import Table, promise
-from dpal.reports.validation import figures_in, percent
-from dpal.reports.vote_tables import cost_table, rule_words
 
 WORDS = {
     "pate": "votes and student",
@@ -30,7 +27,6 @@ WORDS = {
     "dp_sgd_adaptive": "DP-SGD, adaptive clipping",
     "private_knn": "privateKNN and student",
 }
-COLORS = {"pate": BLUE, "non_private": GREY, "dp_sgd": WARM, "dp_sgd_adaptive": PROMISE}
 AVERAGES = {
     "acc": "ACC",
     "bac": "BAC",
@@ -41,7 +37,7 @@ AVERAGES = {
     "of1": "OF1",
 }
 _OTHERS = (
-    " Other methods were run on the same private records for comparing, each under an account of "
+    "other methods were run on the same private records for comparing, each under an account of "
     "its own: publishing several of them adds their epsilons up. What is not private is for "
     "nobody's eyes but those who may see the records; its model was not kept."
 )
@@ -74,54 +70,54 @@ def labels_table(methods: Mapping[str, Mapping[str, Any]], figure: str = "auc") 
         cells = [_cell(one.get("labels", {}).get(name, {}).get(figure)) for one in methods.values()]
         rows.append((name, f"{about['records']:.0f}", *cells))
     return Table(
-        f"{AVERAGES.get(figure, figure)} of each label",
+        f"{AVERAGES[figure]} of each label",
         ("label", "with it", *(WORDS[name] for name in methods)),
         tuple(rows),
     )
 
 
 def pate_report(
-    summary: Mapping[str, Any],
-    metrics: Mapping[str, Any],
-    methods: Mapping[str, Mapping[str, Any]],
-    *,
-    figures: Sequence[str],
-    certificate: str,
-) -> str:
-    """Writes the report as Markdown.
+    facts: RunFacts, metrics: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]
+) -> Report:
+    """Tells private voting and its student.
 
     Args:
-      summary: of the certified plan.
+      facts: what every run has; the summary is that of the certified plan.
       metrics: of the student.
       methods: figures of every method.
-      figures: paths of pictures, relative to the report.
-      certificate: digest of the certificate.
     """
-    bound = VOTES[Accountant(summary["accountant"])]
-    parts = [
-        f"# Private voting {summary['name']}",
-        f"Promised: {promise(summary)}. What all queries cost whatever the votes are, by "
-        f"{bound.method}, which keeps the promise: {summary['epsilon']:.4f}; by another program, "
-        f"for information: {summary['epsilon_oracle']:.4f}.",
-        f"{rule_words(summary)[0].upper()}{rule_words(summary)[1:]}. {metrics['labels']:,} public "
-        "records have a released label.",
-        *told(summary, metrics, methods),
-    ]
-    tables = [methods_table(methods), cost_table(summary)]
+    summary = facts.summary
+    name, value = headline(metrics)
+    labels: list[Block] = []
     if "labels" in methods["pate"]:
-        tables += [labels_table(methods, "auc"), labels_table(methods, "bac")]
-    for table in tables:
-        parts += [f"## {table.title}", table.markdown()]
-    parts += [f"![{path}]({path})" for path in figures]
-    parts += [
-        "## What this does not protect",
-        "Public records, their released labels, the validation set and every figure on it."
-        + (_OTHERS if len(methods) > 1 else ""),
-        f"Plan: `{summary['plan_digest']}`. Certificate: `certificate.json`, digest "
-        f"`{certificate}`; who signed it stands in `certificate.dsse.json`. Check it on any "
-        f"machine (MODEL is `phase-0/model.safetensors`): `{ELSEWHERE}`. {TRUSTED}",
-    ]
-    return "\n\n".join(parts) + "\n"
+        for figure in ("auc", "bac"):
+            labels += [labels_table(methods, figure), labels_picture(summary, methods, figure)]
+    return run_report(
+        facts,
+        promised_by=certified_votes(summary),
+        spent=spent_on_votes(summary),
+        sections=(
+            Section(
+                "Teachers and votes",
+                (
+                    f"{capital(rule_words(summary))}. {metrics['labels']:,} public records have a "
+                    "released label.",
+                    *told(summary, metrics, methods),
+                ),
+            ),
+            Section("What it bought", (methods_table(methods), *labels)),
+        ),
+        uncovered=(
+            "public records, their released labels, the validation set and every figure on it are "
+            "not protected",
+            *([_OTHERS] if len(methods) > 1 else []),
+            *not_of_votes(),
+        ),
+        cards=(
+            (f"{metrics['labels']:,}", "labels released", "for public records"),
+            (percent(value), f"{name} of the student", "on the validation set"),
+        ),
+    )
 
 
 def told(
@@ -164,38 +160,29 @@ def told(
     if metrics["labels"] < 100:
         reasons.append(f"the student learns from {metrics['labels']} records alone")
     if reasons:
-        joined = "; ".join(reasons)
-        said.append(f"{joined[0].upper()}{joined[1:]}.")
+        said.append(f"{capital('; '.join(reasons))}.")
     return said
 
 
-def labels_figure(
-    summary: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], figure: str = "auc"
-) -> Figure:
+def labels_picture(
+    summary: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], figure: str
+) -> Picture:
     """Bars of one figure, label by label and method by method."""
-    labels = list(methods["pate"]["labels"])
-    drawn = Figure(figsize=(max(6.4, 0.52 * len(labels) + 2.5), 3.8), layout="constrained")
-    axes = drawn.subplots()
-    width = 0.8 / len(methods)
-    for at, (name, one) in enumerate(methods.items()):
-        values = [one.get("labels", {}).get(label, {}).get(figure) for label in labels]
-        heights = [np.nan if value is None else value for value in values]
-        places = np.arange(len(labels)) + (at - (len(methods) - 1) / 2) * width
-        color = COLORS.get(name, "#1b7f5c")
-        axes.bar(places, heights, width, label=WORDS[name], color=color)
-    axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
-    axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle="--")
-    axes.set_ylim(0, 1)
-    axes.set_ylabel(AVERAGES.get(figure, figure))
-    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    dress(axes)
-    headline(
-        drawn,
-        f"{AVERAGES.get(figure, figure)} of each label",
-        f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, delta "
-        f"{summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}",
-    )
-    return drawn
+    labels, called = list(methods["pate"]["labels"]), AVERAGES[figure]
+    values = {
+        name: (WORDS[name], [(_of_label(one, label, figure), 0.0) for label in labels])
+        for name, one in methods.items()
+    }
+    below = f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, {terms(summary)}"
+    title = f"{called} of each label"
+    drawn = labels_figure(title, below, labels, values, figure=called)
+    alt = f"{title}, as in the table: {', '.join(called for called, _ in values.values())}."
+    return Picture(name=f"labels-{figure}", alt=alt, png=as_png(drawn))
+
+
+def _of_label(one: Mapping[str, Any], label: str, figure: str) -> float:
+    value = one.get("labels", {}).get(label, {}).get(figure)
+    return math.nan if value is None else float(value)
 
 
 def _single_table(methods: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from dpal.reports.render.figures import GREY, dress, headline
-from dpal.reports.summary import Table
-from dpal.reports.voting_report import AVERAGES, COLORS, WORDS
+from dpal.reports.figures.votes import labels_figure
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
+from dpal.reports.summary import terms
+from dpal.reports.sweeps import spread
+from dpal.reports.vote_tables import capital
+from dpal.reports.voting_report import AVERAGES, WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ def sweep_tables(members: Sequence[Member]) -> list[Table]:
     return [_table(key, group) for key, group in _groups(members).items()]
 
 
-def labels_figure(members: Sequence[Member], figure: str = "auc") -> dict[str, Figure]:
+def sweep_figures(members: Sequence[Member], figure: str = "auc") -> dict[str, Figure]:
     """For each combination bars of one figure, label by label; none for single labels."""
     found = {}
     for key, group in _groups(members).items():
@@ -53,17 +57,17 @@ def sweep_report(name: str, members: Sequence[Member], pictures: Sequence[str]) 
     first = members[0].summary
     parts = [
         f"# Sweep of private voting {name}",
-        f"Delta {first['delta']:.3g}, adjacency {first['adjacency']}, unit {first['unit']}; "
+        f"{capital(terms(first))}; "
         f"{first['mechanism']} voting of {first['teachers']} teachers, "
         f"{first['blocks'][0]:,} queries. Every private method is a release of its own.",
     ]
     for table in sweep_tables(members):
-        parts += [f"## {table.title}", table.markdown()]
+        parts += [f"## {table.title}", block_in_markdown(table)]
     groups = _groups(members)
     for key, group in groups.items():
         if "labels" in group[0].methods["pate"]:
             table = _labels(key, group)
-            parts += [f"## {table.title}", table.markdown()]
+            parts += [f"## {table.title}", block_in_markdown(table)]
     parts += [f"![{one}]({one})" for one in pictures]
     return "\n\n".join(parts) + "\n"
 
@@ -114,41 +118,22 @@ def _labels(key: str, group: Sequence[Member]) -> Table:
 
 
 def _bars(key: str, group: Sequence[Member], figure: str) -> Figure:
-    methods, labels = list(group[0].methods), list(group[0].methods["pate"]["labels"])
-    drawn = Figure(figsize=(max(6.4, 0.5 * len(labels) + 2.5), 3.8), layout="constrained")
-    axes = drawn.subplots()
-    width = 0.8 / len(methods)
-    for at, name in enumerate(methods):
-        means, spreads = [], []
-        for label in labels:
-            values = [_figure(one, name, label, figure) for one in group]
-            sound = [value for value in values if value is not None]
-            means.append(statistics.fmean(sound) if sound else np.nan)
-            spreads.append(statistics.stdev(sound) if len(sound) > 1 else 0.0)
-        places = np.arange(len(labels)) + (at - (len(methods) - 1) / 2) * width
-        axes.bar(
-            places,
-            means,
-            width,
-            yerr=spreads,
-            error_kw={"linewidth": 0.6},
-            label=WORDS[name],
-            color=COLORS.get(name, "#1b7f5c"),
-        )
-    axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
-    axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle="--")
-    axes.set_ylim(0.3, 1)
-    axes.set_ylabel(AVERAGES[figure])
-    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    dress(axes)
-    one = group[0].summary
-    headline(
-        drawn,
+    labels, about = list(group[0].methods["pate"]["labels"]), group[0].summary
+    values = {}
+    for name in group[0].methods:
+        known = ([_figure(one, name, label, figure) for one in group] for label in labels)
+        sound = [[value for value in found if value is not None] for found in known]
+        means = [(statistics.fmean(found) if found else math.nan, spread(found)) for found in sound]
+        values[name] = (WORDS[name], means)
+    return labels_figure(
         f"{AVERAGES[figure]} of each label, mean of {len(group)}, {key}",
-        f"delta {one['delta']:.3g}, adjacency {one['adjacency']}, unit {one['unit']}; "
-        f"{one['teachers']} teachers, {one['blocks'][0]:,} queries, {one['mechanism']}",
+        f"{terms(about)}; {about['teachers']} teachers, {about['blocks'][0]:,} queries, "
+        f"{about['mechanism']}",
+        labels,
+        values,
+        figure=AVERAGES[figure],
+        lowest=0.3,
     )
-    return drawn
 
 
 def _averages(one: Member, name: str) -> Mapping[str, float]:

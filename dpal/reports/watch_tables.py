@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from dpal.data.inbox.state import Accepted, WatchState
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 
 _LATEST = 20
 

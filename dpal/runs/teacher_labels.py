@@ -34,9 +34,9 @@ from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
+from dpal.runs.report import write_reports
 from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import ask, certify_votes, read_released
-from dpal.runs.voting_report import make_pate_report
 from dpal.voting.release import UNANSWERED
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
@@ -62,7 +62,7 @@ def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, L
             names = selected[number * size : (number + 1) * size]
             found |= _one_block(ensemble, asked, names, purpose)
         certify_votes(ensemble.account, model=ensemble.files.model)
-        make_pate_report(ensemble.folder)  # it names the certificate
+        write_reports(ensemble.folder)  # it names the certificate
         _join(ensemble, files)
     name = ensemble.config.name
     notify(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")

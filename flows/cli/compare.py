@@ -23,12 +23,7 @@ def compare(
     ] = None,
 ) -> None:
     """Set campaigns side by side: promises, what was spent, labels, accuracy."""
-    from dpal.reports.comparison import (
-        Compared,
-        comparable,
-        comparison_curves,
-        comparison_table,
-    )
+    from dpal.reports.comparison import Compared, comparable, comparison_table
 
     found = []
     for folder in map(campaign_folder, campaigns):
@@ -44,9 +39,8 @@ def compare(
     show(comparison_table(found), left=("campaign", "selection", "strategy"))
     out.print(comparable(found), markup=False)
     if plot is not None:
-        from dpal.files.atomic import staged
-        from tasks.reporting import as_png
+        from dpal.reports.figures.campaign import comparison_curves
+        from dpal.reports.figures.style import save
 
-        with staged(plot) as temporary:
-            temporary.write_bytes(as_png(comparison_curves(found)))
+        save(comparison_curves(found), plot)
         out.print(str(plot), markup=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError
+from dpal.reports.report import Table
 from flows.cli.terminal import err, out, show
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ def deploy(
 
     The server is the one of PREFECT_API_URL. Doing it twice changes nothing.
     """
-    from dpal.reports.summary import Table
     from flows.ops.deployments import CAMPAIGN, from_file, pools_of, worker_command
 
     own = [from_file(file) for file in files]

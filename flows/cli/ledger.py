@@ -76,7 +76,7 @@ def ledger_page(
     ] = None,
 ) -> None:
     """Write one campaign's ledger as a page that opens without a server."""
-    from tasks.reporting import make_ledger_page
+    from dpal.runs.report import make_ledger_page
 
     out.print(str(make_ledger_page(campaign_folder(folder), to)), markup=False)
 

@@ -33,7 +33,8 @@ from dpal.reports.ledger_tables import (
     releases_table,
     time_table,
 )
-from dpal.reports.summary import Table, shares_table
+from dpal.reports.report import Table
+from dpal.reports.summary import shares_table
 from dpal.runs.certify import sign_files
 from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of

@@ -10,9 +10,8 @@ import typer
 
 import dpal
 from dpal.config.campaign import parse_config
-from dpal.config.improvement import KIND
-from dpal.config.voting import PATE
 from dpal.errors import ConfigError
+from dpal.reports.report import Table
 from dpal.reports.validation import headline, percent
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, parse_any
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
@@ -204,7 +203,6 @@ def status(
 ) -> None:
     """Show how far campaigns are and what they wait for."""
     from dpal.files.artifacts import RECORD
-    from dpal.reports.summary import Table
 
     records = sorted(artifacts.glob(f"*/{RECORD}"))
     folders = (
@@ -232,19 +230,10 @@ def report(folder: CampaignDir) -> None:
 
     Of an account of teachers (dpal vote) it shows what was released, and what that cost.
     """
-    from dpal.files.artifacts import VOTE_ACCOUNT
-    from dpal.runs.account_report import make_account_report
-    from dpal.runs.voting_report import make_pate_report
-    from tasks.improvement_report import make_improvement_report
-    from tasks.reporting import make_report
+    from dpal.runs.report import make_report
 
     place = campaign_folder(folder)
-    writers = {
-        KIND: make_improvement_report,
-        PATE: make_pate_report,
-        VOTE_ACCOUNT: make_account_report,
-    }
-    out.print(str(writers.get(place.read_record().get("kind", ""), make_report)(place)))
+    out.print(str(make_report(place)))
 
 
 @app.command(epilog="Example: dpal doctor --config clinic.yaml")

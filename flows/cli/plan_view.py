@@ -9,21 +9,20 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.files.atomic import staged
 from dpal.planning.explain import explain
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.spec import CampaignSpec, Strategy
 from dpal.planning.timeline import timeline
-from dpal.reports.plan_plots import cohorts_figure, schedule_figure, spending_figure
+from dpal.reports.figures.plan import cohorts_figure, schedule_figure, spending_figure
+from dpal.reports.figures.style import save
+from dpal.reports.report import Table
 from dpal.reports.summary import (
-    Table,
     cohort_table,
     other_strategy,
     plan_table,
     shares_table,
 )
-from tasks.reporting import as_png
 
 Figures = Mapping[str, Callable[[], Figure]]
 
@@ -104,8 +103,7 @@ def draw(figures: Figures, folder: Path) -> list[str]:
     paths = []
     for name, draw in figures.items():
         path = folder / name
-        with staged(path) as temporary:
-            temporary.write_bytes(as_png(draw()))
+        save(draw(), path)
         paths.append(str(path))
     return paths
 

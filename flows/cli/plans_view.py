@@ -13,9 +13,9 @@ from dpal.errors import ConfigError
 from dpal.planning.alternatives import attempt, consider, variants
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec
-from dpal.reports.alternatives_plots import comparison_figure, sweep_figure
-from dpal.reports.plan_plots import promise_words
-from dpal.reports.summary import Table
+from dpal.reports.figures.alternatives import comparison_figure, sweep_figure
+from dpal.reports.figures.plan import promise_words
+from dpal.reports.report import Table
 from flows.cli.plan_view import View
 from flows.cli.sweep_values import sweep_values
 

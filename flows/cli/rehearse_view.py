@@ -17,16 +17,15 @@ from dpal.config.campaign import CampaignConfig
 from dpal.data.inspect import Inventory, inspect, require_match
 from dpal.data.pool import load_all
 from dpal.errors import DpalError
-from dpal.files.atomic import staged
 from dpal.planning.verify import certified_plan
 from dpal.randomness import seeded
-from dpal.reports.rehearsal_plots import rehearsal_figure
-from dpal.reports.summary import Table
+from dpal.reports.figures.simulation import rehearsal_figure
+from dpal.reports.figures.style import save
+from dpal.reports.report import Table
 from dpal.reports.validation import headline
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.open_sources import open_sources
 from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
-from tasks.reporting import as_png
 
 Records = list[dict[str, Any]]
 
@@ -119,8 +118,7 @@ def write_figure(records: Records, folder: Path) -> Path:
         f"{first['adjacency']}, unit {first['unit']}; pool of about {first['pool']:,}, public"
     )
     figure = rehearsal_figure(records, f"Ways of selecting: {first['campaign']}", below)
-    with staged(path) as temporary:
-        temporary.write_bytes(as_png(figure))
+    save(figure, path)
     return path
 
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import typer
 
 from dpal.errors import ConfigError
+from dpal.reports.report import Table
 from flows.cli.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:
@@ -123,7 +124,6 @@ def serve(
 def _start(
     stack: Stack, crew: Crew, files: list[Path], configs: list[AnyConfig | WatchConfig]
 ) -> None:
-    from dpal.reports.summary import Table
     from flows.ops.mlflow_accounts import make_accounts
     from flows.ops.serve import (
         label_studio,

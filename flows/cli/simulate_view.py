@@ -11,12 +11,12 @@ import numpy as np
 from tqdm import tqdm
 
 from dpal.errors import DpalError, ParameterError
-from dpal.files.atomic import staged
 from dpal.planning.spec import CampaignSpec, SelectionMode
 from dpal.planning.verify import certified_plan
 from dpal.randomness import secure, seeded
-from dpal.reports.selection_plots import hits_figure, scores_figure
-from dpal.reports.summary import Table
+from dpal.reports.figures.simulation import hits_figure, scores_figure
+from dpal.reports.figures.style import save
+from dpal.reports.report import Table
 from dpal.simulation.selections import (
     ScoreModel,
     SimulatedPhase,
@@ -24,7 +24,6 @@ from dpal.simulation.selections import (
     simulate_mechanisms,
     simulate_mode,
 )
-from tasks.reporting import as_png
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +95,7 @@ def write_figures(simulated: Simulated, folder: Path, title: str) -> list[Path]:
         ),
     }
     for name, figure in figures.items():
-        with staged(folder / name) as temporary:
-            temporary.write_bytes(as_png(figure))
+        save(figure, folder / name)
     return [folder / name for name in figures]
 
 

@@ -170,14 +170,12 @@ def _write(
     folder: Path, records: Sequence[dict[str, Any]], points: Sequence[Point], keys: Sequence[str]
 ) -> None:
     """Writes results, report and figure of a sweep."""
-    from dpal.files.atomic import staged
-    from dpal.reports.sweep_plots import sweep_figure
-    from tasks.reporting import as_png
+    from dpal.reports.figures.style import save
+    from dpal.reports.figures.sweeps import sweep_figure
 
     write_text(folder / _RESULTS, json.dumps(list(records), indent=1) + "\n")
     if points:
-        with staged(folder / "sweep.png") as temporary:
-            temporary.write_bytes(as_png(sweep_figure(points, keys[0])))
+        save(sweep_figure(points, keys[0]), folder / "sweep.png")
     write_text(folder / "sweep.md", sweep_report(points, records, keys))
     out.print(f"figure:  {folder / 'sweep.png'}", markup=False)
     out.print(f"results: {folder / _RESULTS}", markup=False)

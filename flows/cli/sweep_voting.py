@@ -12,8 +12,8 @@ from dpal.canonical import digest
 from dpal.config.voting import PateConfig, parse_pate
 from dpal.errors import BudgetExceeded, ConfigError, ParameterError, PlanRejected, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged, write_text
-from dpal.reports.voting_sweeps import Member, labels_figure, sweep_report, sweep_tables
+from dpal.files.atomic import write_text
+from dpal.reports.voting_sweeps import Member, sweep_figures, sweep_report, sweep_tables
 from flows.cli.sweep import combinations
 from flows.cli.sweep_values import sweep_values
 from flows.cli.terminal import err, out, show, stop_at_once_on_interrupt
@@ -95,7 +95,7 @@ def _run(wanted: _Wanted) -> Member:
 
 def _write(folder: Path, name: str, members: Sequence[Member]) -> None:
     """Writes results, tables and figures of a sweep."""
-    from tasks.reporting import as_png
+    from dpal.reports.figures.style import save
 
     tables = sweep_tables(members)
     for table in tables:
@@ -104,10 +104,9 @@ def _write(folder: Path, name: str, members: Sequence[Member]) -> None:
                "methods": one.methods} for one in members]  # fmt: skip
     write_text(folder / "sweep.json", json.dumps(record, indent=1) + "\n")
     pictures = []
-    for key, figure in labels_figure(members).items():
+    for key, figure in sweep_figures(members).items():
         path = folder / f"sweep-{key}.png"
-        with staged(path) as temporary:
-            temporary.write_bytes(as_png(figure))
+        save(figure, path)
         pictures.append(path.name)
     write_text(folder / "sweep.md", sweep_report(name, members, pictures))
     out.print(f"results: {folder / 'sweep.md'}", markup=False)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 import yaml
@@ -23,10 +23,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered, UnexpectedError
+from dpal.reports.report import Table
 from flows.cli.yaml_values import read_yaml
-
-if TYPE_CHECKING:
-    from dpal.reports.summary import Table
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)

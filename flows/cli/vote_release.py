@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpal.reports.commands import verify_here
 from dpal.reports.vote_tables import cost_table, recognition_words, released_table, rule_words
 from dpal.runs.open_ledger import key_word
+from dpal.runs.report import write_reports
 from dpal.runs.vote_account import read_released
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
@@ -17,6 +18,7 @@ def released(request: VoteRequest, *, private: bool) -> View:
     """Releases a block, and shows what it says."""
     account, path = release_ballots(request)
     summary = account.certified.summary()
+    write_reports(account.folder)
     _, labels = read_released(path)
     tables = [cost_table(summary)]
     if labels.ndim == 2:
@@ -42,6 +44,7 @@ def released(request: VoteRequest, *, private: bool) -> View:
             *notes,
             *recognition_words(other_teachers),
             f"released labels: {path}",
+            f"report: {account.folder.report_page}",
             f"check it yourself: {check}",
         ),
     )

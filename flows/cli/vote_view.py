@@ -9,7 +9,7 @@ from typing import Any
 from dpal.accounting.votes.accounts import Mode, analyse, claim_of
 from dpal.errors import ConfigError
 from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_of
-from dpal.reports.summary import Table
+from dpal.reports.report import Table
 from dpal.reports.vote_tables import (
     PRIVATE_NOTE,
     cost_table,

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from dpal.ledger.datasets import data_set
 from dpal.ledger.export import ledger_table
 from dpal.ledger.history import history, parts_of
-from dpal.reports.ledger_plots import dataset_figure
+from dpal.reports.figures.datasets import dataset_figure
 from dpal.runs.campaign_run import Campaign
 
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them

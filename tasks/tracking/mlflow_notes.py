@@ -13,6 +13,7 @@ from prefect.settings import PREFECT_API_URL
 
 from dpal.accounting.events import to_record
 from dpal.certificate.statements import STATEMENTS
+from dpal.files.dvc_pointers import restore_command
 from dpal.planning.plan import Phase
 from dpal.planning.spec import CampaignSpec
 from dpal.reports.commands import ELSEWHERE, verify_here
@@ -20,7 +21,6 @@ from dpal.reports.summary import figures_in_words, promise
 from dpal.reports.validation import headline, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import key_word
-from tasks.versioning import restore_command
 
 NOTE = "mlflow.note.content"
 

@@ -18,8 +18,9 @@ from prefect.exceptions import Pause
 
 from dpal.canonical import plain
 from dpal.errors import LedgerMissing, TrainingStopped
+from dpal.files.dvc_pointers import restore_command
 from dpal.planning.plan import Phase
-from dpal.reports.plots import budget_figure, validation_figure
+from dpal.reports.figures.campaign import budget_figure, validation_figure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.certify import certificate_in
 from dpal.runs.open_ledger import open_ledger
@@ -53,7 +54,6 @@ from tasks.tracking.tracked_run import (
     noon,
     open_run,
 )
-from tasks.versioning import restore_command
 
 T = TypeVar("T")
 

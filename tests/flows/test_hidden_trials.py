@@ -41,7 +41,7 @@ BROKEN = (
     "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
     "tasks.prefect_page.budget_figure", "dpal.runs.certify.certificate_of",
-    "tasks.reporting.report_page",
+    "dpal.runs.report.report_of",
     "tasks.tracking.mlflow_model.Model.log",
 )  # fmt: skip
 EVERY = 5  # steps between two checkpoints

@@ -37,6 +37,7 @@ from tests.flows.voting import (
     write_settings,
 )
 from tests.flows.voting import voted as voted  # a fixture
+from tests.reports.pages import sound
 
 HOME = Path("artifacts/votes")
 
@@ -183,6 +184,35 @@ def test_the_report_says_promise_accountant_and_what_is_not_protected():
     report = call("report", str(HOME))
     assert report.returncode == 0
     assert (HOME / "report.md").read_text(encoding="utf-8") == text
+
+
+def test_report_and_ledger_are_signed_pages_that_open_without_a_server():
+    document = certificate("votes")
+    for name, heading in (
+        ("report.html", "What this does not protect"),
+        ("ledger.html", "Timeline of releases"),
+    ):
+        page = sound((HOME / name).read_text(encoding="utf-8"))
+        assert "Private voting votes" in page.text
+        assert "epsilon 8 at delta 0.0001" in page.text
+        assert heading in page.text
+        assert document["digest"] in page.text
+        assert checked_page(HOME / name) == 0
+    page = sound((HOME / "report.html").read_text(encoding="utf-8"))
+    shown = [str(one["alt"]) for one in page.named("img")]
+    assert [alt.partition(" ")[0] for alt in shown] == ["AUC", "BAC"]
+    assert "dpal restore artifacts/votes --phase 0" in page.text
+    ledger = sound((HOME / "ledger.html").read_text(encoding="utf-8"))
+    assert "1 of 7 planned releases are committed" in ledger.text
+    run = run_of_mlflow().info.run_id
+    for name in ("report.html", "ledger.html", "report.dsse.json"):
+        there = mlflow.artifacts.download_artifacts(f"runs:/{run}/{name}")
+        assert Path(there).read_bytes() == (HOME / name).read_bytes()
+
+
+def checked_page(page: Path) -> int:
+    done = call("verify", str(page), "--ledger", str(HOME), "--key", "own")
+    return done.returncode
 
 
 def test_commands_know_private_voting():

@@ -18,6 +18,7 @@ from tests.conftest import small_values
 from tests.flows.calling import call, sentence
 from tests.flows.improving import NEAR, certificate, entries, released, settings, verified, write
 from tests.flows.improving import place as place  # a fixture
+from tests.reports.pages import sound
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +205,24 @@ def test_status_and_report_know_it(place):
     text = Path("artifacts/near/report.md").read_text(encoding="utf-8")
     assert "near-private/support" in text
     assert "start included" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("near", "2 of 2 planned releases are committed"), ("diverse", "its start, campaign begun")],
+)
+def test_report_and_ledger_are_signed_pages_that_open_without_a_server(name, said):
+    folder = Path("artifacts", name)
+    report = sound((folder / "report.html").read_text(encoding="utf-8"))
+    assert f"Improvement {name}" in report.text
+    assert certificate(name)["digest"] in report.text
+    assert "Which public records were labeled" in report.text
+    ledger = sound((folder / "ledger.html").read_text(encoding="utf-8"))
+    assert said in ledger.text
+    for page in ("report.html", "ledger.html"):
+        assert "r-00" not in (folder / page).read_text(encoding="utf-8")
+        done = call("verify", str(folder / page), "--ledger", str(folder), "--key", "own")
+        assert done.returncode == 0, done.stdout
 
 
 REFUSALS = [

@@ -13,7 +13,8 @@ import pytest
 from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.files.atomic import write_text
-from tasks.versioning import bring_back, pointed_at, version_files
+from dpal.files.dvc_pointers import pointed_at
+from tasks.versioning import bring_back, version_files
 
 LABELS = "id,label: who was selected, and as what"
 

@@ -30,6 +30,7 @@ from tests.flows.voting import (
     vote,
     write_ballots,
 )
+from tests.reports.pages import sound
 
 LABELS_OF = "artifacts/{}/votes-{}/released.parquet"
 
@@ -273,6 +274,10 @@ def test_the_report_of_an_account_is_written_from_what_it_released(account, monk
     for block in (1, 2):
         assert re.search(rf"votes-{block}/released\.parquet[ |]+20[ |]", text)
     assert "2 of 2 blocks are released" in text
+    for name in ("report.html", "ledger.html"):
+        page = sound(Path("artifacts/clinic", name).read_text(encoding="utf-8"))
+        assert "Account of teachers clinic" in page.text
+        assert "--model" not in page.text  # there is none
     assert entries("clinic") == before
 
 

@@ -9,7 +9,7 @@ import pytest
 from dpal.ledger.datasets import data_set
 from dpal.ledger.history import parts_of
 from dpal.ledger.store import LedgerStore
-from dpal.reports.ledger_plots import HELD, campaign_colors, dataset_figure
+from dpal.reports.figures.datasets import HELD, dataset_figure
 from tests.ledger.telling import tell
 
 
@@ -31,4 +31,4 @@ def test_bars_of_a_block_are_its_campaigns_shares_one_after_the_other(tmp_path):
     assert "delta 0.0001, adjacency zero_out, unit record" in figure.axes[0].get_title(loc="left")
     [legend] = figure.legends
     assert [one.get_text() for one in legend.get_texts()] == ["first", "second (held)"]
-    assert len(set(campaign_colors(parts).values())) == 2
+    assert len({bar.get_facecolor()[:3] for bar in bars}) == 2

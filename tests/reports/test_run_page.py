@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.report import Table
 from dpal.reports.run_page import Place, outcome, steps_done, story
-from dpal.reports.summary import Table
 
 SUMMARY = {
     "name": "clinic",
@@ -67,7 +68,7 @@ def test_a_cell_of_a_table_only_shows():
     """Names of files, data sets and classes come from elsewhere, also onto Prefect's page."""
     name = '<img src=x onerror="fetch(1)"> | [a](javascript:b) \\ `c`\nsecond line'
     table = Table("t", ("name", "count"), ((name, "1"), ("plain_name", "2")))
-    lines = table.markdown().splitlines()
+    lines = block_in_markdown(table).splitlines()
     assert len(lines) == 4
     assert "<img" not in lines[2] and " [a]" not in lines[2]
     assert "\\[a](javascript:b) \\\\ `c` second line" in lines[2]

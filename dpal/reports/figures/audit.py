@@ -9,16 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpal.audit.findings import AuditReport, Finding, Layer
-from dpal.reports.render.figures import (
-    BLUE,
-    GREY,
-    INK,
-    PROMISE,
-    QUIET,
-    dress,
-    headline,
-    note,
-)
+from dpal.reports.figures.style import BLUE, GREY, INK, PROMISE, QUIET, canvas, note
 
 _ROW = 0.34  # inches
 _FARTHEST = 0.22  # of measured over claimed from 1; what lies beyond is drawn at the edge
@@ -31,55 +22,49 @@ def audit_figure(report: AuditReport) -> Figure:
     Args:
       report: of an audit.
     """
-    in_order = sorted(report.findings, key=lambda one: _ORDER.index(one.layer))
+    in_order = sorted(report.findings, key=lambda finding: _ORDER.index(finding.layer))
     numbers = [one for one in in_order if one.claimed is not None and not one.is_epsilon]
     epsilons = [one for one in in_order if one.is_epsilon and one.value is not None]
-    height = _ROW * (len(numbers) + len(epsilons)) + 2.4
-    figure = Figure(figsize=(9.0, height), layout="constrained")
-    above, below = figure.subplots(
-        2, 1, height_ratios=[max(1, len(numbers)), max(1, len(epsilons))]
+    target, failed = report.target, len(report.failed)
+    outcome = f"{failed} of {len(report.findings)} checks failed" if failed else "all checks passed"
+    figure, [above, below] = canvas(
+        f"Audit of {report.name}: {outcome}",
+        f"promised: epsilon {target.epsilon:g} at delta {target.delta:.3g}, adjacency "
+        f"{target.adjacency}, unit {target.unit}; measured on canaries, nothing charged",
+        size=(9.0, _ROW * (len(numbers) + len(epsilons)) + 2.4),
+        along="x",
+        nrows=2,
+        height_ratios=[max(1, len(numbers)), max(1, len(epsilons))],
     )
     _ratios(above, numbers)
     _bounds(below, epsilons)
-    target, failed = report.target, len(report.failed)
-    outcome = f"{failed} of {len(report.findings)} checks failed" if failed else "all checks passed"
-    title = f"Audit of {report.name}: {outcome}"
-    headline(
-        figure,
-        title,
-        f"promised: epsilon {target.epsilon:g} at delta {target.delta:.3g}, adjacency "
-        f"{target.adjacency}, unit {target.unit}; measured on canaries, nothing charged",
-    )
     return figure
 
 
 def _ratios(axes: Axes, findings: Sequence[Finding]) -> None:
     """A dot for each number, with the range that chance allows."""
     axes.axvline(1.0, color=PROMISE, linewidth=1.4)
-    for row, one in enumerate(findings):
-        ratio = (one.value or 0.0) / (one.claimed or 1.0)
+    for row, finding in enumerate(findings):
+        ratio = (finding.value or 0.0) / (finding.claimed or 1.0)
         shown = min(max(ratio, 1 - _FARTHEST), 1 + _FARTHEST)
-        color = BLUE if one.passed else PROMISE
-        least, most = _allowed(one)
+        least, most = _allowed(finding)
         axes.barh(row, most - least, left=least, height=0.5, color=GREY, alpha=0.3)
         marker = "o" if shown == ratio else (">" if ratio > 1 else "<")
+        color = BLUE if finding.passed else PROMISE
         axes.plot(shown, row, marker=marker, color=color, markersize=6, zorder=3)
-        axes.text(
-            1.01, row, f"{ratio:.4g}", transform=axes.get_yaxis_transform(), va="center",
-            fontsize=8, color=QUIET if one.passed else PROMISE,
-        )  # fmt: skip
-    _label(axes, findings)
+        beside = {"xycoords": axes.get_yaxis_transform(), "va": "center"}
+        color = QUIET if finding.passed else PROMISE
+        note(axes, f"{ratio:.4g}", (1.01, row), shift=(0, 0), color=color, **beside)
+    _label(axes, findings, "measured / claimed (dot); what chance allows sound code (grey)")
     axes.set_xlim(1 - _FARTHEST - 0.01, 1 + _FARTHEST + 0.01)
-    _say(axes, "measured / claimed (dot); what chance allows sound code (grey)")
-    dress(axes, along="x")
     axes.set_xticks([0.8, 0.9, 1.0, 1.1, 1.2])
 
 
-def _allowed(one: Finding) -> tuple[float, float]:
+def _allowed(finding: Finding) -> tuple[float, float]:
     """Ratios that pass: around 1, or everything up to it."""
-    if one.within is None:
+    if finding.within is None:
         return 1 - _FARTHEST - 0.01, 1.0
-    room = min(one.within / (one.claimed or 1.0), _FARTHEST)
+    room = min(finding.within / (finding.claimed or 1.0), _FARTHEST)
     return 1 - room, 1 + room
 
 
@@ -88,31 +73,26 @@ def _bounds(axes: Axes, findings: Sequence[Finding]) -> None:
     values = [one.value for one in findings if one.value is not None and math.isfinite(one.value)]
     claims = [one.claimed for one in findings if one.claimed is not None]
     farthest = 1.15 * max([1.0, *values, *claims])
-    for row, one in enumerate(findings):
-        value = min(one.value or 0.0, farthest)
-        color = PROMISE if not one.passed else GREY if one.claimed is None else BLUE
+    for row, finding in enumerate(findings):
+        value, claimed = min(finding.value or 0.0, farthest), finding.claimed
+        color = PROMISE if not finding.passed else GREY if claimed is None else BLUE
         axes.barh(row, max(value, 0.004 * farthest), height=0.5, color=color)
-        claimed = "" if one.claimed is not None else "   (not private: shows that guessing works)"
-        note(axes, f"{one.value:.2f}{claimed}", (value, row), shift=(4, 0), va="center")
-        if one.claimed is not None:
-            axes.plot([one.claimed] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=2)
-            if value < one.claimed:
-                note(axes, f"{one.claimed:.2f}", (one.claimed, row), shift=(4, 0), va="center")
-    _label(axes, findings)
+        why = "   (not private: shows that guessing works)" if claimed is None else ""
+        note(axes, f"{finding.value:.2f}{why}", (value, row), shift=(4, 0), va="center")
+        if claimed is not None:
+            axes.plot([claimed] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=2)
+            if value < claimed:
+                note(axes, f"{claimed:.2f}", (claimed, row), shift=(4, 0), va="center")
+    _label(axes, findings, "epsilon that an attack proves (bar) and that is claimed (dark line)")
     axes.set_xlim(0, farthest)
-    _say(axes, "epsilon that an attack proves (bar) and that is claimed (dark line)")
-    dress(axes, along="x")
 
 
-def _label(axes: Axes, findings: Sequence[Finding]) -> None:
-    axes.set_yticks(range(len(findings)))
-    axes.set_yticklabels([f"{one.what}" for one in findings], fontsize=8)
-    for tick, one in zip(axes.get_yticklabels(), findings, strict=True):
-        tick.set_color(INK if one.passed else PROMISE)
+def _label(axes: Axes, findings: Sequence[Finding], below: str) -> None:
+    """Names the rows, and what the numbers are."""
+    axes.set_yticks(range(len(findings)), [finding.what for finding in findings], fontsize=8)
+    for tick, finding in zip(axes.get_yticklabels(), findings, strict=True):
+        tick.set_color(INK if finding.passed else PROMISE)
     axes.set_ylim(len(findings) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=8, colors=QUIET)
     axes.tick_params(axis="y", length=0)
-
-
-def _say(axes: Axes, text: str) -> None:
-    axes.set_xlabel(text, fontsize=8, color=QUIET)
+    axes.set_xlabel(below, fontsize=8, color=QUIET)

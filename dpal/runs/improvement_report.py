@@ -1,4 +1,4 @@
-"""Certificate, pictures and report of an improvement."""
+"""What an improvement leaves for later: its record, its certificate, pictures of its choice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prefect.cache_policies import NO_CACHE
 
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate
@@ -18,23 +17,19 @@ from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
 from dpal.data.readers import decoded_of, raw_batches
 from dpal.errors import DataError
-from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged, write_text
 from dpal.labels import Task
-from dpal.reports.improvement import Central, central_figure, improvement_report
+from dpal.reports.figures.improvement import Central, central_figure
+from dpal.reports.figures.style import save
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.fine_tuning import choice_file
 from dpal.runs.improvement_run import Improving
-from dpal.runs.notify import notify
+from dpal.runs.report import CENTRAL
 from dpal.training.embeddings import embed
-from tasks.boundary import task
-from tasks.reporting import as_png
 
 _PICTURES = 100
 
 
-@task(cache_policy=NO_CACHE)
 def record_improvement(improving: Improving) -> None:
     """Writes what later commands need to know."""
     spec = improving.spec
@@ -52,7 +47,6 @@ def record_improvement(improving: Improving) -> None:
     )
 
 
-@task(cache_policy=NO_CACHE)
 def certify_improved(improving: Improving) -> None:
     """Writes certificate.json from the start's certificate and what the ledger holds since."""
     entries, name = improving.known_entries(newest=True), improving.config.name
@@ -77,36 +71,10 @@ def certify_improved(improving: Improving) -> None:
     keep_certificate(improving.folder, certified, improving.config.runtime)
 
 
-@task(cache_policy=NO_CACHE)
-def report_improvement(improving: Improving) -> None:
-    """Writes the report, with pictures of public records where they are images."""
-    pictures = []
+def draw_central(improving: Improving) -> None:
+    """Draws the most central public record of each cluster, where records are images."""
     if examples := central_examples(improving):
-        with staged(improving.folder.figures / "central.png") as temporary:
-            temporary.write_bytes(as_png(central_figure(examples)))
-        pictures.append("figures/central.png")
-    notify(f"report: {make_improvement_report(improving.folder)}")
-
-
-def make_improvement_report(folder: CampaignFolder) -> Path:
-    """Writes report.md from an improvement's files.
-
-    Raises:
-      DataError: it is not finished.
-    """
-    phases = folder.finished_phases()
-    if not phases or not folder.certificate.is_file():
-        raise DataError(f"improvement {folder.name} is not finished, so there is nothing to report")
-    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    picture = folder.figures / "central.png"
-    text = improvement_report(
-        folder.read_record()["plan"],
-        phases[0],
-        figures=["figures/central.png"] if picture.is_file() else [],
-        certificate=str(certificate["digest"]),
-    )
-    write_text(folder.report, text)
-    return folder.report
+        save(central_figure(examples), improving.folder.figures / f"{CENTRAL}.png")
 
 
 def central_examples(improving: Improving) -> list[Central]:

@@ -1,40 +1,16 @@
-"""Certificate, pictures, report and page of private voting."""
+"""What the page of private voting's flow run shows: one story, kept up to date."""
 
 from __future__ import annotations
 
-from prefect.cache_policies import NO_CACHE
-
-from dpal.files.atomic import staged
 from dpal.reports.commands import verify_here
+from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.validation import headline, percent
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import labels_figure, methods_table, told
+from dpal.reports.voting_report import methods_table, told
 from dpal.runs.ensemble import Ensemble
-from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
 from dpal.runs.student import judgements
-from dpal.runs.vote_account import certify_votes
-from dpal.runs.voting_report import make_pate_report
-from tasks.boundary import task
 from tasks.prefect_page import Shown, show
-from tasks.reporting import as_png
-
-
-@task(cache_policy=NO_CACHE)
-def certify_student(ensemble: Ensemble) -> None:
-    """Writes certificate.json from what the ledger holds."""
-    certify_votes(ensemble.account, model=ensemble.files.model)
-
-
-@task(cache_policy=NO_CACHE)
-def report_student(ensemble: Ensemble) -> None:
-    """Writes report and pictures."""
-    summary, methods = ensemble.certified.summary(), judgements(ensemble)
-    if "labels" in methods["pate"]:
-        for figure in ("auc", "bac"):
-            with staged(ensemble.folder.figures / f"labels-{figure}.png") as temporary:
-                temporary.write_bytes(as_png(labels_figure(summary, methods, figure)))
-    notify(f"report: {make_pate_report(ensemble.folder)}")
 
 
 def tell_voting(ensemble: Ensemble, now: str) -> None:
@@ -45,12 +21,12 @@ def tell_voting(ensemble: Ensemble, now: str) -> None:
         f"**Now:** {now}",
         f"{summary['teachers']} teachers, {summary['mechanism']} voting, "
         f"{summary['blocks'][0]:,} queries for the student.",
-        cost_table(summary).markdown(),
+        block_in_markdown(cost_table(summary)),
     ]
     methods, phases = judgements(ensemble), ensemble.folder.finished_phases()
     if phases and methods:
         parts += told(summary, phases[0], methods)
-        parts.append(methods_table(methods).markdown())
+        parts.append(block_in_markdown(methods_table(methods)))
         check = verify_here(ensemble.folder, key_word(ensemble.config.runtime))
         parts.append(f"Check it yourself: `{check}`")
     show(

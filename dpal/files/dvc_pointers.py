@@ -1,0 +1,39 @@
+"""Pointers that DVC leaves beside what it keeps: read here, written by DVC alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import yaml
+
+from dpal.files.artifacts import CampaignFolder, damaged
+
+
+def restore_command(folder: Path, phase: int, md5: str) -> str:
+    """What brings back the files of a phase, pasted where the campaign was run.
+
+    Args:
+      folder: of the campaign.
+      phase: its number.
+      md5: under which DVC keeps the released files.
+    """
+    return f"dpal restore {shlex.quote(str(folder))} --phase {phase} --md5 {md5}"
+
+
+def restore_commands(folder: CampaignFolder, phases: int) -> list[str]:
+    """Those of a campaign's first phases, as far as they are versioned."""
+    known = [(at, pointed_at(folder.phase(at).root)) for at in range(phases)]
+    return [restore_command(folder.root, at, md5) for at, md5 in known if md5 is not None]
+
+
+def pointed_at(place: Path) -> str | None:
+    """The hash under which DVC keeps a folder, by the pointer beside it; None if it has none."""
+    pointer = place.with_name(f"{place.name}.dvc")
+    if not pointer.is_file():
+        return None
+    try:
+        outputs = yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"]
+        return str(outputs[0]["md5"])
+    except (yaml.YAMLError, KeyError, IndexError, TypeError) as error:
+        raise damaged(pointer) from error

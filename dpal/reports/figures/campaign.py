@@ -1,0 +1,143 @@
+"""Figures of campaigns: what was spent by phase, and what labels bought for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
+from dpal.reports.comparison import Compared, comparable
+from dpal.reports.figures.style import (
+    GREY,
+    INK,
+    LEGEND,
+    PALETTE,
+    canvas,
+    in_percent,
+    legend_beside,
+    note,
+    promise_line,
+)
+from dpal.reports.summary import cohort_words, terms
+from dpal.reports.validation import headline, percent
+
+_COLORS = {**dict(zip(STYLES, PALETTE, strict=True)), REST: GREY}
+
+
+def budget_chart(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> Chart:
+    """Epsilon of every cohort by phase, as the ledger adds it up, under the promised line."""
+    key, target = f"epsilon_{summary['accountant']}", summary["target_epsilon"]
+    lines = []
+    for number, name in enumerate(cohort["cohort"] for cohort in phases[-1]["cohorts"]):
+        points = tuple(
+            (float(phase["phase"]), float(cohort[key]))
+            for phase in phases
+            for cohort in phase["cohorts"]
+            if cohort["cohort"] == name
+        )
+        style = style_of(number) if name.isdecimal() else REST
+        lines.append(Line(name=cohort_words(name), points=points, style=style))
+    told = "; ".join(
+        f"{line.name}: " + ", ".join(f"{value:.2f}" for _, value in line.points) for line in lines
+    )
+    return Chart(
+        name="budget",
+        title="Privacy spent by cohort",
+        below=terms(summary),
+        lines=tuple(lines),
+        x=axis("phase", 0, max(1, len(phases) - 1), whole=True),
+        y=axis(f"epsilon ({summary['accountant'].upper()})", 0, target * 1.15),
+        limit=target,
+        limit_name=f"promised: {target:g}",
+        alt=f"Epsilon by phase, from phase 0. {told}. Promised: {target:g}.",
+    )
+
+
+def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> Chart:
+    """The headline figure over labels, or over `campaign_epsilon`."""
+    name, _ = headline(phases[0])
+    points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
+    values, places = [value for _, value in points], [at for at, _ in points]
+    title = "labels, up to" if key == "labels" else "epsilon, any record"
+    told = ", ".join(f"{percent(value)} at {at:,.4g}" for at, value in points)
+    room = 0.04 * max(max(places) - min(places), 1e-9)
+    labels = tuple(f"{100 * value:.1f}" for value in values)
+    return Chart(
+        name="accuracy" if key == "labels" else "accuracy-by-epsilon",
+        title=f"Validation {name}",
+        below="on the validation set, which is not protected",
+        lines=(Line(name=name, points=points, style=style_of(0), labels=labels),),
+        x=axis(title, min(places) - room, max(places) + room),
+        y=axis(
+            f"validation {name}",
+            max(0.0, min(values) - 0.1),
+            min(1.0, max(values) + 0.08),
+            percent=True,
+        ),
+        alt=f"Validation {name} by {title.partition(',')[0]}: {told}.",
+    )
+
+
+def chart_figure(chart: Chart) -> Figure:
+    """A chart, drawn where no page draws it."""
+    figure, [axes] = canvas(chart.title, chart.below, size=(7.2, 4.2))
+    for line in chart.lines:
+        dotted = ":" if line.style == REST else "-"
+        axes.plot(
+            *zip(*line.points, strict=True),
+            marker="o",
+            color=_COLORS[line.style],
+            linestyle=dotted,
+            label=line.name,
+        )
+        for place, label in zip(line.points, line.labels, strict=False):
+            note(axes, label, place, shift=(0, 7), ha="center", color=INK)
+    axes.set_xlabel(chart.x.title)
+    axes.set_ylabel(chart.y.title)
+    axes.set_xticks(chart.x.ticks)
+    axes.set_ylim(chart.y.low, chart.y.high)
+    if chart.y.percent:
+        in_percent(axes.yaxis)
+    if chart.limit is not None:
+        promise_line(axes, chart.limit, highest=0)
+    if len(chart.lines) > 1:
+        legend_beside(axes)
+    return figure
+
+
+def budget_figure(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """Epsilon of every cohort by phase."""
+    return chart_figure(budget_chart(summary, phases))
+
+
+def validation_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
+    """The headline figure on the validation set by the number of labels bought."""
+    return chart_figure(learning_chart(phases))
+
+
+def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
+    """Validation figure against labels, and against epsilon; one line a campaign."""
+    name, _ = headline(campaigns[0].phases[0])
+    figure, [left, right] = canvas(
+        f"Validation {name} of campaigns",
+        comparable(campaigns),
+        size=(10.4, 4.6),
+        along="both",
+        ncols=2,
+        sharey=True,
+    )
+    for number, campaign in enumerate(campaigns):
+        values = [headline(phase)[1] for phase in campaign.phases]
+        shown: dict[str, Any] = {"marker": "o", "color": PALETTE[number % len(PALETTE)]}
+        for axes, key in ((left, "labels"), (right, "campaign_epsilon")):
+            places = [float(phase[key]) for phase in campaign.phases]
+            axes.plot(places, values, label=campaign.summary["name"], **shown)
+    left.set_xlabel("labels, up to")
+    right.set_xlabel("epsilon that any record may have lost")
+    left.set_ylabel(f"{name} (validation set, not protected)")
+    in_percent(left.yaxis)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=6, **LEGEND)
+    return figure

@@ -1,0 +1,238 @@
+"""A report as a value: what is told, before anything says how it looks.
+
+Renderers are in `dpal.reports.render`. Everything in a report is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpal.reports.charts import Chart
+
+PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
+BROKEN, SPENT = "broken", "spent"  # styles of bars, beside those of `charts`
+_UNNUMBERED = (
+    "",
+    "-",
+    "none",
+    "not private",
+    "in the total",
+    "all of it",
+)  # cells that may stand among numbers
+_SHORT = 24  # characters; cells so short are not broken into lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A piece of a bar.
+
+    Attributes:
+      width: in parts of 100.
+      style: of `charts`, or `SPENT`, `BROKEN`.
+      held: whether it is only set aside.
+    """
+
+    width: float
+    style: str
+    held: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """Pieces one after the other; what passes 100 is cut off.
+
+    Attributes:
+      segments: in order.
+      mark: what the bar must not pass, of 100; None for nothing.
+    """
+
+    segments: tuple[Segment, ...]
+    mark: float | None = None
+
+    def pieces(self) -> list[tuple[float, float, Segment]]:
+        """Start and width of each piece."""
+        found, start = [], 0.0
+        for segment in self.segments:
+            width = max(0.0, min(100.0 - start, segment.width))
+            found.append((start, width, segment))
+            start += width
+        return found
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table of already formatted cells.
+
+    Attributes:
+      title: above it.
+      columns: their names.
+      rows: their cells.
+      bars: a bar for each row, shown before its numbers where bars can be shown.
+      bars_title: what their column is called.
+      total: whether the last row is the sum of it all.
+      badge: the column of states that stand out.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    bars: tuple[Bar, ...] = ()
+    bars_title: str = ""
+    total: bool = False
+    badge: str = ""
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers: all its cells begin with a digit or say "none"."""
+        cells = [row[column] for row in self.rows]
+        return column > 0 and all(
+            cell in _UNNUMBERED or cell.lstrip("-+")[:1].isdecimal() for cell in cells
+        )
+
+    def is_short(self, column: int) -> bool:
+        """Whether no cell of a column needs more than a line."""
+        return all(len(row[column]) <= _SHORT for row in self.rows)
+
+    @property
+    def bars_before(self) -> int:
+        """Number of the column before which bars stand: the first of numbers."""
+        numbers = (at for at in range(len(self.columns)) if self.is_number(at))
+        return next(numbers, len(self.columns))
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A quiet paragraph: how to read what stands beside it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Points:
+    """Sentences of a list."""
+
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Words, and what each of them means or is."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands, and what each of them does; empty where the next one says it."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What the colors of bars stand for.
+
+    Attributes:
+      rows: name, style, and whether it is only held.
+    """
+
+    rows: tuple[tuple[str, str, bool], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """An image.
+
+    Attributes:
+      name: of its file, without ending.
+      alt: what it shows, in words.
+      png: its bytes.
+    """
+
+    name: str
+    alt: str
+    png: bytes
+
+
+# A plain string is a paragraph; in any text, `so` is a word of a machine.
+Block = str | Aside | Points | Facts | Commands | Legend | Table | Chart | Picture
+
+
+@dataclass(frozen=True)
+class Section:
+    """Something told under a heading.
+
+    Attributes:
+      title: the heading.
+      blocks: in reading order.
+    """
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a reader should know first.
+
+    Attributes:
+      title: in one sentence.
+      tone: "kept", "mind" where something needs to be looked into, or "broken".
+      points: what was found, and whether it is as it should be.
+    """
+
+    title: str
+    tone: str
+    points: tuple[tuple[bool, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is told of a run, whatever its kind.
+
+    Attributes:
+      title: kind and name of the run.
+      about: what this page is, and of when.
+      promise: in one sentence.
+      verdict: whether it is kept.
+      cards: a number, what it is, and what belongs to it.
+      sections: in reading order.
+      digests: what names the ledger, the plan and the certificate.
+    """
+
+    title: str
+    about: str
+    promise: str
+    verdict: Verdict
+    sections: tuple[Section, ...]
+    digests: tuple[tuple[str, str], ...]
+    cards: tuple[tuple[str, str, str], ...] = ()
+
+    def blocks(self, kind: type[Any]) -> list[Any]:
+        """All blocks of one kind, in reading order."""
+        return [block for part in self.sections for block in part.blocks if isinstance(block, kind)]
+
+
+def spent_bar(epsilon: float, target: float) -> Bar:
+    """A bar of what was spent, with the promise as its mark."""
+    kept = epsilon <= target  # NaN is no promise kept
+    share = PROMISE_AT * epsilon / target if epsilon == epsilon else 100.0
+    return Bar(segments=(Segment(width=share, style=SPENT if kept else BROKEN),), mark=PROMISE_AT)
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Cuts a text at its backticks; what stands between two of them is a word of a machine.
+
+    >>> pieces("run `this` now"), pieces("a ` alone")
+    ([(False, 'run '), (True, 'this'), (False, ' now')], [(False, 'a ` alone')])
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return [(False, text)]
+    return [(at % 2 == 1, part) for at, part in enumerate(parts)]
+
+
+def sentences(texts: Sequence[str]) -> Points:
+    """Statements as a list: each begins with a capital letter and ends with a full stop."""
+    return Points(tuple(f"{text[0].upper()}{text[1:].rstrip('.')}." for text in texts))
