@@ -79,7 +79,7 @@ def _vote(config: PateConfig) -> str:
         close_student(ensemble)
         compare(ensemble, run_campaign, judges=JUDGES, tell=partial(tell_voting, ensemble))
         certify_student(ensemble)
-        dvc_hash = version_files(config.runtime, ensemble.files)
+        dvc_hash = version_files(config.runtime, ensemble.files.root)
         write_report(ensemble)
         track_finished(ensemble, tracked_of(ensemble), dvc_hash)
         return tell_voting_end(ensemble)

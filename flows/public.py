@@ -78,7 +78,7 @@ def _improve(config: PublicConfig) -> str:
         _learn(improving)
         certify_improved(improving)
         draw_central(improving)
-        dvc_hash = version_files(config.runtime, improving.files)
+        dvc_hash = version_files(config.runtime, improving.files.root)
         write_report(improving)
         track_finished(improving, tracked_of(improving), dvc_hash)
         return tell_improvement_end(improving)

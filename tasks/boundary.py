@@ -38,11 +38,12 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Failed
 
 import dpal
+from dpal.config.runtime import RunConfig
 from dpal.errors import DpalError, ServerLost, TrainingStopped, UnexpectedError
 from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
 from dpal.files.atomic import write_text
 from dpal.runs.host import run_on
-from dpal.runs.kinds import AnyConfig, parse_any
+from dpal.runs.kinds import parse_any
 from dpal.runs.notify import PAGE
 from tasks.prefect_host import PrefectHost
 
@@ -205,10 +206,10 @@ def _folder_of(value: object) -> CampaignFolder | None:
     with suppress(Exception):  # settings may still be unchecked, and nothing may fail here
         if isinstance(value, Path) and (value / RECORD).is_file():
             return CampaignFolder(value)
-        config = value if isinstance(value, AnyConfig | Mapping) else vars(value).get("config")
+        config = value if isinstance(value, RunConfig | Mapping) else vars(value).get("config")
         if isinstance(config, Mapping):
             config = parse_any(config)
-        if isinstance(config, AnyConfig):
+        if isinstance(config, RunConfig):
             return CampaignFolder(config.runtime.artifacts / config.name)
     return None
 

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from prefect.blocks.system import Secret
 
-from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
+from dpal.config.runtime import RunConfig, RuntimeConfig, TaskRunnerKind
 from dpal.files.artifacts import PhaseFolder
 from dpal.runs.host import Host, Part, Result, TrainingMonitor
-from dpal.runs.kinds import AnyConfig
 from tasks.allow_list import require_allowed
 from tasks.prefect_client import has_server
 from tasks.training_monitor import attending
@@ -21,7 +20,7 @@ from tasks.wait import Waiting, form_answers, settle
 class PrefectHost(Host):
     """A process in which Prefect's flows may run."""
 
-    def require_allowed(self, config: AnyConfig) -> None:
+    def require_allowed(self, config: RunConfig) -> None:
         """As `tasks.allow_list.require_allowed`."""
         require_allowed(config)
 

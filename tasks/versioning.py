@@ -23,7 +23,7 @@ from prefect.cache_policies import NO_CACHE
 
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError
-from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
+from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic import close_to_others
 from dpal.files.dvc_pointers import pointed_at
 from dpal.planning.plan import Phase
@@ -65,25 +65,38 @@ def version_phase(campaign: Campaign, phase: Phase) -> str:
     released and never pushed: others may read the remote, and labels are no release in any
     mode.
     """
-    return version_files(campaign.config.runtime, campaign.files(phase))
+    return version_files(campaign.config.runtime, campaign.files(phase).root)
 
 
-def version_files(runtime: RuntimeConfig, files: PhaseFolder) -> str:
-    """Adds the files of a phase to DVC, pushes those released, and returns their hash."""
+def version_files(runtime: RuntimeConfig, place: Path) -> str:
+    """Adds a folder of released files to DVC and pushes it, and what is confidential about it.
+
+    Args:
+      runtime: where DVC keeps files.
+      place: the folder, of a run; confidential files about it are not pushed.
+
+    Returns:
+      The hash under which the released files are kept.
+    """
     root = runtime.artifacts
-    released, confidential = (one.relative_to(root) for one in (files.root, files.confidential))
+    released, hidden = place.relative_to(root), place.parent / CONFIDENTIAL / place.name
+    added = [str(released), *([str(hidden.relative_to(root))] if hidden.exists() else [])]
     pointer = released.with_name(f"{released.name}.dvc")
     with _alone(root):
-        commands = [*_to_open(root, runtime.dvc_remote)]
-        commands += [("add", str(released), str(confidential))]
+        commands = [*_to_open(root, runtime.dvc_remote), ("add", *added)]
         commands += [("push", str(pointer))] if runtime.dvc_remote else []
         try:
             _dvc_all(root, commands)
         finally:
             # Of earlier versions, or after a `dvc checkout` by hand, too.
-            for place in (root / ".dvc", files.root.parent / CONFIDENTIAL):
-                close_to_others(place)
-    return str(pointed_at(files.root))
+            for folder in (root / ".dvc", place.parent / CONFIDENTIAL):
+                close_to_others(folder)
+    return str(pointed_at(place))
+
+
+def version_released(runtime: RuntimeConfig, places: Sequence[Path]) -> str:
+    """Adds all folders that a run released to DVC, and returns the hash of the last."""
+    return [version_files(runtime, place) for place in places][-1]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dpal.config.form import choice
 from dpal.config.help import explain
 from dpal.config.labeler import FORM_RECORDS, LabelerConfig
 from dpal.config.labeler import LabelerKind as LabelerKind
-from dpal.config.runtime import Backend
+from dpal.config.runtime import Backend, RunConfig
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.training import TEXT_MODEL, ModelConfig, TrainingConfig
@@ -91,7 +91,7 @@ class ScheduleConfig(Section):
     """Passes over the labeled records; few suit private training."""
 
 
-class CampaignConfig(Section):
+class CampaignConfig(RunConfig):
     """A differentially private active-learning campaign.
 
     Give it a name, its data, a promise (epsilon) and how many labels may be bought. All else

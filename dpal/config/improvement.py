@@ -13,7 +13,7 @@ from dpal.config.guarded import OnlyIf
 from dpal.config.help import explain
 from dpal.config.labeler import FORM_RECORDS, LabelerConfig, LabelerKind
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
 from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
@@ -36,7 +36,7 @@ class ImprovementPrivacyConfig(Section):
     """pld or rdp."""
 
 
-class PublicConfig(Section):
+class PublicConfig(RunConfig):
     """Improve a private model with public records.
 
     Give it a name, a start, public records and how many of them may be labeled.

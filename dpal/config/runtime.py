@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, NonNegativeInt, field_validator
@@ -148,3 +148,11 @@ class RuntimeConfig(Section):
         if folder is not None and not (folder.is_absolute() or folder.parts[:1] == ("~",)):
             raise ValueError("runtime.anchors must start with / or ~: commands run in any folder")
         return folder
+
+
+class RunConfig(Section):
+    """Settings of a run, whatever kind it is of: it has a name, and says where it runs."""
+
+    if TYPE_CHECKING:  # each kind has its own, where a form shows them
+        name: str
+        runtime: RuntimeConfig

@@ -18,7 +18,7 @@ from pydantic import (
 from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
 from dpal.config.guarded import Guarded
 from dpal.config.help import explain
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
@@ -81,7 +81,7 @@ class BallotVotingConfig(Section):
     """How often so many queries may be asked in all; null is once, or what the account holds."""
 
 
-class VoteConfig(Section):
+class VoteConfig(RunConfig):
     """Turn ballots of teachers into released labels, under an account in the ledger.
 
     Give it a name, the files of ballots, and how many private records are behind them.

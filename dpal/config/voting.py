@@ -12,7 +12,7 @@ from dpal.config.data import DataConfig
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
 from dpal.config.help import explain
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.start import PublicDataConfig
 from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
@@ -58,7 +58,7 @@ class BaselineConfig(Section):
     """Of private_knn, for each query."""
 
 
-class PateConfig(Section):
+class PateConfig(RunConfig):
     """Learn from private records by private votes of teachers on public ones.
 
     Give it a name; a private pool, public records and a validation set.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,8 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
+from dpal.reports.report import Table
+from dpal.reports.summary import shares_table
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.notify import notify
@@ -95,6 +98,19 @@ class Ensemble(Run[VotingPlan]):
     def files(self) -> PhaseFolder:
         """Those of the student."""
         return self.folder.phase(0)
+
+    def plan_tables(self) -> Sequence[Table]:
+        """What votes cost, and what they take of a data set."""
+        taken = [] if self.data is None else [shares_table(self.data.record())]
+        return [*self.account.plan_tables(), *taken]
+
+    def plan_words(self) -> Sequence[str]:
+        """How votes are counted."""
+        return self.account.plan_words()
+
+    def plan_record(self) -> Mapping[str, Any]:
+        """What they take of a data set."""
+        return {"data": self.data and self.data.record()}
 
     @property
     def parts_file(self) -> Path:

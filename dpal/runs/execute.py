@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import claim, conducting
-from dpal.runs.kinds import AnyConfig, folder_of, kind_of
+from dpal.runs.kinds import folder_of, kind_of
 from dpal.runs.report import write_reports
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 
 
-def plan(config: AnyConfig) -> Run[Any]:
+def plan(config: RunConfig) -> Run[Any]:
     """Looks at the data and certifies a plan. Releases nothing, writes nothing.
 
     Raises:
@@ -27,7 +28,7 @@ def plan(config: AnyConfig) -> Run[Any]:
     return kind_of(config).use_cases().plan(config)
 
 
-def run(config: AnyConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
+def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     """Runs what settings say, or continues it, and returns its folder.
 
     Args:

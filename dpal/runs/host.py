@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
+from dpal.config.runtime import RunConfig, RuntimeConfig, TaskRunnerKind
 from dpal.errors import RunnerError
 from dpal.files.artifacts import PhaseFolder
-from dpal.runs.kinds import AnyConfig
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -39,7 +38,7 @@ class TrainingMonitor:
 class Host:
     """A plain process: nobody watches, nothing is limited, parts run one after the other."""
 
-    def require_allowed(self, config: AnyConfig) -> None:
+    def require_allowed(self, config: RunConfig) -> None:
         """Requires that settings which a folder records may be used here.
 
         Whoever ran them may not have been limited as this process is.

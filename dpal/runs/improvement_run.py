@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
+from dpal.reports.improvement import choice_table, cost_table
+from dpal.reports.report import Table
 from dpal.runs.kinds import folder_of
 from dpal.runs.run import Run
 from dpal.runs.start_model import StartModel
@@ -59,6 +62,11 @@ class Improving(Run[Improvement]):
     def files(self) -> PhaseFolder:
         """The files of its one phase: choice, labels, fine-tuned model."""
         return self.folder.phase(0)
+
+    def plan_tables(self) -> Sequence[Table]:
+        """What is labeled, and what was and will be released."""
+        summary = self.certified.summary()
+        return [choice_table(summary), cost_table(summary)]
 
     def load_start(self) -> nn.Module:
         """The model that is improved, on its device."""

@@ -6,23 +6,25 @@ parsing, templates, deployments, the list of what Prefect may run, commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from dpal.accounting.votes.rules import Mechanism
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import KIND, PublicConfig, parse_public
+from dpal.config.runtime import RunConfig
+from dpal.config.votes import VOTE, VoteConfig, parse_vote
 from dpal.config.voting import PATE, PateConfig, parse_pate
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
+from dpal.planning.public_selection import Method
 
 if TYPE_CHECKING:
     from dpal.labelers import Labeler
     from dpal.runs.run import Run
     from dpal.runs.tracked import Tracked
-
-AnyConfig = CampaignConfig | PublicConfig | PateConfig
 
 
 class UseCases(Protocol):
@@ -58,6 +60,9 @@ class RunKind:
       parse: checks what a person wrote.
       entrypoint: module and name of its flow.
       steps: module of its use cases, as `UseCases` says.
+      views: module of what `dpal plan` shows of it.
+      alternatives: settings, and their values, that `dpal plan --compare` sets side by side.
+      telling: numbers of a plan's summary that tell plans apart.
       template: file below `flows/configs` that `dpal init` writes.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
@@ -65,13 +70,16 @@ class RunKind:
 
     name: str
     noun: str
-    settings: type[AnyConfig]
-    parse: Callable[[Mapping[str, Any]], AnyConfig]
+    settings: type[RunConfig]
+    parse: Callable[[Mapping[str, Any]], RunConfig]
     entrypoint: str
     steps: str
     template: str
     does: str
     does_named: str
+    views: str = "flows.cli.plan_any"
+    alternatives: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    telling: Sequence[str] = ()
 
     @property
     def line(self) -> str:
@@ -85,7 +93,7 @@ class RunKind:
 
 CAMPAIGN = RunKind(
     name="campaign",
-    noun="campaign",
+    noun="a campaign",
     settings=CampaignConfig,
     parse=parse_config,
     entrypoint="flows.campaign.run_campaign",
@@ -93,10 +101,11 @@ CAMPAIGN = RunKind(
     template="digits.yaml",
     does="Runs a campaign, or continues it from where it stands.",
     does_named="Runs the campaign {name}, or continues it from where it stands.",
+    views="flows.cli.plan_campaign",
 )
 IMPROVEMENT = RunKind(
     name=KIND,
-    noun="improvement with public records",
+    noun="an improvement with public records",
     settings=PublicConfig,
     parse=parse_public,
     entrypoint="flows.public.improve_model",
@@ -104,6 +113,8 @@ IMPROVEMENT = RunKind(
     template="digits-public.yaml",
     does="Improves a private model with labels of public records.",
     does_named="Improves a private model as {name}, or goes on from where that stands.",
+    alternatives={"choice.method": tuple(Method)},
+    telling=("labels", "start_epsilon"),
 )
 VOTING = RunKind(
     name=PATE,
@@ -115,8 +126,23 @@ VOTING = RunKind(
     template="digits-pate.yaml",
     does="Lets teachers on private records vote on public ones, and a student learn from that.",
     does_named="Lets teachers of {name} vote, and a student learn, or goes on from there.",
+    alternatives={"voting.mechanism": tuple(Mechanism)},
+    telling=("queries", "sigma"),
 )
-KINDS = {kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING)}
+VOTES = RunKind(
+    name=VOTE,
+    noun="an account of teachers",
+    settings=VoteConfig,
+    parse=parse_vote,
+    entrypoint="flows.whole_run.vote",
+    steps="dpal.runs.votes",
+    template="votes.yaml",
+    does="Turns ballots of teachers into released labels, under an account in the ledger.",
+    does_named="Releases votes under the account {name}; the same ballots again change nothing.",
+    alternatives={"voting.mechanism": tuple(Mechanism)},
+    telling=("queries", "sigma"),
+)
+KINDS = {kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING, VOTES)}
 
 
 def kind_in(values: Mapping[str, Any]) -> RunKind:
@@ -134,12 +160,26 @@ def kind_in(values: Mapping[str, Any]) -> RunKind:
     return KINDS[name]
 
 
-def kind_of(config: AnyConfig) -> RunKind:
+def kind_of(config: RunConfig) -> RunKind:
     """The kind that settings are of."""
     return next(kind for kind in KINDS.values() if isinstance(config, kind.settings))
 
 
-def parse_any(values: Mapping[str, Any]) -> AnyConfig:
+def campaign_of(config: RunConfig) -> CampaignConfig:
+    """The same settings, if they are a campaign's.
+
+    Raises:
+      ConfigError: they are not.
+    """
+    if not isinstance(config, CampaignConfig):
+        raise ConfigError(
+            f"{config.name} is {kind_of(config).noun} and no campaign; name a campaign, such as "
+            "the one below it"
+        )
+    return config
+
+
+def parse_any(values: Mapping[str, Any]) -> RunConfig:
     """Checks settings of whatever kind.
 
     Raises:
@@ -148,6 +188,6 @@ def parse_any(values: Mapping[str, Any]) -> AnyConfig:
     return kind_in(values).parse(values)
 
 
-def folder_of(config: AnyConfig) -> CampaignFolder:
+def folder_of(config: RunConfig) -> CampaignFolder:
     """The folder of the run that settings name."""
     return CampaignFolder(config.runtime.artifacts / config.name)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 from dpal.config.campaign import CampaignConfig, LabelerKind
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
-from dpal.config.voting import PateConfig
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder
@@ -16,7 +15,7 @@ from dpal.labelers.questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
-from dpal.runs.kinds import parse_any
+from dpal.runs.kinds import campaign_of, kind_of, parse_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +88,7 @@ def recorded_config(folder: CampaignFolder) -> CampaignConfig:
     Raises:
       ConfigError: it is an improvement's, which is no campaign.
     """
-    found = recorded(folder)
-    if isinstance(found, PublicConfig):
-        raise ConfigError(
-            f"{folder.name} is an improvement with public records and no campaign; name the "
-            "campaign below it"
-        )
-    return found
+    return campaign_of(recorded(folder))
 
 
 def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
@@ -109,10 +102,10 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     values = record["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
     found = parse_any(values)
-    if isinstance(found, PateConfig):
+    if "labeler" not in type(found).model_fields:
         raise ConfigError(
-            f"{folder.name} is private voting and no campaign; see its report.md, and run its "
-            "settings again to continue it"
+            f"{folder.name} is {kind_of(found).noun} and no campaign; see its report.md, and run "
+            "its settings again to continue it"
         )
     host().require_allowed(found)
-    return found
+    return cast("CampaignConfig | PublicConfig", found)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerMissing
@@ -15,6 +16,7 @@ from dpal.ledger.entries import Entry
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.certified import Certified, RunPlan
+from dpal.reports.report import Table
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.store_upload import open_run
 
@@ -69,6 +71,28 @@ class Run(ABC, Generic[P]):
             return []
         with closing(opened) as store:
             return store.verified() if newest else store.entries()
+
+    def plan_tables(self) -> Sequence[Table]:
+        """The plan, for people."""
+        rows = tuple(
+            (release.name, ", ".join(type(charge.event).__name__ for charge in release.charges))
+            for release in self.plan.releases()
+        )
+        return [Table("What may be released", ("release", "charged as"), rows)]
+
+    def plan_words(self) -> Sequence[str]:
+        """What a person should know of the plan beside its tables."""
+        return ()
+
+    def plan_record(self) -> Mapping[str, Any]:
+        """The same for programs, beside the plan's summary."""
+        return {}
+
+    def released(self) -> list[Path]:
+        """Folders of what was released, in order; those with a manifest are phases."""
+        return [
+            self.folder.phase(number).root for number in range(len(self.folder.finished_phases()))
+        ]
 
     def _opened(self, ledger: CampaignLedger) -> CampaignLedger:
         """What is peculiar to this kind about a ledger that was just opened."""

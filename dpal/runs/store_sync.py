@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.canonical import file_digest
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.errors import LedgerMissing, StoreError
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.files.object_store import (
@@ -27,7 +27,7 @@ from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import name_below
-from dpal.runs.kinds import AnyConfig, folder_of
+from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.run import Run
@@ -106,7 +106,7 @@ def keep_files(run: Run[Any]) -> None:
     _keep_data_sets(run.runtime)
 
 
-def bring_files(config: AnyConfig) -> None:
+def bring_files(config: RunConfig) -> None:
     """Brings what the store has of a run and is not here, before the run goes on.
 
     Files that the ledger, or a phase's manifest, speaks of come by the digest that stands

@@ -23,6 +23,8 @@ from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingPlan, block_name
 from dpal.randomness import secure
+from dpal.reports.report import Table
+from dpal.reports.vote_tables import cost_table, rule_words
 from dpal.runs.ballot_tables import (
     FROM_FILES,
     Labels,
@@ -62,6 +64,19 @@ class Account(Run[VotingPlan]):
     def name(self) -> str:
         """Of the account, in ledger and artifacts."""
         return self.certified.plan.spec.name
+
+    def plan_tables(self) -> Sequence[Table]:
+        """What votes cost."""
+        return [cost_table(self.certified.summary())]
+
+    def plan_words(self) -> Sequence[str]:
+        """How votes are counted."""
+        return [rule_words(self.certified.summary())]
+
+    def released(self) -> list[Path]:
+        """A folder for each block that was released."""
+        blocks = range(1, len(self.plan.spec.blocks) + 1)
+        return [path.parent for path in map(self.released_file, blocks) if path.is_file()]
 
     def ballots_file(self, block: int) -> Path:
         """What teachers said in a block. Private."""

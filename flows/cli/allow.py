@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel
 
+from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
-from dpal.runs.kinds import AnyConfig
 from flows.cli.settings import Settings
 from flows.cli.terminal import out
 
@@ -61,7 +62,7 @@ def allow(
         out.print(f"that is what runs from Prefect may use here, by {place}", markup=False)
 
 
-def settings_to_allow(configs: Sequence[AnyConfig | WatchConfig]) -> list[GuardedSetting]:
+def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[GuardedSetting]:
     """The guarded settings of configurations, and of the campaigns that they start themselves."""
     from dpal.config.guarded import GuardedSetting, guarded_settings
     from dpal.data.inbox.state import WATCHES, WatchFolder
@@ -88,5 +89,5 @@ def _known() -> dict[str, Guarded]:
     from dpal.config.guarded import Guarded, guarded_keys
     from dpal.runs.kinds import KINDS
 
-    schemas = (*(kind.settings for kind in KINDS.values()), WatchConfig)
+    schemas: list[type[BaseModel]] = [*(kind.settings for kind in KINDS.values()), WatchConfig]
     return {**guarded_keys(*schemas), WORKDIR: Guarded()}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
@@ -14,7 +15,7 @@ from dpal.reports.improvement import cost_table, improvement_table, pollution_ta
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.reports.vote_tables import cost_table as votes_table
 from dpal.reports.voting_report import methods_table, told
-from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, AnyConfig, RunKind, folder_of, kind_of
+from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, RunKind, folder_of, kind_of
 from flows.cli.terminal import (
     as_typed_here,
     err,
@@ -26,7 +27,7 @@ from flows.cli.terminal import (
 )
 
 
-def run_here(config: AnyConfig, redraw: Sequence[str] = ()) -> None:
+def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     """Runs or continues what settings say in this process. Prints its folder last."""
     kind = kind_of(config)
     if redraw and kind is not CAMPAIGN:
@@ -61,7 +62,7 @@ def _flow_of(kind: RunKind) -> Callable[..., Any]:
     return flow
 
 
-def _tell_where(folder: CampaignFolder, config: AnyConfig) -> None:
+def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     """Where the results are, and the command that proves them, as it works on this machine."""
     from dpal.runs.open_ledger import key_word
     from tasks.tracking.runs import tracking_uri

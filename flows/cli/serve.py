@@ -23,8 +23,8 @@ from dpal.reports.report import Table
 from flows.cli.terminal import how_to_open_mlflow, out, show
 
 if TYPE_CHECKING:
+    from dpal.config.runtime import RunConfig
     from dpal.config.watch import WatchConfig
-    from dpal.runs.kinds import AnyConfig
     from flows.ops.serve import Stack
     from flows.ops.supervisor import Crew
 
@@ -122,7 +122,7 @@ def serve(
 
 
 def _start(
-    stack: Stack, crew: Crew, files: list[Path], configs: list[AnyConfig | WatchConfig]
+    stack: Stack, crew: Crew, files: list[Path], configs: list[RunConfig | WatchConfig]
 ) -> None:
     from flows.ops.mlflow_accounts import make_accounts
     from flows.ops.serve import (
@@ -157,7 +157,7 @@ def _start(
     out.print("then: dpal doctor, or start a campaign on Prefect's page. Ctrl-C here stops all.")
 
 
-def _allow(file: Path, configs: list[AnyConfig | WatchConfig]) -> None:
+def _allow(file: Path, configs: list[RunConfig | WatchConfig]) -> None:
     """Writes a first list of what runs from Prefect may use; a list that is there stays."""
     from flows.cli.allow import settings_to_allow
     from tasks.allow_list import read_allow_list, write_allow_list

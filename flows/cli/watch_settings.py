@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpal.config.campaign import override
+from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig, is_watch, parse_watch, template_values
-from dpal.runs.kinds import AnyConfig, parse_any
+from dpal.runs.kinds import parse_any
 from flows.cli.settings import load_values, read_values
 from flows.cli.terminal import parse_setting
 
 
-def load_any(file: Path, settings: Sequence[str] = ()) -> AnyConfig | WatchConfig:
+def load_any(file: Path, settings: Sequence[str] = ()) -> RunConfig | WatchConfig:
     """Reads settings of whatever kind and applies overrides.
 
     Raises:

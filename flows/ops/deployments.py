@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import dpal
 from dpal import check
+from dpal.config.runtime import RunConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import ConfigError
 from dpal.runs import kinds
-from dpal.runs.kinds import KINDS, AnyConfig, kind_of
+from dpal.runs.kinds import KINDS, kind_of
 from flows.cli.watch_settings import load_any
 from tasks.training_monitor import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 
@@ -232,7 +233,7 @@ def version() -> str:
     return dpal.__version__
 
 
-def _of_run(config: AnyConfig) -> Deployment:
+def _of_run(config: RunConfig) -> Deployment:
     """The deployment of one configuration, beside the one that asks for everything."""
     kind = kind_of(config)
     usual_one = _RUNS[kind.name]

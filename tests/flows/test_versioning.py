@@ -61,7 +61,7 @@ def places(runtime: RuntimeConfig) -> tuple[Path, Path]:
 
 def test_copies_of_confidential_files_are_the_owners(runtime):
     files = phase(runtime.artifacts)
-    version_files(runtime, files)
+    version_files(runtime, files.root)
     cached = [path for path in places(runtime)[0].rglob("*") if path.is_file()]
     assert sum(path.read_bytes() == LABELS.encode() for path in cached) == 1
     assert {path.stat().st_mode & 0o777 for path in cached} <= {0o400, 0o600}
@@ -71,11 +71,11 @@ def test_copies_of_confidential_files_are_the_owners(runtime):
 @pytest.mark.slow
 def test_a_cache_of_earlier_versions_is_closed(runtime):
     files = phase(runtime.artifacts)
-    version_files(runtime, files)
+    version_files(runtime, files.root)
     for path in places(runtime)[0].rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o444)
     write_text(files.metrics, "{}")
-    version_files(runtime, files)
+    version_files(runtime, files.root)
     assert open_to_others(*places(runtime)) == []
 
 
@@ -84,7 +84,7 @@ def test_a_cache_of_earlier_versions_is_closed(runtime):
 def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
     """checkout and gc work on closed files, and what they open is closed by the next phase."""
     files, artifacts = phase(runtime.artifacts), runtime.artifacts
-    version_files(runtime, files)
+    version_files(runtime, files.root)
     if link != "reflink":  # not every disk has them; then copies are made
         by_hand(artifacts, "config", "cache.type", link)
     shutil.rmtree(files.confidential)
@@ -95,7 +95,7 @@ def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
     by_hand(artifacts, "gc", "--workspace", "--force")
     files.model.unlink(missing_ok=True)
     write_text(files.model, "other weights")
-    md5 = version_files(runtime, files)
+    md5 = version_files(runtime, files.root)
     assert open_to_others(*places(runtime)) == []
     assert files.labels.read_text() == LABELS
     shutil.rmtree(files.root)

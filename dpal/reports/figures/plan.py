@@ -5,7 +5,7 @@ Every figure says whose epsilon it shows: the promise, delta, adjacency, unit an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dpal.accounting.events import NEVER_SELECTED, SELECTION
+from dpal.planning.explain_releases import Grown
 from dpal.planning.plan import Plan
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.spec import CampaignSpec
@@ -195,3 +196,56 @@ def _canvas(plan: Plan, title: str, **more: Any) -> tuple[Figure, list[Axes]]:
     spec = plan.spec
     how = "random selection" if not spec.selects else f"{spec.acquisition}, {spec.selection}"
     return canvas(f"{title}: {spec.name}, {spec.strategy}, {how}", promise_words(spec), **more)
+
+
+def growth_figure(summary: Mapping[str, Any], story: Grown) -> Figure:
+    """What each release costs alone, and what all of them up to it come to together.
+
+    Args:
+      summary: of the certified plan, for its promise.
+      story: its releases added up.
+    """
+    title = f"Budget spent from release to release: {summary['name']}"
+    figure, [axes] = canvas(title, promise_of([summary]), size=(8.6, 4.8))
+    places = range(len(story.names))
+    axes.bar(places, story.alone, width=0.5, color=BLUE, label="each alone")
+    axes.plot(places, story.together, marker="o", color=INK, label="all up to it")
+    promise_line(axes, summary["target_epsilon"], highest=max(story.together, default=0.0))
+    axes.set_xticks(places, story.names, rotation=20, ha="right", fontsize=8)
+    axes.set_ylabel(f"epsilon ({story.accountant.upper()})")
+    legend_beside(axes)
+    return figure
+
+
+def values_figure(name: str, varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Epsilon of plans side by side, by what is varied.
+
+    Args:
+      name: of the run.
+      varied: dotted names of the settings.
+      rows: one a plan, with their values, `planned`, and where there is one its epsilon and
+        promise.
+    """
+    made = [row for row in rows if row["planned"]]
+    title = f"{name}: what plans spend, over {', '.join(varied)}"
+    figure, [axes] = canvas(title, promise_of(made), size=(8.6, 4.4))
+    places = range(len(made))
+    axes.bar(places, [row["epsilon"] for row in made], width=0.6, color=BLUE)
+    axes.set_xticks(places, ["\n".join(str(row[key]) for key in varied) for row in made])
+    axes.set_ylabel("epsilon of the plan")
+    return figure
+
+
+def promise_of(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """What plans promise, in a line; of what differs among them, that it does."""
+    parts = []
+    for key, word in (("target_epsilon", "epsilon"), ("delta",) * 2, ("adjacency",) * 2,
+                      ("unit",) * 2, ("accountant",) * 2):  # fmt: skip
+        values = list(dict.fromkeys(summary[key] for summary in summaries))
+        said = "differs" if len(values) > 1 else "".join(map(_short, values))
+        parts.append(f"{word} {said}")
+    return ", ".join(parts)
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,322 @@
+"""What `dpal plan` shows of a campaign: its plan, why it is so, others, and the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from dpal.config.campaign import CampaignConfig, override, parse_config
+from dpal.errors import ConfigError
+from dpal.planning.alternatives import attempt, consider, variants
+from dpal.planning.explain import explain
+from dpal.planning.paper_plan import PublishedSchedule, published_schedule
+from dpal.planning.plan import CertifiedPlan, Plan
+from dpal.planning.spec import CampaignSpec, Strategy
+from dpal.planning.timeline import timeline
+from dpal.reports.figures.alternatives import comparison_figure, sweep_figure
+from dpal.reports.figures.plan import (
+    cohorts_figure,
+    promise_words,
+    schedule_figure,
+    spending_figure,
+)
+from dpal.reports.report import Table
+from dpal.reports.summary import cohort_table, other_strategy, plan_table, shares_table
+from dpal.runs.campaign_start import find_participants, plan_for
+from dpal.runs.prepare_campaign import OpenedData, open_data
+from flows.cli.plan_any import View, watched
+from flows.cli.sweep_values import sweep_values
+
+_DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
+_SAME_NOISE = 0.97
+_COLUMNS = ("noise", "steps", "found", "labels", "epsilon")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def planned(config: CampaignConfig, *, explained: bool) -> View:
+    """The certified plan."""
+    opened = open_data(config)
+    certified = _planner(config, opened)(config)
+    return certified_view(
+        certified, asked=config.strategy, explained=explained, remarks=opened.remarks
+    )
+
+
+def swept(config: CampaignConfig, text: str) -> View:
+    """Plans over the values of one setting, on the same data."""
+    key, values = _parse_sweep(config, text)
+    opened = open_data(config)
+    return _swept(config, opened.spec, _planner(config, opened), key, values)
+
+
+def compared(config: CampaignConfig) -> View:
+    """Every strategy with every way to select."""
+    return _compared(open_data(config).spec)
+
+
+def published(config: CampaignConfig) -> View:
+    """The published schedule for the same settings, and what it would really spend."""
+    return published_view(open_data(config).spec)
+
+
+def _planner(
+    config: CampaignConfig, opened: OpenedData
+) -> Callable[[CampaignConfig], CertifiedPlan]:
+    """Plans as `dpal run` does, with whatever settings, on data that was looked at once."""
+    participants = find_participants(config, opened.pool, opened.rows)
+
+    def certified(wishes: CampaignConfig) -> CertifiedPlan:
+        return plan_for(participants, opened.spec_of(wishes)).certified
+
+    return certified
+
+
+def certified_view(
+    certified: CertifiedPlan, *, asked: Strategy, explained: bool, remarks: Sequence[str] = ()
+) -> View:
+    """The certified plan of a campaign.
+
+    Args:
+      certified: the plan.
+      asked: the strategy that was asked for; the plan's is another where only that one certifies.
+      explained: whether to say why it has its numbers.
+      remarks: what is remarkable about its data.
+    """
+    spec, summary = certified.plan.spec, certified.summary()
+    closing = (
+        f"certified: {certified.epsilon:.4f} of {spec.target.epsilon:g}, for any record on "
+        f"whatever path (accountant {spec.accountant})"
+    )
+    words = [("", closing)]
+    if spec.strategy is not asked:
+        words.append(("", other_strategy(spec.strategy, asked)))
+    words += [("", f"note: {remark}") for remark in remarks]
+    if remarks:
+        summary["remarks"] = list(remarks)
+    if explained:
+        explanation = explain(certified)
+        summary["explanation"] = [asdict(remark) for remark in explanation]
+        words += [(remark.topic, remark.text) for remark in explanation]
+    return View(
+        record=summary,
+        tables=(
+            plan_table(summary),
+            cohort_table(summary),
+            *([shares_table(summary)] if spec.blocks else []),
+        ),
+        words=tuple(words),
+        figures=_plan_figures(certified.plan),
+    )
+
+
+def published_view(spec: CampaignSpec) -> View:
+    """The published schedule for the same settings, and what it would really spend."""
+    schedule = published_schedule(spec)
+    summary, plan = schedule.summary(), schedule.plan
+    marked = replace(plan, spec=replace(plan.spec, name=f"{spec.name} AS PUBLISHED, NOT CERTIFIED"))
+    return View(
+        record=summary,
+        tables=(
+            replace(plan_table(summary), title="Published schedule, NOT CERTIFIED"),
+            replace(cohort_table(summary), title="What it would really spend"),
+        ),
+        words=(("Not certified, and never run by dpal", _verdict(schedule)),),
+        figures={f"published-{name}": draw for name, draw in _plan_figures(marked).items()},
+    )
+
+
+def _verdict(schedule: PublishedSchedule) -> str:
+    spec = schedule.plan.spec
+    promised, clip = spec.target.epsilon, spec.optimizer.max_grad_norm
+    sentences = [
+        "This is what the published code plans for these settings: one noise multiplier by Rényi "
+        "bounds, rates of one over the whole number of batches, epsilons equalised after every "
+        "phase.",
+        f"By its own accountant a record ends at {schedule.epsilon_rdp:.4f}, "
+        + (
+            f"within the promised {promised:g}."
+            if schedule.keeps_its_promise
+            else f"above the promised {promised:g}: epsilons do not add up, and nothing checks "
+            "where cohorts end."
+        ),
+        f"Tight accounting over all paths finds {schedule.epsilon_pld:.4f}"
+        + (
+            "; the slack of the bounds, not the plan, keeps the promise."
+            if schedule.epsilon_pld <= promised < schedule.epsilon_rdp
+            else "."
+        ),
+    ]
+    if clip != 1:
+        sentences.append(
+            f"As run it would come to {schedule.epsilon_as_run:.4f}: with "
+            f"training.max_grad_norm {clip:g} the published code divides the noise of phase 0 "
+            f"by {clip:g}."
+        )
+    sentences.append("No setting asks for this schedule; see what dpal plans: dpal plan FILE.")
+    return " ".join(sentences)
+
+
+def _plan_figures(plan: Plan) -> dict[str, Callable[[], Figure]]:
+    return {
+        "budget-by-release.png": lambda: spending_figure(plan, timeline(plan)),
+        "budget-by-cohort.png": lambda: cohorts_figure(plan, timeline(plan)),
+        "schedule.png": lambda: schedule_figure(plan),
+    }
+
+
+def _parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
+    """Reads KEY=START:STOP:STEP (both ends included) or KEY=a,b,c.
+
+    Raises:
+      ConfigError: it is neither, has too many values, or no plan depends on the setting.
+    """
+    key, values = sweep_values(text)
+    _require_deciding(config, key, values[0])
+    return key, values
+
+
+def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:
+    """Refuses settings that are unknown, or that no plan depends on."""
+    values: Any = config.model_dump(mode="json")
+    found = values
+    for name in key.split("."):
+        found = found.get(name, values) if isinstance(found, dict) else values
+    if found is values:  # unknown: the parser knows the nearest one
+        override(values, key, value)
+        parse_config(values)
+    if isinstance(found, dict):
+        raise ConfigError(f"{key} is a section; sweep one of its settings: {', '.join(found)}")
+    if key.split(".")[0] not in _DECIDING:
+        raise ConfigError(
+            f"{key} does not change the plan; sweep a setting of privacy or schedule, or "
+            "strategy or acquisition"
+        )
+
+
+def _swept(
+    config: CampaignConfig,
+    spec: CampaignSpec,
+    plan: Callable[[CampaignConfig], CertifiedPlan],
+    key: str,
+    values: Sequence[Any],
+) -> View:
+    """Plans over the values of one setting.
+
+    Args:
+      config: what the person wrote.
+      spec: the same as it stands without the sweep, for what is said of all rows.
+      plan: plans as `dpal plan` and `dpal run` do, on the same data.
+      key: the dotted name of the setting.
+      values: it takes one after the other.
+    """
+    rows = [
+        attempt({key: value}, partial(_plan_with, config, plan, key, value)).record()
+        for value in watched(values)
+    ]
+    table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
+    return View(
+        record={**_promised(spec), "key": key, "rows": rows},
+        tables=(table,),
+        words=_notes(rows, (key,)),
+        figures={
+            f"sweep-{key}.png": lambda: sweep_figure(key, rows, promise_words(spec, swept=key))
+        },
+    )
+
+
+def _compared(spec: CampaignSpec) -> View:
+    """Every strategy with every way to select."""
+    rows = [consider(setting, wish).record() for setting, wish in watched(list(variants(spec)))]
+    varied = ("strategy", "selection")
+    table = Table("Strategies and ways to select", (*varied, *_COLUMNS), _cells(rows, varied))
+    return View(
+        record={**_promised(spec), "rows": rows},
+        tables=(table,),
+        words=_notes(rows, varied),
+        figures={"comparison.png": lambda: comparison_figure(rows, promise_words(spec))},
+    )
+
+
+def _plan_with(
+    config: CampaignConfig,
+    plan: Callable[[CampaignConfig], CertifiedPlan],
+    key: str,
+    value: object,
+) -> CertifiedPlan:
+    values = config.model_dump(mode="json")
+    override(values, key, value)
+    return plan(parse_config(values))
+
+
+def _cells(rows: Rows, varied: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    cells = []
+    for row in rows:
+        names = [_word(row[name]) for name in varied]
+        if row["planned"]:
+            names += [
+                _span(row["noise_multiplier"]),
+                f"{row['total_steps']:,}",
+                _precision(row),
+                f"{row['expected_labels']:,}",
+                f"{row['worst_epsilon']:.4f}",
+            ]
+        else:
+            names += ["no plan", *["-"] * (len(_COLUMNS) - 1)]
+        cells.append(tuple(names))
+    return tuple(cells)
+
+
+def _notes(rows: Rows, varied: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Why some rows have no plan, every reason once, and what the columns mean."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["planned"]:
+            what = ", ".join(f"{name} {_word(row[name])}" for name in varied)
+            reasons.setdefault(row["reason"], []).append(what)
+    notes = [
+        (
+            "",
+            "Noise is that of phase 0, and the least where later phases have clearly less. "
+            "Found: share of the selected expected among as many highest-scored of the pool "
+            "(and by chance), over all queries; ? where it depends on the scores. Labels: about as "
+            "many are bought.",
+        )
+    ]
+    for reason, where in reasons.items():
+        notes.append(("", f"no plan for {'; '.join(where)}: {reason}"))
+    return tuple(notes)
+
+
+def _promised(spec: CampaignSpec) -> dict[str, Any]:
+    target = spec.target
+    return {
+        "name": spec.name,
+        "target_epsilon": target.epsilon,
+        "delta": target.delta,
+        "adjacency": target.adjacency.value,
+        "unit": target.unit.value,
+        "accountant": spec.accountant.value,
+        "pool_size": spec.pool_size,
+    }
+
+
+def _word(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _span(noise: Sequence[float]) -> str:
+    # Of one noise, phases differ by the rounding of steps; noise reduction goes far below.
+    first, least = noise[0], min(noise)
+    return f"{first:.2f}-{least:.2f}" if least < _SAME_NOISE * first else f"{first:.3f}"
+
+
+def _precision(row: Mapping[str, Any]) -> str:
+    found, chance = row["expected_precision"], row["precision_by_chance"]
+    if chance is None:
+        return "-"
+    return f"{'?' if found is None else f'{found:.0%}'} ({chance:.1%})"
