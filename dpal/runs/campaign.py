@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.planning.plan import Phase
+from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.certify import certify as certify
 from dpal.runs.close_phase import close_phase, end_campaign, is_finished
@@ -11,11 +13,12 @@ from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.prepare_campaign import hold_budget
 from dpal.runs.prepare_campaign import prepare as plan
 from dpal.runs.prepare_campaign import prepare_campaign as prepare
+from dpal.runs.results import Shown
 from dpal.runs.selection import select_records
 from dpal.runs.store_sync import keep_files
 from dpal.runs.training import measure, train_model
 
-__all__ = ["advance", "certify", "plan", "prepare"]
+__all__ = ["advance", "certify", "plan", "prepare", "results"]
 
 
 def advance(campaign: Campaign, labeler: Labeler | None = None) -> Campaign:
@@ -43,3 +46,10 @@ def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> Non
     merge_labels(campaign, phase)
     train_model(campaign, phase)
     close_phase(campaign, phase, measure(campaign, phase))
+
+
+def results(folder: CampaignFolder) -> Shown:
+    """Accuracy phase by phase, and what each cohort has spent."""
+    phases, recorded = folder.finished_phases(), folder.read_record()["config"]
+    accountant = recorded["privacy"]["accountant"]
+    return [validation_table(phases), spent_table(phases[-1]), figures_in_words(accountant)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
+from dpal.reports.improvement import cost_table, improvement_table, pollution_table
 from dpal.runs.execute import run
 from dpal.runs.fine_tuning import (
     ask_public_labeler,
@@ -20,8 +22,9 @@ from dpal.runs.near_private_release import release_components, release_support
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from dpal.runs.prepare_improvement import plan_improvement as plan
 from dpal.runs.prepare_improvement import prepare_improvement as prepare
+from dpal.runs.results import Shown
 
-__all__ = ["advance", "certify", "plan", "prepare", "tracked_of"]
+__all__ = ["advance", "certify", "plan", "prepare", "results", "tracked_of"]
 
 
 def advance(improving: Improving, labeler: Labeler | None = None) -> Improving:
@@ -49,3 +52,10 @@ def advance(improving: Improving, labeler: Labeler | None = None) -> Improving:
     close_improvement(improving)
     draw_central(improving)
     return improving
+
+
+def results(folder: CampaignFolder) -> Shown:
+    """Accuracy before and after, and what private records have spent."""
+    summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
+    found = [improvement_table(summary, metrics), cost_table(summary)]
+    return [*found, pollution_table(metrics)] if "irrelevant_chosen" in metrics else found

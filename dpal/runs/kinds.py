@@ -23,6 +23,7 @@ from dpal.planning.public_selection import Method
 
 if TYPE_CHECKING:
     from dpal.labelers import Labeler
+    from dpal.runs.results import Shown
     from dpal.runs.run import Run
     from dpal.runs.tracked import Tracked
 
@@ -44,6 +45,9 @@ class UseCases(Protocol):
 
     def certify(self, run: Any, /) -> object:
         """Writes certificate.json from what the ledger holds."""
+
+    def results(self, folder: CampaignFolder, /) -> Shown:
+        """What a finished run has to show, in reading order."""
 
     def tracked_of(self, run: Any, /) -> Tracked:
         """What a tracking server is told of a finished run."""

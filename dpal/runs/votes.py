@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpal.config.votes import VoteConfig
+from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import only_vote
 from dpal.planning.voting import block_name
+from dpal.reports.vote_tables import cost_table
 from dpal.runs.notify import notify
+from dpal.runs.results import Shown
 from dpal.runs.tracked import Tracked
 from dpal.runs.vote_account import Account, certify_votes
 from dpal.runs.vote_release import account_of, release_block
 from dpal.runs.vote_request import VoteRequest
 
-__all__ = ["advance", "certify", "plan", "prepare", "tracked_of"]
+__all__ = ["advance", "certify", "plan", "prepare", "results", "tracked_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,3 +80,12 @@ def tracked_of(voted: Voted) -> Tracked:
         },
         figures={"blocks": len(spec.blocks), "released_blocks": released},
     )
+
+
+def results(folder: CampaignFolder) -> Shown:
+    """What votes cost, and where the released labels are."""
+    released = sorted(folder.root.glob("votes-*/released.parquet"))
+    return [
+        cost_table(folder.read_record()["plan"]),
+        *(f"released labels: {path}" for path in released),
+    ]

@@ -16,7 +16,10 @@ from flows.cli.settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import err, out, show
 
 _WIDTH = 96
-LEFT = ("release", "charged as", "how", "setting", "", "account", "counted")  # columns of words
+LEFT = (  # columns of words
+    "", "account", "charged as", "counted", "how", "method", "of", "release", "setting",
+    "validation",
+)  # fmt: skip
 
 
 def plan(

@@ -132,12 +132,10 @@ def with_setting(kind: RunKind, config: RunConfig, changes: Mapping[str, Any]) -
 def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]]) -> View:
     """Plans side by side; where there is none, the reason."""
     kind, rows = kind_of(config), []
+    with_setting(kind, config, settings[0])  # a setting that there is not is no row
     for changes in watched(settings):
-        wanted = with_setting(kind, config, changes)
         try:
-            certified = kind.use_cases().plan(wanted).certified
-        except ConfigError:
-            raise
+            certified = kind.use_cases().plan(with_setting(kind, config, changes)).certified
         except DpalError as refusal:
             rows.append({**changes, "planned": False, "reason": str(refusal)})
             continue
@@ -158,7 +156,7 @@ def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]])
             for row in rows
             if not row["planned"]
         ),
-        figures={name: lambda: values_figure(config.name, varied, rows)},
+        figures={name: lambda: values_figure(config.name, varied, rows, kind.telling)},
     )
 
 

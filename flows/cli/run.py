@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -11,11 +10,8 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
-from dpal.reports.improvement import cost_table, improvement_table, pollution_table
-from dpal.reports.summary import figures_in_words, spent_table, validation_table
-from dpal.reports.vote_tables import cost_table as votes_table
-from dpal.reports.voting_report import methods_table, told
-from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, RunKind, folder_of, kind_of
+from dpal.runs.kinds import CAMPAIGN, RunKind, folder_of, kind_of
+from flows.cli.plan import LEFT
 from flows.cli.terminal import (
     as_typed_here,
     err,
@@ -51,7 +47,11 @@ def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     except CancelledRun as stopped:
         raise TrainingStopped(str(stopped)) from None
     else:
-        _SHOWN[kind.name](folder)
+        for shown in kind.use_cases().results(folder):
+            if isinstance(shown, str):
+                out.print(shown, markup=False)
+            else:
+                show(shown, left=LEFT)
         _tell_where(folder, config)
     print(folder.root)  # noqa: T201  plain, for scripts
 
@@ -71,39 +71,9 @@ def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):
         if page.is_file():
             out.print(f"{what + ':':<9} {page}")
-    model = folder.phase(len(folder.finished_phases()) - 1).model
+    phases = folder.finished_phases()
+    model = folder.phase(len(phases) - 1).model if phases else None
     command = verify_here(folder, key_word(config.runtime), model)
     out.print(f"check:    {as_typed_here(command)}", markup=False)
     out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
     out.print(f"Prefect:  {how_to_open_prefect()}")
-
-
-def _show_campaign(folder: CampaignFolder) -> None:
-    phases, recorded = folder.finished_phases(), folder.read_record()["config"]
-    show(validation_table(phases))
-    show(spent_table(phases[-1]))
-    out.print(figures_in_words(recorded["privacy"]["accountant"]))
-
-
-def _show_improvement(folder: CampaignFolder) -> None:
-    summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
-    show(improvement_table(summary, metrics), left=("validation",))
-    show(cost_table(summary), left=("release", "how"))
-    if "irrelevant_chosen" in metrics:
-        show(pollution_table(metrics), left=("of",))
-
-
-def _show_voting(folder: CampaignFolder) -> None:
-    summary = folder.read_record()["plan"]
-    methods = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
-    show(methods_table(methods), left=("method",))
-    show(votes_table(summary), left=("", "account"))
-    for sentence in told(summary, folder.finished_phases()[0], methods):
-        out.print(sentence, markup=False)
-
-
-_SHOWN = {
-    CAMPAIGN.name: _show_campaign,
-    IMPROVEMENT.name: _show_improvement,
-    VOTING.name: _show_voting,
-}

@@ -35,6 +35,7 @@ from dpal.reports.figures.style import (
 from dpal.reports.summary import cohort_words
 
 _HATCH: Final = "////"
+_FEWEST: Final = 3  # bars that one alone leaves room for
 _NEAR: Final = 0.93  # of the promise; a number above such a bar would cross its line
 
 
@@ -211,28 +212,36 @@ def growth_figure(summary: Mapping[str, Any], story: Grown) -> Figure:
     axes.bar(places, story.alone, width=0.5, color=BLUE, label="each alone")
     axes.plot(places, story.together, marker="o", color=INK, label="all up to it")
     promise_line(axes, summary["target_epsilon"], highest=max(story.together, default=0.0))
+    axes.set_xlim(-0.6, max(len(story.names), _FEWEST) - 0.4)
     axes.set_xticks(places, story.names, rotation=20, ha="right", fontsize=8)
     axes.set_ylabel(f"epsilon ({story.accountant.upper()})")
     legend_beside(axes)
     return figure
 
 
-def values_figure(name: str, varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Epsilon of plans side by side, by what is varied.
+def values_figure(
+    name: str, varied: Sequence[str], rows: Sequence[Mapping[str, Any]], telling: Sequence[str]
+) -> Figure:
+    """Epsilon of plans side by side, and the numbers that tell them apart, by what is varied.
 
     Args:
       name: of the run.
       varied: dotted names of the settings.
       rows: one a plan, with their values, `planned`, and where there is one its epsilon and
         promise.
+      telling: names of further numbers of each.
     """
     made = [row for row in rows if row["planned"]]
-    title = f"{name}: what plans spend, over {', '.join(varied)}"
-    figure, [axes] = canvas(title, promise_of(made), size=(8.6, 4.4))
-    places = range(len(made))
-    axes.bar(places, [row["epsilon"] for row in made], width=0.6, color=BLUE)
-    axes.set_xticks(places, ["\n".join(str(row[key]) for key in varied) for row in made])
-    axes.set_ylabel("epsilon of the plan")
+    title, shown = f"{name}: plans over {', '.join(varied)}", ("epsilon", *telling)
+    size = (8.6, 2.2 + 2.0 * len(shown))
+    figure, every = canvas(title, promise_of(made), size=size, nrows=len(shown))
+    for axes, key in zip(every, shown, strict=True):
+        axes.bar(range(len(made)), [row[key] for row in made], width=0.6, color=BLUE)
+        axes.set_xticks(
+            range(len(made)), ["\n".join(str(row[one]) for one in varied) for row in made]
+        )
+        axes.set_xlim(-0.6, max(len(made), _FEWEST) - 0.4)
+        axes.set_ylabel(key.replace("_", " "))
     return figure
 
 
