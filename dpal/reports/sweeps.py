@@ -1,4 +1,4 @@
-"""A sweep of improvements as numbers: means and standard deviations over repetitions."""
+"""A sweep of runs as numbers: means and standard deviations over repetitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpal.reports.improvement import START
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
 from dpal.reports.summary import terms
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation import figures_in, headline, percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +23,10 @@ class Point:
       line: values of the others, for the legend; empty where only one is swept.
       figure: name of the headline figure.
       reached: of each repetition.
-      start: the same of the models they started from.
+      start: the same of the models they started from; empty where they started from none.
       epsilon: largest total of them.
       start_epsilon: largest cost of the starts.
+      runs: how many were averaged.
       irrelevant: share of irrelevant records among the chosen of each; empty where unknown.
       target_epsilon: what was promised.
       delta: of the promise.
@@ -40,6 +41,7 @@ class Point:
     start: tuple[float, ...]
     epsilon: float
     start_epsilon: float
+    runs: int
     irrelevant: tuple[float, ...]
     target_epsilon: float
     delta: float
@@ -70,7 +72,8 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
             groups.setdefault(tuple(record["swept"][key] for key in keys), []).append(record)
     points = []
     for (x, *others), runs in groups.items():
-        name, _ = headline(runs[0])
+        named_figures = bool(figures_in(runs[0]))
+        name = headline(runs[0])[0] if named_figures else ""
         # A word says what it is; a number needs its setting's name.
         named = [
             value if isinstance(value, str) else f"{_short(key)} {value}"
@@ -81,10 +84,13 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
                 x=x,
                 line=", ".join(named),
                 figure=name,
-                reached=tuple(headline(run)[1] for run in runs),
-                start=tuple(headline(run, prefix=START)[1] for run in runs),
+                reached=tuple(headline(run)[1] for run in runs if named_figures),
+                start=tuple(
+                    headline(run, prefix=START)[1] for run in runs if figures_in(run, prefix=START)
+                ),
                 epsilon=max(run["campaign_epsilon"] for run in runs),
-                start_epsilon=max(run["start_epsilon"] for run in runs),
+                start_epsilon=max(run.get("start_epsilon", 0.0) for run in runs),
+                runs=len(runs),
                 irrelevant=tuple(
                     run["irrelevant_chosen"] for run in runs if "irrelevant_chosen" in run
                 ),
@@ -97,13 +103,15 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
 def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
     """Means and standard deviations, one row a combination."""
     polluted = any(point.irrelevant for point in points)
-    columns = [_short(keys[0]), *(["of"] if len(keys) > 1 else []), "runs", "start"]
-    columns += [points[0].figure if points else "reached", "epsilon of start", "in all"]
+    started = any(point.start for point in points)
+    columns = [_short(keys[0]), *(["of"] if len(keys) > 1 else []), "runs"]
+    columns += [*(["start"] if started else []), points[0].figure if points else "reached"]
+    columns += ["epsilon of start", "in all"] if started else ["epsilon"]
     rows = []
     for point in points:
-        row = [str(point.x), *([point.line] if len(keys) > 1 else []), str(len(point.reached))]
-        row += [_with_spread(point.start), _with_spread(point.reached)]
-        row += [f"{point.start_epsilon:.3f}", f"{point.epsilon:.3f}"]
+        row = [str(point.x), *([point.line] if len(keys) > 1 else []), str(point.runs)]
+        row += [*([_with_spread(point.start)] if started else []), _with_spread(point.reached)]
+        row += [*([f"{point.start_epsilon:.3f}"] if started else []), f"{point.epsilon:.3f}"]
         rows.append((*row, *([_with_spread(point.irrelevant)] if polluted else [])))
     title = "Mean ± standard deviation over runs"
     return Table(title, (*columns, *(["irrelevant chosen"] if polluted else [])), tuple(rows))
@@ -118,11 +126,12 @@ def sweep_report(
         one = points[0]
         parts.append(
             f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at "
-            f"{terms(vars(one))}, the start included; "
+            f"{terms(vars(one))}{', the start included' if one.start else ''}; "
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )
-        parts.append("![sweep.png](sweep.png)")
+        if one.reached:
+            parts.append("![sweep.png](sweep.png)")
     parts += [f"Not run: {one['swept']}: {one['refused']}" for one in records if one.get("refused")]
     return "\n\n".join(parts) + "\n"
 

@@ -20,7 +20,7 @@ from dpal.reports.voting_report import AVERAGES, WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class SweptVoting:
     """One run.
 
     Attributes:
@@ -38,12 +38,12 @@ class Member:
     methods: Mapping[str, Mapping[str, Any]]
 
 
-def sweep_tables(members: Sequence[Member]) -> list[Table]:
+def sweep_tables(members: Sequence[SweptVoting]) -> list[Table]:
     """For each combination every method's averages, mean and standard deviation."""
     return [_table(key, group) for key, group in _groups(members).items()]
 
 
-def sweep_figures(members: Sequence[Member], figure: str = "auc") -> dict[str, Figure]:
+def sweep_figures(members: Sequence[SweptVoting], figure: str = "auc") -> dict[str, Figure]:
     """For each combination bars of one figure, label by label; none for single labels."""
     found = {}
     for key, group in _groups(members).items():
@@ -52,7 +52,7 @@ def sweep_figures(members: Sequence[Member], figure: str = "auc") -> dict[str, F
     return found
 
 
-def sweep_report(name: str, members: Sequence[Member], pictures: Sequence[str]) -> str:
+def sweep_report(name: str, members: Sequence[SweptVoting], pictures: Sequence[str]) -> str:
     """Writes the sweep as Markdown."""
     first = members[0].summary
     parts = [
@@ -72,15 +72,15 @@ def sweep_report(name: str, members: Sequence[Member], pictures: Sequence[str]) 
     return "\n\n".join(parts) + "\n"
 
 
-def _groups(members: Sequence[Member]) -> dict[str, list[Member]]:
-    found: dict[str, list[Member]] = {}
+def _groups(members: Sequence[SweptVoting]) -> dict[str, list[SweptVoting]]:
+    found: dict[str, list[SweptVoting]] = {}
     for one in members:
         told = ", ".join(f"{key} {value}" for key, value in one.swept.items())
         found.setdefault(told, []).append(one)
     return found
 
 
-def _table(key: str, group: Sequence[Member]) -> Table:
+def _table(key: str, group: Sequence[SweptVoting]) -> Table:
     methods = list(group[0].methods)
     known = [one for one in AVERAGES if any(one in _averages(group[0], name) for name in methods)]
     rows = []
@@ -102,7 +102,7 @@ def _table(key: str, group: Sequence[Member]) -> Table:
     return Table(title, ("method", "epsilon", *columns), tuple(rows))
 
 
-def _labels(key: str, group: Sequence[Member]) -> Table:
+def _labels(key: str, group: Sequence[SweptVoting]) -> Table:
     methods = list(group[0].methods)
     labels = group[0].methods["pate"]["labels"]
     rows = [
@@ -117,7 +117,7 @@ def _labels(key: str, group: Sequence[Member]) -> Table:
     return Table(f"AUC of each label, {key}", columns, tuple(rows))
 
 
-def _bars(key: str, group: Sequence[Member], figure: str) -> Figure:
+def _bars(key: str, group: Sequence[SweptVoting], figure: str) -> Figure:
     labels, about = list(group[0].methods["pate"]["labels"]), group[0].summary
     values = {}
     for name in group[0].methods:
@@ -136,12 +136,12 @@ def _bars(key: str, group: Sequence[Member], figure: str) -> Figure:
     )
 
 
-def _averages(one: Member, name: str) -> Mapping[str, float]:
+def _averages(one: SweptVoting, name: str) -> Mapping[str, float]:
     found: Mapping[str, float] = one.methods.get(name, {}).get("averages", {})
     return found
 
 
-def _figure(one: Member, name: str, label: str, figure: str) -> float | None:
+def _figure(one: SweptVoting, name: str, label: str, figure: str) -> float | None:
     value = one.methods.get(name, {}).get("labels", {}).get(label, {}).get(figure)
     return None if value is None else float(value)
 

@@ -7,7 +7,7 @@ from dpal.labelers import Labeler
 from dpal.planning.plan import Phase
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.certify import certify as certify
+from dpal.runs.certify import certify
 from dpal.runs.close_phase import close_phase, end_campaign, is_finished
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.prepare_campaign import hold_budget
@@ -16,9 +16,12 @@ from dpal.runs.prepare_campaign import prepare_campaign as prepare
 from dpal.runs.results import Shown
 from dpal.runs.selection import select_records
 from dpal.runs.store_sync import keep_files
+from dpal.runs.sweeps import sweep_member, write_sweep
 from dpal.runs.training import measure, train_model
 
-__all__ = ["advance", "certify", "plan", "prepare", "results"]
+__all__ = [
+    "advance", "certify", "plan", "prepare", "results", "sweep_member", "write_sweep",
+]  # fmt: skip
 
 
 def advance(campaign: Campaign, labeler: Labeler | None = None) -> Campaign:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dpal.canonical import digest
+from dpal.config.improvement import parse_public
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.reports.improvement import cost_table, improvement_table, pollution_table
@@ -15,16 +19,19 @@ from dpal.runs.fine_tuning import (
 )
 from dpal.runs.improvement_report import certify_improved as certify
 from dpal.runs.improvement_report import draw_central, record_improvement
-from dpal.runs.improvement_run import Improving
-from dpal.runs.improvement_run import tracked_of as tracked_of
+from dpal.runs.improvement_run import Improving, tracked_of
 from dpal.runs.near_private_hold import end_guidance, hold_guidance
 from dpal.runs.near_private_release import release_components, release_support
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from dpal.runs.prepare_improvement import plan_improvement as plan
 from dpal.runs.prepare_improvement import prepare_improvement as prepare
 from dpal.runs.results import Shown
+from dpal.runs.sweeps import deciding, write_sweep
+from dpal.runs.sweeps import sweep_member as any_member
 
-__all__ = ["advance", "certify", "plan", "prepare", "results", "tracked_of"]
+__all__ = [
+    "advance", "certify", "plan", "prepare", "results", "sweep_member", "tracked_of", "write_sweep",
+]  # fmt: skip
 
 
 def advance(improving: Improving, labeler: Labeler | None = None) -> Improving:
@@ -59,3 +66,20 @@ def results(folder: CampaignFolder) -> Shown:
     summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
     found = [improvement_table(summary, metrics), cost_table(summary)]
     return [*found, pollution_table(metrics)] if "irrelevant_chosen" in metrics else found
+
+
+def sweep_member(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one improvement of a sweep, with a start that alike ones share."""
+    named, about, config = any_member(values), deciding(values), parse_public(values)
+    if not config.start.trains:
+        return named
+    about["start"].pop("name")  # what it is called is not what it is
+    alike = {key: about[key] for key in ("data", "model", "training", "privacy", "start")}
+    # Where the guidance takes part of the promise, the start gets what is left.
+    if config.start.rotations is not None:
+        alike["public"] = about["public"]
+    if config.choice.method.reads_private and config.start.epsilon is None:
+        alike["near_private"] = about["near_private"]
+    stem = config.start.name or f"{values['name']}-start"
+    start = {**(named.get("start") or {}), "name": f"{stem}-{digest(alike)[:8]}"}
+    return {**named, "start": start}

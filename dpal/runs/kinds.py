@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dpal.accounting.votes.rules import Mechanism
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dpal.labelers import Labeler
     from dpal.runs.results import Shown
     from dpal.runs.run import Run
+    from dpal.runs.sweeps import Member
     from dpal.runs.tracked import Tracked
 
 
@@ -48,6 +50,14 @@ class UseCases(Protocol):
 
     def results(self, folder: CampaignFolder, /) -> Shown:
         """What a finished run has to show, in reading order."""
+
+    def sweep_member(self, values: dict[str, Any], /) -> dict[str, Any]:
+        """Settings of one run of a sweep, under a name that follows from all of them."""
+
+    def write_sweep(
+        self, folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]], /
+    ) -> Shown:
+        """Writes results, report and figures of a sweep."""
 
     def tracked_of(self, run: Any, /) -> Tracked:
         """What a tracking server is told of a finished run."""
@@ -159,7 +169,8 @@ def kind_in(values: Mapping[str, Any]) -> RunKind:
     if name is None:
         return CAMPAIGN
     if not isinstance(name, str) or name not in KINDS or name == CAMPAIGN.name:
-        others = " or ".join(kind for kind in KINDS if kind != CAMPAIGN.name)
+        *first, last = (kind for kind in KINDS if kind != CAMPAIGN.name)
+        others = f"{', '.join(first)} or {last}"
         raise ConfigError(f"kind cannot be {name!r}; leave it out for a campaign, or use {others}")
     return KINDS[name]
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from dpal.config.votes import VoteConfig
+from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import only_vote
 from dpal.planning.voting import block_name
 from dpal.reports.vote_tables import cost_table
+from dpal.runs.ballot_tables import FROM_FILES, ballots_table, is_same_query
 from dpal.runs.notify import notify
 from dpal.runs.results import Shown
+from dpal.runs.sweeps import sweep_member, write_sweep
 from dpal.runs.tracked import Tracked
 from dpal.runs.vote_account import Account, certify_votes
 from dpal.runs.vote_release import account_of, release_block
 from dpal.runs.vote_request import VoteRequest
 
-__all__ = ["advance", "certify", "plan", "prepare", "results", "tracked_of"]
+__all__ = [
+    "advance", "certify", "plan", "prepare", "results", "sweep_member", "tracked_of", "write_sweep",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,21 @@ def advance(voted: Voted, labeler: Labeler | None = None) -> Voted:
     with only_vote(voted.runtime.artifacts):
         release_block(voted, voted.request)
     return voted
+
+
+def released_labels(config: VoteConfig) -> Path:
+    """The file of labels that such ballots were released as.
+
+    Raises:
+      DataError: they were not released yet.
+    """
+    voted = plan(config)
+    asked = ballots_table(voted.request.cast.queries, voted.request.ballots, FROM_FILES)
+    for block in range(1, len(voted.plan.spec.blocks) + 1):
+        kept, released = voted.ballots_file(block), voted.released_file(block)
+        if kept.is_file() and released.is_file() and is_same_query(pq.read_table(kept), asked):
+            return released
+    raise DataError(f"these ballots are not released under {config.name}; run it first")
 
 
 def certify(voted: Voted) -> None:

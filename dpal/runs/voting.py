@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import write_text
 from dpal.labelers import Labeler
+from dpal.reports.figures.style import save
 from dpal.reports.vote_tables import cost_table
 from dpal.reports.voting_report import methods_table, told
+from dpal.reports.voting_sweeps import SweptVoting, sweep_figures, sweep_report, sweep_tables
 from dpal.runs.baselines import compare
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble import plan_ensemble as plan
@@ -19,13 +25,16 @@ from dpal.runs.student import (
     hold_ensemble,
     record_ensemble,
     release_labels,
+    tracked_of,
     train_on_votes,
 )
-from dpal.runs.student import tracked_of as tracked_of
+from dpal.runs.sweeps import RESULTS, Member, sweep_member
 from dpal.runs.teachers import deal_records, train_teachers
 from dpal.runs.vote_account import certify_votes
 
-__all__ = ["advance", "certify", "plan", "prepare", "results", "tracked_of"]
+__all__ = [
+    "advance", "certify", "plan", "prepare", "results", "sweep_member", "tracked_of", "write_sweep",
+]  # fmt: skip
 
 
 def advance(ensemble: Ensemble, labeler: Labeler | None = None) -> Ensemble:
@@ -50,9 +59,41 @@ def certify(ensemble: Ensemble) -> None:
 def results(folder: CampaignFolder) -> Shown:
     """What every method reached, and what votes cost."""
     summary = folder.read_record()["plan"]
-    methods = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
+    methods = _methods(folder)
     return [
         methods_table(methods),
         cost_table(summary),
         *told(summary, folder.finished_phases()[0], methods),
     ]
+
+
+def write_sweep(
+    folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]]
+) -> Shown:
+    """Writes results, tables and figures of a sweep: every method's mean and spread."""
+    swept = [
+        SweptVoting(
+            name=member.config.name,
+            swept=member.swept,
+            summary=member.folder.read_record()["plan"],
+            metrics=member.folder.finished_phases()[0],
+            methods=_methods(member.folder),
+        )
+        for member in finished
+    ]
+    record = [{"name": one.name, "swept": one.swept, "metrics": one.metrics,
+               "methods": one.methods} for one in swept]  # fmt: skip
+    write_text(folder / RESULTS, json.dumps([*record, *refused], indent=1) + "\n")
+    if not swept:
+        return [f"results: {folder / RESULTS}"]
+    pictures = [
+        save(figure, folder / f"sweep-{key}.png").name
+        for key, figure in sweep_figures(swept).items()
+    ]
+    write_text(folder / "sweep.md", sweep_report(folder.name, swept, pictures))
+    return [*sweep_tables(swept), f"results: {folder / 'sweep.md'}"]
+
+
+def _methods(folder: CampaignFolder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
+    return found

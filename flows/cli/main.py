@@ -159,12 +159,11 @@ def run(
     sweep: Sweep = [],  # noqa: B006
     repeat: Repeat = [],  # noqa: B006
 ) -> None:
-    """Run a campaign or an improvement with public records, or continue it.
+    """Run what a configuration says, or continue it: a campaign unless it says another kind.
 
-    A configuration says which: kind: public is an improvement, kind: pate private voting of
-    teachers. Prints its folder last. With
-    --sweep an improvement is run over values, and drawn: mean and standard deviation over
-    what --repeat names.
+    kind: public improves a private model with public records, kind: pate lets teachers vote and a
+    student learn, kind: vote releases votes on ballots. Prints its folder last. With --sweep it is
+    run over values, and drawn: mean and standard deviation over what --repeat names.
     """
     values = load_values(file, settings)
     if sweep or repeat:

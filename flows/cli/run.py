@@ -10,7 +10,8 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
-from dpal.runs.kinds import CAMPAIGN, RunKind, folder_of, kind_of
+from dpal.runs.kinds import CAMPAIGN, folder_of, kind_of
+from dpal.runs.results import Shown
 from flows.cli.plan import LEFT
 from flows.cli.terminal import (
     as_typed_here,
@@ -37,7 +38,7 @@ def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     with starting_prefect():
         from prefect.exceptions import CancelledRun, Pause
 
-        flow = _flow_of(kind)
+        flow = flow_of(config)
     folder = folder_of(config)
     try:
         with needing_prefect():
@@ -47,19 +48,25 @@ def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     except CancelledRun as stopped:
         raise TrainingStopped(str(stopped)) from None
     else:
-        for shown in kind.use_cases().results(folder):
-            if isinstance(shown, str):
-                out.print(shown, markup=False)
-            else:
-                show(shown, left=LEFT)
+        show_results(kind.use_cases().results(folder))
         _tell_where(folder, config)
     print(folder.root)  # noqa: T201  plain, for scripts
 
 
-def _flow_of(kind: RunKind) -> Callable[..., Any]:
-    module, _, name = kind.entrypoint.rpartition(".")
+def flow_of(config: RunConfig) -> Callable[..., Any]:
+    """The flow that runs such settings."""
+    module, _, name = kind_of(config).entrypoint.rpartition(".")
     flow: Callable[..., Any] = getattr(import_module(module), name)
     return flow
+
+
+def show_results(results: Shown) -> None:
+    """Prints tables and sentences, in their order."""
+    for shown in results:
+        if isinstance(shown, str):
+            out.print(shown, markup=False)
+        else:
+            show(shown, left=LEFT)
 
 
 def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:

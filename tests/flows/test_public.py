@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -279,10 +280,17 @@ def test_a_total_below_the_start_is_refused_before_anything_is_trained():
     assert entries("tight-start") == entries("costly-start") == []
 
 
-def test_campaigns_are_not_swept_here():
-    Path("c.yaml").write_text(yaml.safe_dump(small_values()), encoding="utf-8")
-    said = sentence(call("run", "c.yaml", "--sweep", "privacy.epsilon=1,2"))
-    assert "dpal plan --sweep" in said
+def test_campaigns_are_swept_as_well():
+    Path("c.yaml").write_text(yaml.safe_dump(small_values(schedule__queries=[])), encoding="utf-8")
+    done = call("run", "c.yaml", "--sweep", "privacy.epsilon=1,2", "--repeat", "model.seed=0,1")
+    folder = Path(done.stdout.split()[-1])
+    kept = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+    assert [one["swept"] for one in kept] == 2 * [{"privacy.epsilon": 1}] + 2 * [
+        {"privacy.epsilon": 2}
+    ]
+    assert all(one["campaign_epsilon"] <= one["target_epsilon"] for one in kept)
+    assert (folder / "sweep.png").is_file()
+    assert "start" not in (folder / "sweep.md").read_text(encoding="utf-8")
 
 
 OTHERS = [

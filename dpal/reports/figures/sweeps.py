@@ -1,4 +1,4 @@
-"""Figure of a sweep of improvements: one line a way, mean and standard deviation over runs."""
+"""Figure of a sweep of runs: one line a way, mean and standard deviation over runs."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
     """Draws the headline figure over the first swept setting; and pollution, where it is known.
 
     Args:
-      points: of `points_of`, at least one.
+      points: of `points_of`, at least one, with figures.
       key: the setting on the horizontal axis.
     """
     polluted, first = all(point.irrelevant for point in points), points[0]
     spent = max(point.epsilon for point in points)
+    started = [value for point in points for value in point.start]
     figure, rows = canvas(
-        f"{first.figure[0].upper()}{first.figure[1:]} after fine-tuning on public records",
+        f"{first.figure[0].upper()}{first.figure[1:]}"
+        + (" after fine-tuning on public records" if started else ""),
         f"epsilon at most {spent:.3f} in all, {terms(vars(first))}",
         size=(8.2, 8.4 if polluted else 4.6),
         nrows=2 if polluted else 1,
     )
     _lines(rows[0], points, lambda point: point.reached)
-    start = statistics.fmean(value for point in points for value in point.start)
-    rows[0].axhline(start, color=GREY, linestyle="--", linewidth=1)
-    inside = {"xycoords": ("axes fraction", "data"), "color": GREY}
-    note(rows[0], "starts, mean", (0.0, start), shift=(4, 3), **inside)
+    if started:
+        start = statistics.fmean(started)
+        rows[0].axhline(start, color=GREY, linestyle="--", linewidth=1)
+        inside = {"xycoords": ("axes fraction", "data"), "color": GREY}
+        note(rows[0], "starts, mean", (0.0, start), shift=(4, 3), **inside)
     rows[0].set_ylabel(f"validation {first.figure}, mean and sd")
     if polluted:
         _lines(rows[1], points, lambda point: point.irrelevant)
@@ -70,7 +73,7 @@ def _lines(
             linewidth=1.6 if are_numbers else 0,
             elinewidth=1.6,
             color=PALETTE[number % len(PALETTE)],
-            label=f"{name or 'improved'}: {100 * statistics.fmean(values_of(mine[-1])):.1f} %",
+            label=f"{name or 'mean'}: {100 * statistics.fmean(values_of(mine[-1])):.1f} %",
         )
     if not are_numbers:
         name_places(axes, places)

@@ -1,0 +1,194 @@
+"""The public API: what a notebook or a program calls. `import dpal` offers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from dpal.config.campaign import override
+from dpal.config.runtime import RunConfig
+from dpal.errors import CertificateError, ConfigError
+from dpal.files.artifacts import CERTIFICATE, CampaignFolder, signature_of
+from dpal.runs.kinds import parse_any
+
+if TYPE_CHECKING:
+    from dpal.certificate.checks import Check
+    from dpal.labelers import Labeler
+    from dpal.ledger.account import CampaignAccount
+    from dpal.planning.certified import Certified, RunPlan
+
+
+def settings(source: str | Path | Mapping[str, Any], **changes: Any) -> RunConfig:
+    """Settings of a run, checked.
+
+    Args:
+      source: a YAML file, or the same as a mapping; `kind` says which kind of run, none a campaign.
+      changes: sections or values to put in place of those there; a dotted key (in a mapping
+        passed with **) changes one value, such as {"privacy.epsilon": 3}.
+
+    Returns:
+      Frozen settings; `model_copy(update=...)` makes others.
+
+    Raises:
+      ConfigError: the file cannot be read, or settings are unknown or contradict each other.
+
+    >>> settings({"name": "clinic"}, **{"schedule.initial": 500}).schedule.initial
+    500
+    """
+    values = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    for key, value in changes.items():
+        override(values, key, value)
+    return parse_any(values)
+
+
+def plan(config: RunConfig) -> Certified[RunPlan]:
+    """Certifies what a run would do. Looks at the data, releases nothing, writes nothing.
+
+    Returns:
+      The plan and its proof: `epsilon` by the plan's accountant, `epsilon_oracle` by
+      dp-accounting, `plan.releases()`, and `summary()` as `dpal plan --json` prints it.
+
+    Raises:
+      PlanRejected: the promise does not cover it.
+      DpalError: data and settings do not fit.
+    """
+    from dpal.runs import execute
+
+    return execute.plan(config).certified
+
+
+def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
+    """Runs what settings say, or continues it: the same ledger and certificate as `dpal run`.
+
+    MLflow and DVC hear nothing of it; reports and certificate are in the folder.
+
+    Args:
+      config: settings of any kind.
+      labeler: answers the queries of a campaign with `labeler.kind: file`, in place of a person's
+        file: `label(ids)` returns a class, or zeros and ones, for each id. The label of a record
+        must depend on that record alone.
+
+    Returns:
+      The run's folder: `certificate`, `report`, `phase(number).model`, `finished_phases()`.
+
+    Raises:
+      LabelsPending: people have to label first; deliver their labels and run again.
+      BudgetExceeded, DataBudgetExceeded, PlanRejected: the promise does not cover it.
+      DpalError: as each step says. What is persisted is not lost: run again to go on.
+    """
+    from dpal.runs import execute
+
+    return execute.run(config, labeler=labeler)
+
+
+def verify(
+    place: str | Path | CampaignFolder,
+    *,
+    ledger: str | Path | None = None,
+    model: str | Path | None = None,
+    keys: Sequence[str] = (),
+) -> list[Check]:
+    """Checks a certificate: recomputes every epsilon, compares every digest, finds its author.
+
+    Args:
+      place: certificate.json, or a folder with one.
+      ledger: the ledger's file or URL, to hold it against; without it only the certificate itself
+        is checked.
+      model: weights that came with it.
+      keys: public keys that are trusted, as 64 hexadecimal digits.
+
+    Returns:
+      One line a check, the author's last. `dpal.certificate.checks.refuted(checks)` says whether
+      one failed; what was not checked proves nothing.
+
+    Raises:
+      CertificateError: there is no certificate, or it cannot be read.
+      LedgerError, LedgerTampered: the ledger cannot be read, or its chain is broken.
+    """
+    from dpal.certificate.author import Trust, author_of
+    from dpal.certificate.check_against import Model
+    from dpal.certificate.document import read_certificate
+    from dpal.certificate.envelope import public_key_from
+    from dpal.certificate.verify import verify as verify_certificate
+    from dpal.ledger.store import LedgerStore
+
+    path = place.certificate if isinstance(place, CampaignFolder) else Path(place)
+    path = path / CERTIFICATE if path.is_dir() else path
+    if not path.is_file():
+        raise CertificateError(f"there is no certificate at {path}")
+    document = read_certificate(path.read_text(encoding="utf-8"))
+    entries = None
+    if ledger is not None:
+        with closing(LedgerStore(ledger, create=False)) as store:
+            entries = store.entries()
+    given = None if model is None else Model.at(Path(model))
+    checks = verify_certificate(document, ledger=entries, model=given)
+    signature = signature_of(path)
+    signed = signature.read_text(encoding="utf-8") if signature.is_file() else None
+    named = {public_key_from(key): "the key that you named" for key in keys}
+    trust = Trust(keys=named, exclusive=bool(named))
+    return [*checks, author_of(document, signed, trust, ledger=entries).check]
+
+
+def account(place: str | Path | CampaignFolder) -> CampaignAccount:
+    """What a run promised, spent by cohort, and has left, as its ledger adds it up.
+
+    Args:
+      place: the run's folder.
+
+    Raises:
+      DataError: the folder is not a run's.
+      LedgerError, LedgerTampered: the ledger is missing, or is not what once was written.
+    """
+    from dpal.ledger.account import campaign_account
+    from dpal.ledger.chain import verify_chain
+    from dpal.runs.open_ledger import recorded_ledger
+
+    folder = place if isinstance(place, CampaignFolder) else CampaignFolder(Path(place))
+    with closing(recorded_ledger(folder)) as store:
+        entries = store.entries()
+    verify_chain(entries)
+    return campaign_account(entries, folder.name)
+
+
+def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: Any) -> Path:
+    """Turns ballots of teachers into released labels, under an account in the ledger.
+
+    Args:
+      ballots: Parquet files: id, teacher and ballot (0/1 lists), scores (lists) or class.
+      name: of the account; all that is ever asked of these teachers counts in it.
+      sections: further settings of `kind: vote`, such as privacy={"epsilon": 3, "records": 9000}.
+
+    Returns:
+      The Parquet file of released labels of these ballots: id, and label; -1 is no answer. The
+      same ballots again give the same labels, without another charge.
+
+    Raises:
+      ConfigError: settings contradict each other.
+      DataError, ParameterError, BudgetExceeded: as `dpal vote`. Nothing was released.
+    """
+    from dpal.config.votes import parse_vote
+    from dpal.runs.execute import run as run_settings
+    from dpal.runs.votes import released_labels
+
+    files = [ballots] if isinstance(ballots, str | Path) else list(ballots)
+    listed = {**sections.get("ballots", {}), "files": [str(file) for file in files]}
+    config = parse_vote({**sections, "kind": "vote", "name": name, "ballots": listed})
+    run_settings(config)
+    return released_labels(config)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file} is not YAML that can be read") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no settings; write keys and values, such as name: clinic")
+    return values

@@ -1,0 +1,131 @@
+"""Sweeps: runs over values of settings, each under a name and a promise of its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dpal.canonical import digest
+from dpal.config.campaign import override
+from dpal.config.runtime import RunConfig
+from dpal.errors import ConfigError
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import write_text
+from dpal.reports.figures.style import save
+from dpal.reports.figures.sweeps import sweep_figure
+from dpal.reports.sweeps import points_of, points_table, sweep_report
+from dpal.runs.kinds import folder_of, kind_in
+from dpal.runs.results import Shown
+
+RESULTS = "sweep.json"
+_PROMISE = ("target_epsilon", "delta", "adjacency", "unit")
+
+Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One run of a sweep.
+
+    Attributes:
+      config: its settings.
+      swept: values of the swept settings, by key.
+      repeated: values of those that are averaged over.
+    """
+
+    config: RunConfig
+    swept: Mapping[str, Any]
+    repeated: Mapping[str, Any]
+
+    @property
+    def folder(self) -> CampaignFolder:
+        """Its files."""
+        return folder_of(self.config)
+
+    def said(self) -> dict[str, Any]:
+        """Its values, for records."""
+        return {"swept": dict(self.swept), "repeated": dict(self.repeated)}
+
+
+def members(
+    values: Mapping[str, Any], axes: Sequence[Axis], repeated: Sequence[Axis]
+) -> Iterator[Member]:
+    """Yields a run for every combination of values.
+
+    Args:
+      values: settings as a person wrote them.
+      axes: what is swept.
+      repeated: what is averaged over.
+
+    Raises:
+      ConfigError: a setting is named twice, unknown, or has no such value.
+    """
+    kind, keys = kind_in(values), [key for key, _ in (*axes, *repeated)]
+    if len(set(keys)) != len(keys):
+        raise ConfigError("a setting stands twice among --sweep and --repeat; give each once")
+    for chosen in product(*(given for _, given in (*axes, *repeated))):
+        changed, known = copy.deepcopy(dict(values)), dict(zip(keys, chosen, strict=True))
+        for key, value in known.items():
+            override(changed, key, value)
+        yield Member(
+            config=kind.parse(kind.use_cases().sweep_member(changed)),
+            swept={key: known[key] for key, _ in axes},
+            repeated={key: known[key] for key, _ in repeated},
+        )
+
+
+def sweep_member(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one run of a sweep: under a name that follows from all of them.
+
+    Who edits the file and sweeps again gets other runs, not old results.
+    """
+    about = deciding(values)
+    return {**values, "name": f"{values['name']}-{digest(about)[:8]}"}
+
+
+def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run but for its name and where it runs."""
+    about = kind_in(values).parse(values).model_dump(mode="json")
+    return {key: value for key, value in about.items() if key not in ("name", "runtime")}
+
+
+def record_of(member: Member) -> dict[str, Any]:
+    """What a finished run reached, and under which promise."""
+    summary = member.folder.read_record()["plan"]
+    phases = member.folder.finished_phases()
+    kept = {key: value for key, value in (phases[-1] if phases else {}).items()
+            if isinstance(value, int | float)}  # fmt: skip
+    promise = {key: summary[key] for key in _PROMISE}
+    spent = {"campaign_epsilon": summary.get("epsilon", summary.get("worst_epsilon"))}
+    return {**member.said(), **promise, "name": member.config.name, **spent, **kept}
+
+
+def write_sweep(
+    folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]]
+) -> Shown:
+    """Writes results, report and figure of a sweep.
+
+    Args:
+      folder: of the sweep.
+      finished: its runs that are done.
+      refused: values of the others, and why.
+
+    Returns:
+      What is shown of it.
+    """
+    records = [*map(record_of, finished), *refused]
+    keys = list(records[0]["swept"])
+    points = points_of(records, keys)
+    write_text(folder / RESULTS, json.dumps(records, indent=1) + "\n")
+    shown = [points_table(points, keys)]
+    drawn = [point for point in points if point.reached]
+    if drawn:
+        save(sweep_figure(drawn, keys[0]), folder / "sweep.png")
+    write_text(folder / "sweep.md", sweep_report(points, records, keys))
+    figures = [f"figure:  {folder / 'sweep.png'}"] if drawn else []
+    return [*shown, *figures, f"results: {folder / RESULTS}"]

@@ -1,0 +1,162 @@
+"""Runs without an orchestrator: the same ledger and the same certificate as in a flow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import dpal
+from dpal.certificate.checks import refuted
+from dpal.config.campaign import parse_config
+from dpal.errors import ConfigError, LabelError, LabelsPending, RunnerError
+from dpal.ledger.store import LedgerStore
+from dpal.runs.execute import run
+from dpal.runs.host import Host
+from tests.conftest import CLASSES, small_values
+from tests.flows.voting import ballots, write_ballots
+
+ROOT = Path(dpal.__file__).parent.parent
+
+
+def story(name):
+    """What the ledger holds of a run, but for salts, digests of random files, and order."""
+    with closing(LedgerStore(Path("artifacts/ledger.sqlite"), create=False)) as store:
+        entries = [entry for entry in store.entries() if entry.campaign == name]
+    return [(entry.kind, entry.release, entry.body.get("charges"), entry.body.get("releases"))
+            for entry in entries]  # fmt: skip
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_campaign_runs_and_its_certificate_holds():
+    folder = dpal.run(dpal.settings(small_values()))
+    assert len(folder.finished_phases()) == 3
+    model = folder.phase(2).model
+    checks = dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite"), model=model)
+    assert not refuted(checks)
+    assert folder.report.is_file()
+    assert folder.report_page.is_file()
+    spent = dpal.account(folder)
+    assert spent.name == "small"
+    again = folder.certificate.read_bytes()
+    dpal.run(dpal.settings(small_values()))  # everything is done
+    assert folder.certificate.read_bytes() == again
+
+
+@pytest.mark.usefixtures("workplace", "orchestrated")
+def test_the_ledger_of_a_flow_says_the_same():
+    from flows.campaign import run_campaign
+
+    run(parse_config(small_values(name="here")))
+    run_campaign(parse_config(small_values(name="flow")))
+    assert story("here") == story("flow")
+    assert len(story("here")) > 8
+
+
+class Nearest:
+    """Labels by a rule of one's own, and notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def label(self, ids):
+        self.asked += ids
+        return {name: int(name[-1]) % CLASSES for name in ids}
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_labeler_of_ones_own_answers_each_record_once():
+    labeler, config = Nearest(), dpal.settings(small_values(labeler__kind="file"))
+    with pytest.raises(LabelsPending):
+        dpal.run(config)  # nobody answers
+    folder = dpal.run(config, labeler=labeler)
+    assert len(folder.finished_phases()) == 3
+    assert len(labeler.asked) == len(set(labeler.asked)) >= 100
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (lambda ids: dict.fromkeys(ids, CLASSES), "not a class from 0 to"),
+        (lambda ids: dict.fromkeys(ids, "1"), "not a class from 0 to"),
+        (lambda ids: dict.fromkeys(ids, True), "not a class from 0 to"),
+        (lambda ids: dict.fromkeys(ids[1:], 0), "left out"),
+        (lambda ids: {"somebody": 0, **dict.fromkeys(ids, 0)}, "not asked for"),
+    ],
+)
+@pytest.mark.usefixtures("workplace")
+def test_what_a_labeler_says_is_checked(answers, reason):
+    labeler = Nearest()
+    labeler.label = answers
+    config = parse_config(small_values(labeler__kind="file"))
+    with pytest.raises(LabelError) as refusal:
+        run(config, labeler=labeler)
+    assert reason in str(refusal.value)
+    assert not list(Path("artifacts/small").glob("**/labels.parquet"))
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A process in which no flow was imported."""
+    monkeypatch.setattr("dpal.runs.host._HOST", Host())
+
+
+@pytest.mark.usefixtures("workplace", "alone")
+def test_what_needs_a_flow_is_refused_before_anything_is_released():
+    with pytest.raises(ConfigError, match="training_pool"):
+        run(parse_config(small_values(runtime={"training_pool": "gpu"})))
+    with pytest.raises(LabelError, match=r"labeler\.kind is oracle"):
+        run(parse_config(small_values(name="own")), labeler=Nearest())
+    dask = {"task_runner": "dask", "shards": 2}
+    with pytest.raises(RunnerError, match="needs a flow"):
+        run(parse_config(small_values(name="dask", runtime=dask)))
+    assert [entry for entry in story("dask") if entry[1].startswith("phase-1")] == []
+
+
+@pytest.mark.usefixtures("workplace")
+def test_votes_are_released_once():
+    file = write_ballots("ballots.parquet", ballots(1))
+    privacy = {"epsilon": 8, "records": 5000}
+    released = dpal.vote(file, name="votes", privacy=privacy)
+    first = released.read_bytes()
+    assert dpal.vote([file], name="votes", privacy=privacy) == released
+    assert released.read_bytes() == first
+    assert not refuted(dpal.verify("artifacts/votes", ledger="artifacts/ledger.sqlite"))
+
+
+DIGITS = """
+import sys
+import dpal
+
+config = dpal.settings("flows/configs/digits.yaml", **{
+    "schedule.queries": [300],
+    "schedule.epochs_per_phase": 1,
+    "runtime.artifacts": sys.argv[1],
+})
+print(f"{dpal.plan(config).epsilon:.4f} of {config.privacy.epsilon:g}")
+folder = dpal.run(config)
+print(folder.finished_phases()[-1]["validation_accuracy"])
+assert not any(check.outcome == "failed" for check in dpal.verify(folder))
+"""
+
+
+def test_the_digits_campaign_takes_fifteen_lines_and_no_orchestrator(tmp_path):
+    assert len([line for line in DIGITS.splitlines() if line.strip()]) <= 15
+    look = "\nprint('loaded:', *{'prefect', 'mlflow', 'dvc'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", DIGITS + look, str(tmp_path / "artifacts")],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["loaded:"]
+    assert (tmp_path / "artifacts" / "digits" / "certificate.json").is_file()
+
+
+def test_the_package_offers_what_it_says():
+    assert set(dpal.__all__) <= set(dir(dpal))
+    assert all(callable(getattr(dpal, name)) for name in dpal.__all__)
+    with pytest.raises(AttributeError):
+        _ = dpal.nothing
