@@ -244,6 +244,12 @@ def owner_reads(kind: type[DpalError], match: str) -> Iterator[pytest.ExceptionI
     assert re.search(match, caught.value.for_owner()), caught.value.for_owner()
 
 
+def nothing_released(error: DpalError) -> bool:
+    """Whether an error says that nothing was; for `pytest.raises(..., check=nothing_released)`."""
+    assert str(error).count(f"; {error.closing}") == 1, str(error)
+    return error.released is False
+
+
 def shared_file(name: str) -> Path:
     """A real data set, or a loud skip where it is not there."""
     path = SHARED / name

@@ -25,6 +25,8 @@ _GRACE_SECONDS = 35.0  # a training has 30 to finish its step and persist it
 class ServeError(DpalError):
     """Something stands in the way of the local servers, or one of them did not start."""
 
+    code = "serve"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
