@@ -250,6 +250,11 @@ def nothing_released(error: DpalError) -> bool:
     return error.released is False
 
 
+def having(**fields: object) -> Callable[[DpalError], bool]:
+    """Expects an error with these fields; for `pytest.raises(..., check=having(...))`."""
+    return lambda error: {name: getattr(error, name) for name in fields} == fields
+
+
 def shared_file(name: str) -> Path:
     """A real data set, or a loud skip where it is not there."""
     path = SHARED / name
