@@ -4,6 +4,10 @@ Each message says what was asked, what is possible and what to do; `dpal` prints
 as one sentence and exits with code 2. Arguments stay positional so that an error
 survives pickling on its way out of a worker.
 
+What an error is stands in its `code`, which outlives every better wording. That nothing was
+released is a fact of it, `released`, and said once, at the end of its message. Where nobody can be
+sure nothing is said, and the ledger knows.
+
 Messages and arguments are public: they end on pages of Prefect and in MLflow. Which record, row
 or label an error is about is given by keyword, and is not.
 """
@@ -11,6 +15,7 @@ or label an error is about is given by keyword, and is not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar, Self
 
 
 class DpalError(Exception):
@@ -20,6 +25,9 @@ class DpalError(Exception):
     given by keyword. It is in no message, argument or pickle.
 
     Attributes:
+      code: what kind of error it is, for programs and tests; each class has its own.
+      released: False where it is certain that nothing was, by what this error stopped; else None.
+      closing: how the message says so.
       detail: the message with what is left out of it; empty where it is all public.
       kept: the confidential file that holds the detail, once the error left a task.
 
@@ -28,7 +36,13 @@ class DpalError(Exception):
     row [...] of pool.parquet has no label; fill it in
     >>> print(error.for_owner())
     row 17 of pool.parquet has no label; fill it in
+    >>> print(DataError.before_release("a teacher has no record"))
+    a teacher has no record; nothing was released
     """
+
+    code: ClassVar[str] = "error"
+    closing: ClassVar[str] = "nothing was released"
+    released: bool | None = None
 
     def __init__(self, *arguments: object, **private: object) -> None:
         self.detail = self.kept = ""
@@ -38,8 +52,19 @@ class DpalError(Exception):
             arguments = (_filled(str(message), dict.fromkeys(private, "[...]")), *others)
         super().__init__(*arguments)
 
+    @classmethod
+    def before_release(cls, *arguments: object, **private: object) -> Self:
+        """The error, raised where it is certain that nothing was released."""
+        error = cls(*arguments, **private)
+        error.released = False
+        return error
+
+    def _sentence(self) -> str:
+        """What was asked, what is possible, what to do."""
+        return super().__str__()
+
     def __str__(self) -> str:
-        said = super().__str__()
+        said = self._closed(self._sentence())
         return f"{said} (in full in {self.kept})" if self.kept else said
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -48,7 +73,10 @@ class DpalError(Exception):
 
     def for_owner(self) -> str:
         """All of the message, for the terminal of the person who owns the data."""
-        return self.detail or str(self)
+        return self._closed(self.detail) if self.detail else str(self)
+
+    def _closed(self, said: str) -> str:
+        return said if self.released is not False else f"{said}; {self.closing}"
 
 
 def _filled(message: str, values: Mapping[str, object]) -> str:
@@ -67,11 +95,13 @@ class UnexpectedError(DpalError):
       place: the confidential file that holds what happened; empty if it could not be written.
     """
 
+    code = "unexpected"
+
     def __init__(self, step: str, number: str, place: str) -> None:
         super().__init__(step, number, place)
         self.step, self.number, self.place = step, number, place
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         kept = f"is in {self.place}" if self.place else "could not be written down"
         return (
             f"{self.step} ended by an unexpected error (number {self.number}); nothing beyond the "
@@ -82,11 +112,13 @@ class UnexpectedError(DpalError):
 class ServerLost(DpalError):
     """Prefect's server does not answer. Nothing was lost."""
 
+    code = "server-lost"
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
             f"Prefect's server does not answer ({self.reason}); nothing was lost, run the same "
             "command again once it answers"
@@ -96,70 +128,91 @@ class ServerLost(DpalError):
 class ParameterError(DpalError, ValueError):
     """A value lies outside of what its definition allows. Nothing was computed."""
 
+    code = "parameter"
+
 
 class NoiseReused(DpalError):
     """A stream of noise was carried into a forked process. Nothing was drawn."""
 
-    def __str__(self) -> str:
+    code = "noise-reused"
+    closing = "nothing was drawn or released"
+    released = False
+
+    def _sentence(self) -> str:
         return (
             "this process was forked from one that holds a stream of noise, and both would draw "
-            "the same; make a fresh stream in each process (dpal.randomness.secure), nothing was "
-            "drawn or released"
+            "the same; make a fresh stream in each process (dpal.randomness.secure)"
         )
 
 
 class ConfigError(DpalError):
     """A configuration is unknown, incomplete or contradicts itself. Nothing was started."""
 
+    code = "settings"
+
 
 class AllowListError(DpalError):
     """The list of what runs from Prefect may use cannot be relied on. Nothing was read."""
+
+    code = "allow-list"
+    closing = "nothing was read or released"
+    released = False
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
-            f"{self.path} {self.reason}; nothing was read or released, and runs from Prefect are "
-            "refused until its owner corrects it"
+            f"{self.path} {self.reason}; runs from Prefect are refused until its owner corrects it"
         )
 
 
 class NotAllowed(DpalError):
     """A run from Prefect wants what the data's owner has not allowed. Nothing was read."""
 
+    code = "not-allowed"
+    closing = "nothing was read or released"
+    released = False
+
     def __init__(self, setting: str, value: str, line: str, path: str, others: int = 0) -> None:
         super().__init__(setting, value, line, path, others)
         self.setting, self.value, self.line = setting, value, line
         self.path, self.others = path, others
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         more = f" (nor are {self.others} more settings)" if self.others else ""
         return (
             f"{self.setting} {self.value} is not allowed to runs from Prefect on this machine"
-            f"{more}; nothing was read or released, and the data's owner allows it by the line "
+            f"{more}; the data's owner allows it by the line "
             f"`{self.line}` in {self.path}, or all that a configuration needs by: dpal allow "
             "FILE.yaml"
         )
 
 
 class DataError(DpalError):
-    """A data file is not what a campaign can read. Nothing was released."""
+    """A data file is not what a campaign can read."""
+
+    code = "data"
 
 
 class RecordsRegistered(DataError):
     """Records are in a data set, whose limit this would pass by. Nothing was released."""
 
+    code = "records-registered"
+    released = False
+
 
 class StorageError(DpalError):
     """A file could not be written. Nothing was released: a release starts on disk."""
+
+    code = "storage"
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
             f"{self.path} could not be written ({self.reason}); nothing was lost, make room or "
             "rights there and run the same command again"
@@ -169,41 +222,53 @@ class StorageError(DpalError):
 class LabelError(DpalError):
     """Delivered labels do not answer the query. Nothing was merged."""
 
+    code = "labels"
+
 
 class LabelsPending(DpalError):
     """The campaign waits for people to label a query. Nothing was lost."""
+
+    code = "labels-pending"
 
     def __init__(self, query: str, command: str) -> None:
         super().__init__(query, command)
         self.query, self.command = query, command
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"labels are wanted for {self.query}; fill in the label column, then: {self.command}"
 
 
 class PlanRejected(DpalError):
     """A plan would end above its target for some record. Nothing was touched."""
 
+    code = "plan-rejected"
+    released = False
+
 
 class CertificateError(DpalError):
-    """A certificate cannot be read, written or found. Nothing was released."""
+    """A certificate cannot be read, written or found."""
+
+    code = "certificate"
 
 
 class BudgetExceeded(DpalError):
     """A release would take some record past its limit. Nothing was released."""
+
+    code = "budget-exceeded"
+    released = False
 
     def __init__(
         self,
         release: str,
         requested: float,
         limit: float,
-        advice: str = "nothing was released, plan again within the limit",
+        advice: str = "plan again within the limit",
     ) -> None:
         super().__init__(release, requested, limit, advice)
         self.release, self.requested, self.limit = release, requested, limit
         self.advice = advice
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
             f"{self.release} could take a record to epsilon {self.requested:.4f} of the "
             f"{self.limit:.4f} promised; {self.advice}"
@@ -212,6 +277,10 @@ class BudgetExceeded(DpalError):
 
 class DataBudgetExceeded(DpalError):
     """A campaign would take records of a data set past their limit. Nothing was held."""
+
+    code = "data-budget-exceeded"
+    closing = "nothing was held or released"
+    released = False
 
     def __init__(
         self,
@@ -227,23 +296,27 @@ class DataBudgetExceeded(DpalError):
         self.campaign, self.block, self.asked, self.taken = campaign, block, asked, taken
         self.allowed, self.holders, self.fits = allowed, holders, fits
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         by = f" by {self.holders}" if self.holders else ""
         lower = f"set privacy.epsilon to {self.fits:g}, " if self.fits else ""
         return (
             f"campaign {self.campaign} would take {self.block} to epsilon {self.asked:.4f} of "
-            f"{self.allowed}, where {self.taken:.4f} is taken{by}; nothing was held or released, "
+            f"{self.allowed}, where {self.taken:.4f} is taken{by}; "
             f"{lower}wait until a campaign ends and gives back what it did not "
             "use, or add new records (dpal data show lists what is left)"
         )
 
 
 class LedgerError(DpalError):
-    """The ledger does not allow this step. Nothing was released."""
+    """The ledger does not allow this step."""
+
+    code = "ledger"
 
 
 class LedgerMissing(LedgerError):
     """No ledger was ever made there. Nothing was spent."""
+
+    code = "ledger-missing"
 
 
 class LedgerTampered(LedgerError):
@@ -253,11 +326,13 @@ class LedgerTampered(LedgerError):
       sequence: number of the first bad entry, or None when the file itself is unreadable.
     """
 
+    code = "ledger-tampered"
+
     def __init__(self, sequence: int | None, reason: str) -> None:
         super().__init__(sequence, reason)
         self.sequence, self.reason = sequence, reason
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         where = "the ledger" if self.sequence is None else f"ledger entry {self.sequence}"
         return f"{where} was altered: {self.reason}; nothing more can be spent on it"
 
@@ -273,17 +348,20 @@ class AnchorError(LedgerError):
       digest: its digest, empty if unknown.
     """
 
+    code = "ledger-anchor"
+    released = False
+
     def __init__(self, ledger: str, finding: str, sequence: int = 0, digest: str = "") -> None:
         super().__init__(ledger, finding, sequence, digest)
         self.ledger, self.finding, self.sequence, self.digest = ledger, finding, sequence, digest
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         adopt = "dpal ledger adopt DIR --reason TEXT"
         lost = (
-            "what its lost entries spent would be forgotten; nothing was released, put the newest "
-            f"copy back, or if that is gone for good: {adopt} --despite {self.digest}"
+            "what its lost entries spent would be forgotten; put the newest copy back, or if that "
+            f"is gone for good: {adopt} --despite {self.digest}"
         )
-        newest = f"nothing was released, and if you know that it is the newest copy: {adopt}"
+        newest = f"if you know that it is the newest copy: {adopt}"
         said = {
             "missing": "has no anchor on this machine: it is a copy, a restored ledger, or was "
             f"written from another machine; {newest}",
@@ -304,15 +382,19 @@ class AnchorError(LedgerError):
 class CampaignBusy(DpalError):
     """Another process runs this campaign. Nothing was started."""
 
+    code = "campaign-busy"
+
 
 class ProcessLost(DpalError):
     """A process that shares a training ended in mid-step. Nothing was released by that step."""
+
+    code = "process-lost"
 
     def __init__(self, rank: int, processes: int, how: str) -> None:
         super().__init__(rank, processes, how)
         self.rank, self.processes, self.how = rank, processes, how
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
             f"process {self.rank + 1} of the {self.processes} that train together {self.how}; its "
             "step released nothing, run the same command again to go on (with a smaller "
@@ -323,19 +405,22 @@ class ProcessLost(DpalError):
 class StoreError(DpalError):
     """Object storage did not take or give a campaign's file. Nothing was released."""
 
+    code = "store"
+    closing = "nothing was lost or released by this"
+    released = False
+
     def __init__(self, place: str, reason: str, advice: str) -> None:
         super().__init__(place, reason, advice)
         self.place, self.reason, self.advice = place, reason, advice
 
-    def __str__(self) -> str:
-        return (
-            f"{self.place} {self.reason}; nothing was lost or released by this, {self.advice} and "
-            "run the same command again"
-        )
+    def _sentence(self) -> str:
+        return f"{self.place} {self.reason}; {self.advice} and run the same command again"
 
 
 class StoreUnreachable(StoreError):
     """Object storage does not answer at the moment. Nothing was released."""
+
+    code = "store-unreachable"
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(place, f"does not answer ({reason})", "wait or correct its address")
@@ -345,19 +430,28 @@ class StoreUnreachable(StoreError):
 class TrainingStopped(DpalError):
     """Somebody asked a training to stop. What it had made is persisted."""
 
+    code = "training-stopped"
+
 
 class TrainingLost(DpalError):
     """A training that was ordered from a work pool did not come to its end. Nothing was lost."""
+
+    code = "training-lost"
 
 
 class RunnerError(DpalError):
     """The workers of a task runner are missing, unfit or lost. Nothing was released."""
 
+    code = "task-runner"
+    released = False
+
 
 class LabelingProjectOpen(LabelsPending):
     """The campaign waits for annotators, and notices by itself when they are done."""
 
-    def __str__(self) -> str:
+    code = "labeling-project-open"
+
+    def _sentence(self) -> str:
         return (
             f"labels are wanted in {self.query}; the campaign goes on by itself once they are "
             f"complete, or at once by: {self.command}"
@@ -367,18 +461,22 @@ class LabelingProjectOpen(LabelsPending):
 class FormOpen(LabelsPending):
     """The campaign waits for a form on its Prefect page."""
 
-    def __str__(self) -> str:
+    code = "form-open"
+
+    def _sentence(self) -> str:
         return f"labels are wanted for {self.query}; press {self.command} and fill in the form"
 
 
 class LabelStudioError(DpalError):
     """Label Studio did not do what was asked. Nothing was lost or merged."""
 
+    code = "label-studio"
+
     def __init__(self, place: str, reason: str, advice: str) -> None:
         super().__init__(place, reason, advice)
         self.place, self.reason, self.advice = place, reason, advice
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
             f"Label Studio at {self.place} {self.reason}; {self.advice}. Nothing was lost, the "
             "campaign keeps waiting"

@@ -24,12 +24,15 @@ class PrefectHost(Host):
         """As `tasks.allow_list.require_allowed`."""
         require_allowed(config)
 
+    def require_runnable(self, runtime: RuntimeConfig) -> None:
+        """Workers are found when they are needed."""
+
     def run_parts(
         self, work: Callable[[Part], Result], parts: Sequence[Part], runtime: RuntimeConfig
     ) -> Iterator[Result]:
         """On the workers of a task runner, where settings say so."""
         if runtime.task_runner is TaskRunnerKind.LOCAL:
-            return super().run_parts(work, parts, runtime)
+            return map(work, parts)
         from tasks.sharding import PARTS, run_parts  # its tasks are made by what installs this
 
         return run_parts(PARTS[work], parts, runtime)

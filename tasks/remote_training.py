@@ -118,9 +118,9 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
     known = {ref.name: ref for ref in order.inputs}
     for path in _inputs(campaign, phase):
         if campaign.files(phase).name_of(path) not in known:
-            raise LedgerError(
-                f"the order to train {phase.name} does not name {path.name}; nothing was "
-                "released, run the campaign again to order it anew"
+            raise LedgerError.before_release(
+                f"the order to train {phase.name} does not name {path.name}; run the campaign "
+                "again to order it anew"
             )
     fetch(campaign, order.inputs)
     return phase
@@ -176,10 +176,10 @@ def take_over(campaign: Campaign, phase: Phase, receipt: Sequence[ArtifactRef]) 
 
 def _require_ordered(campaign: Campaign, order: TrainingOrder) -> None:
     if campaign.plan.digest != order.plan:
-        raise LedgerError(
+        raise LedgerError.before_release(
             f"campaign {order.config.name} was ordered with plan {order.plan[:12]} and is plan "
-            f"{campaign.plan.digest[:12]} here; nothing was released, use the same data, weights "
-            "and version of dpal on both machines"
+            f"{campaign.plan.digest[:12]} here; use the same data, weights and version of dpal on "
+            "both machines"
         )
 
 

@@ -121,7 +121,7 @@ def _dask(runtime: RuntimeConfig) -> Iterator[TaskRunner[Any]]:
             raise RunnerError(
                 f"workers of {runtime.scheduler} may write results to their disks, and scores are "
                 "private; start them with DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False and "
-                "DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False, nothing was released"
+                "DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False"
             )
         yield runner
 
@@ -163,15 +163,15 @@ def _told(runtime: RuntimeConfig) -> Iterator[None]:
     except ImportError as error:
         raise RunnerError(
             f"runtime.task_runner {kind} needs more packages ({error.name} is missing); install "
-            f"dpal[{kind}] or use local, nothing was released"
+            f"dpal[{kind}] or use local"
         ) from error
     except BaseException as error:
         if not _is_of_runner(error):
             raise
         raise RunnerError(
             f"the {kind} workers on {where} did not bring a result ({type(error).__name__}: "
-            "{said}); nothing was released, run the same command again once they answer, or with "
-            "runtime.task_runner local",
+            "{said}); run the same command again once they answer, or with runtime.task_runner "
+            "local",
             said=(str(error).splitlines() or [""])[0][:200],
         ) from error
 

@@ -47,9 +47,9 @@ def train_on_pool(
     """
     pool, lost = str(campaign.config.runtime.training_pool), 0
     if not has_server():
-        raise TrainingLost(
+        raise TrainingLost.before_release(
             f"runtime.training_pool is {pool}, and its workers hear of work from a Prefect server; "
-            "nothing was released, start one (dpal serve) and set PREFECT_API_URL"
+            "start one (dpal serve) and set PREFECT_API_URL"
         )
     with campaign.ledger() as ledger:
         tags = _tags(ledger, phase.index)
@@ -134,16 +134,16 @@ def _ordered(order: TrainingOrder, pool: str, tags: list[str]) -> FlowRun:
             )
         )
     except ObjectNotFound as error:
-        raise TrainingLost(
+        raise TrainingLost.before_release(
             f"Prefect knows no deployment train-phase/{pool}, so nobody trains for "
-            f"runtime.training_pool {pool}; nothing was released, run: dpal deploy"
+            f"runtime.training_pool {pool}; run: dpal deploy"
         ) from error
     except PrefectHTTPStatusError as error:
         if error.response.status_code != httpx.codes.CONFLICT:
             raise
-        raise TrainingLost(
+        raise TrainingLost.before_release(
             f"the deployment train-phase/{pool} is of another version of dpal and does not take "
-            "this order; nothing was released, run: dpal deploy"
+            "this order; run: dpal deploy"
         ) from error
     found: FlowRun = ordered
     notify(f"phase-{order.phase} is ordered from work pool {pool}: flow run {found.name}")

@@ -56,6 +56,8 @@ LocalHashFileDB.CACHE_MODE = 0o400
 class VersioningError(DpalError):
     """DVC could not version or push a phase. The phase itself is finished and kept."""
 
+    code = "versioning"
+
 
 @task(cache_policy=NO_CACHE)
 def version_phase(campaign: Campaign, phase: Phase) -> str:

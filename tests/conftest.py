@@ -244,6 +244,17 @@ def owner_reads(kind: type[DpalError], match: str) -> Iterator[pytest.ExceptionI
     assert re.search(match, caught.value.for_owner()), caught.value.for_owner()
 
 
+def nothing_released(error: DpalError) -> bool:
+    """Whether an error says that nothing was; for `pytest.raises(..., check=nothing_released)`."""
+    assert str(error).count(f"; {error.closing}") == 1, str(error)
+    return error.released is False
+
+
+def having(**fields: object) -> Callable[[DpalError], bool]:
+    """Expects an error with these fields; for `pytest.raises(..., check=having(...))`."""
+    return lambda error: {name: getattr(error, name) for name in fields} == fields
+
+
 def shared_file(name: str) -> Path:
     """A real data set, or a loud skip where it is not there."""
     path = SHARED / name

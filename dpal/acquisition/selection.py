@@ -79,7 +79,7 @@ def _(step: NoisyRanking, scored: Scored, count: int, *, width: float, rng: BitS
     for rows, scores in scored:
         # The range is the sensitivity: a score outside of it would not be protected.
         if not ((scores >= 0) & (scores <= width)).all():
-            raise ParameterError(f"a score lies outside of [0, {width:g}]; nothing was released")
+            raise ParameterError.before_release(f"a score lies outside of [0, {width:g}]")
         on_grid = np.rint(scores * (SCORE_GRID / width)).astype(np.int64)
         noisy = np.minimum(on_grid, SCORE_GRID)
         noisy += laplace_noise(rows.size, step.scores.epsilon, rng=rng)
@@ -169,8 +169,8 @@ class _Best:
     def rows(self) -> Rows:
         if self._rows.size < self._count:
             # How many are left may be confidential.
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"{self._count} records are to be selected and fewer are unlabeled; lower "
-                "schedule.queries, nothing was released"
+                "schedule.queries"
             )
         return self._rows

@@ -68,7 +68,7 @@ def collect_keys(
     keys: list[NDArray[np.uint16]] = []
     for batch, scores in scored:
         if not ((scores >= 0) & (scores <= width)).all():
-            raise ParameterError(f"a score lies outside of [0, {width:g}]; nothing was released")
+            raise ParameterError.before_release(f"a score lies outside of [0, {width:g}]")
         level = np.minimum((scores * (levels / width)).astype(np.uint64), np.uint64(levels - 1))
         ties = rng.words(batch.size) >> np.uint64(64 - _TIE_BITS)
         rows.append(batch.astype(np.uint32))

@@ -26,8 +26,7 @@ from dpal.data.parquet import batches_of, reading, schema_of
 from dpal.errors import DataError
 
 _KINDS = ("ballot", "scores", "class")
-_NOTHING = "nothing was released"
-_DAMAGED = f"the file is damaged, restore it ({_NOTHING})"
+_refuse = DataError.before_release  # ballots are read before anything is asked of them
 _ROOM = 16  # ballots that a table of all queries and teachers may be larger than those given
 
 
@@ -70,16 +69,16 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
     kind, names = opened[0].kind, opened[0].names
     for one in opened[1:]:
         if one.kind != kind or one.names != names:
-            raise DataError(
+            raise _refuse(
                 f"{one.path.name} and {opened[0].path.name} are of other labels: {one.labels} and "
-                f"{opened[0].labels}; all teachers vote on the same ones, {_NOTHING}"
+                f"{opened[0].labels}; all teachers vote on the same ones"
             )
     queries, teachers, at = _index([one for file in opened for one in file.voted()])
     votes = _votes(opened, kind, at, (len(queries), len(teachers)), cut)
     if names and votes.ndim == 3 and len(names) != votes.shape[2]:
-        raise DataError(
+        raise _refuse(
             f"{opened[0].path} names {len(names)} labels and its ballots have {votes.shape[2]}; "
-            f"correct class_names, {_NOTHING}"
+            "correct class_names"
         )
     return CastBallots(queries=queries, teachers=teachers, names=names, votes=votes)
 
@@ -98,18 +97,16 @@ def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = Fals
     schema = ballots_schema(file)
     columns = [name for name in ("id", "teacher", "group") if name in schema.names]
     if "id" not in columns or "teacher" not in columns:
-        raise DataError(f"{file} has no columns 'id' and 'teacher'; {_NOTHING}")
+        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
     if groups and "group" not in columns:
-        raise DataError(
-            f"{file} has no column 'group', and groups are protected; {_NOTHING}, add it"
-        )
+        raise _refuse(f"{file} has no column 'group', and groups are protected; add it")
     _require_texts(schema, columns, file)
     table = _table(file, columns)
     # Counting skips what is missing: a record of an unknown teacher would pass for disjoint.
     if any(column.null_count for column in table.columns):
-        raise DataError(f"{file} has a row without {' or '.join(columns)}; {_NOTHING}")
+        raise _refuse(f"{file} has a row without {' or '.join(columns)}")
     if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
-        raise DataError(f"{file} says nothing of teacher {min(missing)}; {_NOTHING}")
+        raise _refuse(f"{file} says nothing of teacher {min(missing)}")
     for key in columns:
         if key == "teacher":
             continue
@@ -118,9 +115,9 @@ def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = Fals
         overlapping = pc.sum(pc.greater(many.column("teacher_count"), 1)).as_py() or 0
         if overlapping:
             what = "records were" if key == "id" else "groups were"
-            raise DataError(
+            raise _refuse(
                 f"{overlapping:,} {what} seen by two teachers or more ({file}), so that one of "
-                f"them moves several ballots; train on disjoint partitions, {_NOTHING}"
+                "them moves several ballots; train on disjoint partitions"
             )
 
 
@@ -133,10 +130,10 @@ def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
     schema = ballots_schema(file)
     kind = schema.field(column).type if column in schema.names else None
     if kind is None or not _is_list(kind):
-        raise DataError(f"{file} has no column {column!r} with lists of labels; {_NOTHING}")
+        raise _refuse(f"{file} has no column {column!r} with lists of labels")
     values = _table(file, [column]).column(0).combine_chunks()
     if not len(values):
-        raise DataError(f"{file} has no rows; {_NOTHING}")
+        raise _refuse(f"{file} has no rows")
     return np.asarray(_numbers(values, "ballot", file, 0.5), dtype=np.uint8)
 
 
@@ -148,7 +145,7 @@ def owners_and_teachers(file: Path) -> tuple[list[str], list[str]]:
     """
     schema = ballots_schema(file)
     if "id" not in schema.names or "teacher" not in schema.names:
-        raise DataError(f"{file} has no columns 'id' and 'teacher'; {_NOTHING}")
+        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
     _require_texts(schema, ["id", "teacher"], file)
     ids, teachers = _table(file, ["id", "teacher"]).columns
     return ids.cast(pa.string()).to_pylist(), teachers.cast(pa.string()).to_pylist()
@@ -166,16 +163,16 @@ class _Opened:
         schema = ballots_schema(path)
         kinds = [name for name in _KINDS if name in schema.names]
         if "id" not in schema.names or len(kinds) != 1:
-            raise DataError(
+            raise _refuse(
                 f"{path} needs the columns 'id' (of the query) and one of 'ballot', 'scores' and "
-                f"'class', and has {', '.join(schema.names)}; {_NOTHING}"
+                f"'class', and has {', '.join(schema.names)}"
             )
         _require_texts(schema, [one for one in ("id", "teacher") if one in schema.names], path)
         column = schema.field(kinds[0]).type
         listed = _is_list(column)
         if listed is (kinds[0] == "class"):
             wanted = "a class number" if kinds[0] == "class" else "a list with one number a label"
-            raise DataError(f"column {kinds[0]!r} of {path} is {column}, not {wanted}; {_NOTHING}")
+            raise _refuse(f"column {kinds[0]!r} of {path} is {column}, not {wanted}")
         return cls(
             path=path,
             kind=kinds[0],
@@ -191,7 +188,7 @@ class _Opened:
     def voted(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Query and teacher of all rows."""
         columns = ["id"] if self.teacher else ["id", "teacher"]
-        for _, batch in batches_of(self.path, columns, advice=_DAMAGED):
+        for _, batch in batches_of(self.path, columns, refuse=_refuse):
             queries = batch.column("id").cast(pa.string())
             if self.teacher:
                 teachers = pa.array([self.teacher] * len(queries), pa.string())
@@ -199,12 +196,12 @@ class _Opened:
                 teachers = batch.column("teacher").cast(pa.string())
             unnamed = (pc.any(pc.equal(side, "")).as_py() for side in (queries, teachers))
             if queries.null_count or teachers.null_count or any(unnamed):
-                raise DataError(f"{self.path} has a row without id or teacher; {_NOTHING}")
+                raise _refuse(f"{self.path} has a row without id or teacher")
             yield queries, teachers
 
     def said(self) -> Iterator[pa.Array]:
         """What was said in all rows."""
-        for _, batch in batches_of(self.path, [self.kind], advice=_DAMAGED):
+        for _, batch in batches_of(self.path, [self.kind], refuse=_refuse):
             yield batch.column(0)
 
 
@@ -215,14 +212,14 @@ def ballots_schema(path: Path) -> pa.Schema:
       DataError: it is missing or none. Nothing was released.
     """
     if not path.is_file():
-        raise DataError(f"{path} does not exist; {_NOTHING}")
-    return schema_of(path, _NOTHING)
+        raise _refuse(f"{path} does not exist")
+    return schema_of(path, _refuse)
 
 
 def _table(file: Path, columns: Sequence[str]) -> pa.Table:
     """Some columns of a file, whole."""
-    batches = [batch for _, batch in batches_of(file, columns, advice=_DAMAGED)]
-    with reading(file, _DAMAGED):
+    batches = [batch for _, batch in batches_of(file, columns, refuse=_refuse)]
+    with reading(file, refuse=_refuse):
         kinds = schema_of(file)
         schema = pa.schema([kinds.field(name) for name in columns])
         table = pa.Table.from_batches(batches, schema=None if batches else schema)
@@ -242,9 +239,8 @@ def _require_texts(schema: pa.Schema, columns: Sequence[str], path: Path) -> Non
         kind = schema.field(name).type
         kind = kind.value_type if pt.is_dictionary(kind) else kind
         if not (pt.is_string(kind) or pt.is_large_string(kind) or pt.is_integer(kind)):
-            raise DataError(
-                f"column {name!r} of {path} holds {kind}, where texts or whole numbers are needed; "
-                f"{_NOTHING}"
+            raise _refuse(
+                f"column {name!r} of {path} holds {kind}, where texts or whole numbers are needed"
             )
 
 
@@ -253,7 +249,7 @@ def _index(
 ) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64]]:
     """Queries, teachers, and for each row its place in a table of both."""
     if not keys:
-        raise DataError(f"there are no ballots; {_NOTHING}")
+        raise _refuse("there are no ballots")
     queries, teachers = (
         pa.chunked_array(side).combine_chunks().dictionary_encode()
         for side in zip(*keys, strict=True)
@@ -263,9 +259,9 @@ def _index(
     order = np.array([place[one] for one in teachers.dictionary.to_pylist()], dtype=np.int64)
     ids = tuple(queries.dictionary.to_pylist())
     if len(ids) * len(names) > _ROOM * len(queries):
-        raise DataError(
+        raise _refuse(
             f"there are {len(queries):,} ballots of {len(names):,} teachers on {len(ids):,} "
-            f"queries; every teacher votes once on every query, {_NOTHING}"
+            "queries; every teacher votes once on every query"
         )
     teacher = order[np.asarray(teachers.indices)]
     at = np.asarray(queries.indices).astype(np.int64) * len(names) + teacher
@@ -273,9 +269,9 @@ def _index(
     for wrong, said in ((count > 1, "voted twice on"), (count == 0, "did not vote on")):
         if wrong.any():
             query, who = divmod(int(np.argmax(wrong)), len(names))
-            raise DataError(
+            raise _refuse(
                 f"teacher {{teacher}} {said} query {{query}}; every teacher votes once on every "
-                f"query, {_NOTHING}",
+                "query",
                 teacher=names[who],
                 query=ids[query],
             )
@@ -292,14 +288,14 @@ def _votes(
             if found is None:
                 found = np.zeros((shape[0] * shape[1], *values.shape[1:]), dtype=values.dtype)
             if values.shape[1:] != found.shape[1:]:
-                raise DataError(
+                raise _refuse(
                     f"{file.path.name} votes on {values.shape[1]} labels where others vote on "
-                    f"{found.shape[1]}; all teachers vote on the same ones, {_NOTHING}"
+                    f"{found.shape[1]}; all teachers vote on the same ones"
                 )
             found[at[done : done + len(values)]] = values
             done += len(values)
     if found is None:
-        raise DataError(f"there are no ballots; {_NOTHING}")
+        raise _refuse("there are no ballots")
     return found.reshape(*shape, *found.shape[1:])
 
 
@@ -308,46 +304,45 @@ def _numbers(
 ) -> NDArray[np.uint8] | NDArray[np.int64]:
     """(rows,) class numbers or (rows, labels) zeros and ones."""
     if column.null_count:
-        raise DataError(f"{path} has a row without a {kind}; {_NOTHING}")
+        raise _refuse(f"{path} has a row without a {kind}")
     if kind == "class":
         if not pt.is_integer(column.type):
-            raise DataError(f"classes of {path} are {column.type}, not whole numbers; {_NOTHING}")
+            raise _refuse(f"classes of {path} are {column.type}, not whole numbers")
         bounds = pc.min_max(column)
         if not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MOST_CLASSES:
             wrong = bounds["min"] if bounds["min"].as_py() < 0 else bounds["max"]
-            raise DataError(
+            raise _refuse(
                 f"{path}: teachers named class {wrong.as_py():,}, and classes are numbered from 0 "
-                f"without gaps; {_NOTHING}"
+                "without gaps"
             )
         return np.asarray(column.cast(pa.int64()))
     lengths = np.asarray(pc.list_value_length(column))
     if lengths.size and (lengths != lengths[0]).any():
-        raise DataError(
-            f"{path.name} votes on {{count}} labels in one row and on {{other}} in another; "
-            f"{_NOTHING}",
+        raise _refuse(
+            f"{path.name} votes on {{count}} labels in one row and on {{other}} in another",
             count=lengths[0],
             other=lengths[lengths != lengths[0]][0],
         )
     if lengths.size and not lengths[0]:
-        raise DataError(f"{path} has an empty {kind}, which votes on no label; {_NOTHING}")
+        raise _refuse(f"{path} has an empty {kind}, which votes on no label")
     flat = pc.list_flatten(column)
     if pt.is_boolean(flat.type):
         flat = flat.cast(pa.uint8())
     if flat.null_count or not (pt.is_integer(flat.type) or pt.is_floating(flat.type)):
-        raise DataError(f"{path} has a {kind} with a missing number or none at all; {_NOTHING}")
+        raise _refuse(f"{path} has a {kind} with a missing number or none at all")
     values = np.asarray(flat).astype(np.float64)
     if np.isnan(values).any():
-        raise DataError(f"{path} has a {kind} with NaN, which is no vote; {_NOTHING}")
+        raise _refuse(f"{path} has a {kind} with NaN, which is no vote")
     if kind == "scores":
         if ((values < 0) | (values > 1)).any():
-            raise DataError(f"{path} has scores outside of 0 to 1; {_NOTHING}")
+            raise _refuse(f"{path} has scores outside of 0 to 1")
         votes = values > cut
     else:
         if not np.isin(values, (0.0, 1.0)).all():
             wrong = values[~np.isin(values, (0.0, 1.0))][0]
-            raise DataError(
+            raise _refuse(
                 f"{path} has a ballot with {{number}}; votes are 0 or 1, name the column 'scores' "
-                f"if these are probabilities ({_NOTHING})",
+                "if these are probabilities",
                 number=f"{wrong:g}",
             )
         votes = values == 1

@@ -33,8 +33,7 @@ def class_names_in(schema: pa.Schema, named: str, *, least: int = 1) -> tuple[st
         for text in texts:
             text.encode()  # half of a pair of surrogates would fail wherever it is shown
     except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"class_names in the metadata of {named} is no JSON list of names; write it so, "
-            "nothing was released"
+        raise DataError.before_release(
+            f"class_names in the metadata of {named} is no JSON list of names; write it so"
         ) from error
     return texts

@@ -169,9 +169,9 @@ def require_apart(public: Source, other: Source, why: str) -> None:
         hashes = _name_hashes(batch)
         at = np.minimum(np.searchsorted(known, hashes), max(0, known.size - 1))
         if known.size and (known[at] == hashes).any():
-            raise DataError(
+            raise DataError.before_release(
                 f"records of {public.name} have the names of records of {other.name}; {why}, take "
-                "them out (nothing was released)"
+                "them out"
             )
 
 

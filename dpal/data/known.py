@@ -331,16 +331,15 @@ def _owner_columns(source: Source, owner_column: str | None) -> list[str]:
 def _require_owners(path: Path, column: str) -> None:
     schema = schema_of(path)
     if column not in schema.names:
-        raise DataError(
-            f"{path} has no column {column!r}, which says who is protected; add it, nothing was "
-            "released"
+        raise DataError.before_release(
+            f"{path} has no column {column!r}, which says who is protected; add it"
         )
     kind = schema.field(column).type
     if not (pt.is_string(kind) or pt.is_large_string(kind) or pt.is_integer(kind)):
         # 5 and 5.0 would be two people.
-        raise DataError(
+        raise DataError.before_release(
             f"column {column!r} of {path} holds {kind}; who is protected is named by texts or "
-            "whole numbers, nothing was released"
+            "whole numbers"
         )
 
 
@@ -350,7 +349,8 @@ def _names(batch: RawBatch, *, at: int) -> Iterator[bytes]:
             raise row_error(
                 batch.numbers,
                 position,
-                "does not say whose it is; fill in the column, nothing was released",
+                "does not say whose it is; fill in the column",
+                refuse=DataError.before_release,
             )
         yield str(name).encode()
 

@@ -100,9 +100,9 @@ def read_index(path: Path, *, salt: bytes) -> IndexPart:
         plain = _cipher(salt, nonce).update(_joined_bytes(table.column("sketch")))
         sketches = np.frombuffer(plain, np.uint8).reshape(len(owners), -1)
     except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(
+        raise DataError.before_release(
             f"{path} is missing or damaged; without it records of the data set cannot be "
-            "recognised, restore it (nothing was released)"
+            "recognised, restore it"
         ) from error
     return IndexPart(
         owners=owners,

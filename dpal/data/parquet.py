@@ -34,7 +34,9 @@ _LISTED = 16  # bytes of a number in a list while it is read, with what says whe
 _BESIDE_PIXELS, _TIMES_PIXELS = 2**19, 4  # what a picture's file may hold besides, and of it
 
 _DAMAGED = "the file is damaged, restore it"
-_SMALLER = "bring it to a size that a model reads, nothing was released"
+_SMALLER = "bring it to a size that a model reads"
+
+Refuse = Callable[..., DataError]
 
 # Bytes of the first record of a batch once it is decoded; 0 where that cannot be said.
 Weigh = Callable[[pa.RecordBatch], int]
@@ -57,23 +59,31 @@ class RowNumbers:
         return RowNumbers(self.path, self.numbers[start : start + count])
 
 
-def row_error(rows: RowNumbers | None, position: int, says: str, **private: object) -> DataError:
+def row_error(
+    rows: RowNumbers | None,
+    position: int,
+    says: str,
+    *,
+    refuse: Refuse = DataError,
+    **private: object,
+) -> DataError:
     """An error about the row of one value; only the data's owner reads which one it is.
 
     Args:
       rows: which rows the values are; None for records that were selected.
       position: of the value.
       says: what is wrong with it, with the names of `private` in braces.
+      refuse: makes the error.
       private: what else only the owner reads.
     """
     if rows is None:
-        return DataError(f"a record {says}", **private)
+        return refuse(f"a record {says}", **private)
     named = f"{rows.path} (its first row is row 0): row {{row}}"
-    return DataError(f"{named} {says}", row=rows.numbers[position], **private)
+    return refuse(f"{named} {says}", row=rows.numbers[position], **private)
 
 
 @contextmanager
-def reading(path: Path, advice: str = _DAMAGED) -> Iterator[None]:
+def reading(path: Path, advice: str = _DAMAGED, refuse: Refuse = DataError) -> Iterator[None]:
     """Turns whatever a damaged file makes its reader raise into one sentence.
 
     Raises:
@@ -84,10 +94,10 @@ def reading(path: Path, advice: str = _DAMAGED) -> Iterator[None]:
     except DpalError:
         raise
     except Exception as error:
-        raise DataError(f"{path} cannot be read ({type(error).__name__}); {advice}") from error
+        raise refuse(f"{path} cannot be read ({type(error).__name__}); {advice}") from error
 
 
-def schema_of(path: Path, advice: str = "restore it, or write it again") -> pa.Schema:
+def schema_of(path: Path, refuse: Refuse = DataError) -> pa.Schema:
     """The columns of a file, each with a name of its own.
 
     Raises:
@@ -97,12 +107,13 @@ def schema_of(path: Path, advice: str = "restore it, or write it again") -> pa.S
         schema = pq.read_schema(path)
         names = [str(name) for name in schema.names]
     except Exception as error:  # no text for a name, a type that is unknown, a cut file
-        raise DataError(f"{path} is not a readable Parquet file; {advice}") from error
+        raise refuse(
+            f"{path} is not a readable Parquet file; restore it, or write it again"
+        ) from error
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(
-            f"{path} has {names.count(twice)} columns named {twice!r}; give each a name of its "
-            f"own, {advice}"
+        raise refuse(
+            f"{path} has {names.count(twice)} columns named {twice!r}; give each a name of its own"
         )
     return schema
 
@@ -116,6 +127,7 @@ def batches_of(
     skip: int = 0,
     rows: int | None = None,
     advice: str = _DAMAGED,
+    refuse: Refuse = DataError,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields rows in file order: the number of the first one in the file, and the batch.
 
@@ -131,6 +143,7 @@ def batches_of(
       skip: rows of them to leave out first.
       rows: how many are wanted; None is all.
       advice: what to do about a file that cannot be read.
+      refuse: makes the error.
 
     Raises:
       DataError: the file is damaged, or holds a value that is larger than any that is read.
@@ -163,7 +176,7 @@ def batches_of(
     except DpalError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise
-        raise DataError(
+        raise refuse(
             f"{path} cannot be read from row {row} on ({type(error).__name__}); {advice}"
         ) from error
 

@@ -40,9 +40,9 @@ def deal(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.int64]:
     """
     names, at = np.unique(np.array(keys, dtype=object), return_inverse=True)
     if names.size < parts:
-        raise ParameterError(
-            f"{names.size:,} records or groups cannot be dealt out to {parts:,} teachers; nothing "
-            "was released, lower teachers.count"
+        raise ParameterError.before_release(
+            f"{names.size:,} records or groups cannot be dealt out to {parts:,} teachers; lower "
+            "teachers.count"
         )
     order = seeded(seed, "parts of teachers").permutation(names.size)
     part = np.empty(names.size, dtype=np.int64)
@@ -74,29 +74,26 @@ def write_given_parts(
     require_disjoint(given, ())
     names = sorted(set(told))
     if len(names) != parts:
-        raise DataError(
-            f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree, "
-            "nothing was released"
+        raise DataError.before_release(
+            f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
         )
     number = {name: at for at, name in enumerate(names)}
     ids, keys = keys_of(source, group_column)
     known = dict(zip(records, told, strict=True))
     # How many, not which: errors reach the orchestrator.
     if missing := sum(one not in known for one in ids):
-        raise DataError(
-            f"{given} gives {missing:,} records of the pool to no teacher; nothing was released"
+        raise DataError.before_release(
+            f"{given} gives {missing:,} records of the pool to no teacher"
         )
     dealt = np.array([number[known[one]] for one in ids], dtype=np.int64)
     # Checked before it is written: what lies there is taken for good.
     if len(set(zip(keys, dealt.tolist(), strict=True))) > len(set(keys)):
-        raise DataError(
+        raise DataError.before_release(
             f"{given} gives records of one group to two teachers or more, so that a group moves "
-            "several ballots; keep groups together, nothing was released"
+            "several ballots; keep groups together"
         )
     if not np.bincount(dealt, minlength=parts).all():
-        raise DataError(
-            f"{given} names a teacher without a record of the pool; nothing was released"
-        )
+        raise DataError.before_release(f"{given} names a teacher without a record of the pool")
     _write(path, ids, dealt, keys)
 
 
@@ -113,7 +110,7 @@ def require_parts(given: Path) -> None:
     """
     names = ballots_schema(given).names
     if "id" not in names or "teacher" not in names:
-        raise DataError(f"{given} has no columns 'id' and 'teacher'; nothing was released")
+        raise DataError.before_release(f"{given} has no columns 'id' and 'teacher'")
 
 
 def require_groups(source: Source, group_column: str | None) -> None:
@@ -123,9 +120,8 @@ def require_groups(source: Source, group_column: str | None) -> None:
       DataError: a file has none. Nothing was released.
     """
     if group_column is not None and not has_column(source, group_column):
-        raise DataError(
-            f"{source.name} has no column {group_column!r} (teachers.group_column); nothing was "
-            "released"
+        raise DataError.before_release(
+            f"{source.name} has no column {group_column!r} (teachers.group_column)"
         )
 
 
@@ -144,9 +140,7 @@ def keys_of(source: Source, group_column: str | None) -> tuple[list[str], list[s
         ids += batch.table.column(0).cast(pa.string()).to_pylist()
         last = batch.table.column(len(columns) - 1)
         if last.null_count:
-            raise DataError(
-                f"{source.name} has a record without {columns[-1]}; nothing was released"
-            )
+            raise DataError.before_release(f"{source.name} has a record without {columns[-1]}")
         keys += last.cast(pa.string()).to_pylist()
     return ids, keys
 

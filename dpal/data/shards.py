@@ -22,7 +22,7 @@ from dpal.errors import DataError
 
 # Results of a shard wait in memory: a longer pool has more shards, not longer ones.
 MOST_ROWS = 256 * BATCH_ROWS
-_ELSEWHERE = "see that all workers can read it and that it is whole, nothing was released"
+_ELSEWHERE = "see that all workers can read it and that it is whole"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,12 @@ def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[
       DataError: the file cannot be read, or is another than the one that was cut.
     """
     path, first_row = source.paths[shard.file], shard.first_row
-    with reading(path, _ELSEWHERE):
+    with reading(path, _ELSEWHERE, DataError.before_release):
         size, about = path.stat().st_size, pq.read_metadata(path)
     if size != shard.file_bytes:
-        raise DataError(
-            f"{path} has another size here than where the campaign runs; give all workers "
-            "the same files, nothing was released"
+        raise DataError.before_release(
+            f"{path} has another size here than where the campaign runs; give all workers the same "
+            "files"
         )
     wanted, weigh = wanted_columns(source, columns), record_bytes(source, columns)
     for row, batch in _read(path, about, shard, wanted, weigh):
@@ -150,4 +150,5 @@ def _read(
         skip=shard.start - starts[groups[0]],
         rows=shard.rows,
         advice=_ELSEWHERE,
+        refuse=DataError.before_release,
     )

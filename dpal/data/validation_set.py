@@ -91,10 +91,10 @@ def require_other_records(pool: Source, validation: Source) -> None:
     both = np.isin(public.contents ^ (public.owners << np.uint64(1)),
                    private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
     if both.mean() > COINCIDENCE or shared.mean() > COINCIDENCE + 2 * _alike(private.contents):
-        raise DataError(
+        raise DataError.before_release(
             f"{{shared}} of {shared.size:,} rows of {validation.name} are rows of the pool "
-            f"{pool.name}, so that figures would tell how well they were learned by heart; "
-            "keep records of the pool out of the validation set, nothing was released",
+            f"{pool.name}, so that figures would tell how well they were learned by heart; keep "
+            "records of the pool out of the validation set",
             shared=f"{int(shared.sum()):,}",
         )
 

@@ -225,9 +225,9 @@ class Anchors:
         try:
             return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text("ascii")))
         except (OSError, ValueError) as error:
-            raise LedgerError(
-                f"{path} is no signing key; nothing was released, restore it, or remove it and "
-                "vouch for the ledger: dpal ledger adopt DIR --reason TEXT"
+            raise LedgerError.before_release(
+                f"{path} is no signing key; restore it, or remove it and vouch for the ledger: "
+                "dpal ledger adopt DIR --reason TEXT"
             ) from error
 
     def _path(self, identity: str) -> Path:

@@ -103,9 +103,7 @@ def require_claim(folder: Path) -> None:
       LedgerError: it does not.
     """
     if _claim_of(folder) not in _HELD:
-        raise LedgerError(
-            f"campaign {folder.name} is not claimed by this process; nothing was released"
-        )
+        raise LedgerError.before_release(f"campaign {folder.name} is not claimed by this process")
 
 
 def _claim_of(folder: Path) -> Path:

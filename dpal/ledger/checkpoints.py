@@ -127,7 +127,7 @@ class TrainingRelease:
     def _steps(self) -> int:
         """Steps of the phase: those of its own cohort, which takes part in all of them."""
         if self.release.kind != TRAINING:
-            raise LedgerError(f"{self.release.name} is no training release; nothing was released")
+            raise LedgerError.before_release(f"{self.release.name} is no training release")
         return sum(
             charge.event.steps
             for charge in self.release.charges

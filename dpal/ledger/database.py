@@ -128,9 +128,9 @@ class Database(ABC):
             raise LedgerTampered(None, f"{self.name} is no sound database (no UTF-8)") from error
 
     def _explain(self, error: SQLAlchemyError, reason: str) -> LedgerError:
-        return LedgerError(
-            f"the ledger {self.name} cannot be used now ({reason}); nothing was released, run "
-            "the same command again once it can be written"
+        return LedgerError.before_release(
+            f"the ledger {self.name} cannot be used now ({reason}); run the same command again "
+            "once it can be written"
         )
 
 
@@ -197,9 +197,9 @@ class PostgresDatabase(Database):
                 pool_pre_ping=True,
             )
         except ModuleNotFoundError as error:
-            raise LedgerError(
-                f"the ledger {name} needs the Postgres driver; nothing was released, install "
-                "it with: pip install 'dpal[postgres]'"
+            raise LedgerError.before_release(
+                f"the ledger {name} needs the Postgres driver; install it with: pip install "
+                "'dpal[postgres]'"
             ) from error
         self._milliseconds = max(1, round(1000 * busy_seconds))
         sa.event.listen(engine, "connect", self._configure)
@@ -265,9 +265,9 @@ def _taken(connection: sa.Connection, key: int, campaign: str) -> int:
         if taken:
             return int(session)
         if time.monotonic() >= deadline:
-            raise CampaignBusy(
+            raise CampaignBusy.before_release(
                 f"campaign {campaign} is being run by another process, which draws for it in this "
-                "ledger; nothing was released, wait for it to end and run the same command again"
+                "ledger; wait for it to end and run the same command again"
             )
         time.sleep(0.5)
 

@@ -208,9 +208,9 @@ def data_set(entries: Iterable[Entry], name: str) -> DataSet:
     known = data_sets(entries)
     if name not in known:
         there = ", ".join(known) or "none is"
-        raise LedgerError(
-            f"data set {name} is not registered in this ledger ({there} known); register it: "
-            f"dpal data register {name} POOL.parquet --epsilon 8 (nothing was released)"
+        raise LedgerError.before_release(
+            f"data set {name} is not registered in this ledger ({there} known); register it: dpal "
+            f"data register {name} POOL.parquet --epsilon 8"
         )
     return known[name]
 

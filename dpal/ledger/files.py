@@ -25,9 +25,9 @@ def digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in files:
         if not path.exists():
-            raise LedgerError(
-                f"{path} is missing; nothing was released, what was reserved stays spent, "
-                f"restore the file (`dvc checkout` or `dvc pull` in {folder.parent})"
+            raise LedgerError.before_release(
+                f"{path} is missing; what was reserved stays spent, restore the file (`dvc "
+                f"checkout` or `dvc pull` in {folder.parent})"
             )
         found[name_below(folder, path)] = file_digest(path)
     return found

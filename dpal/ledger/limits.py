@@ -82,9 +82,9 @@ class DataHold:
             )
         for share in self.shares:
             if not self._covers(share, planned, reserved, target):
-                raise LedgerError(
-                    f"these releases take more of block {share.block} of data set "
-                    f"{self.dataset} than is held for them; nothing was released"
+                raise LedgerError.before_release(
+                    f"these releases take more of block {share.block} of data set {self.dataset} "
+                    "than is held for them"
                 )
 
     def covers(

@@ -284,10 +284,10 @@ class Registry:
         marks, found = self._assigned(known, self._known(known), source, on_rows)
         strangers = int(found.strange.sum())
         if strangers:
-            raise DataError(
-                f"{{count}} rows of {source.name} are not in data set {name}, or have changed; "
-                f"its owner can add them (new ones as a new block): dpal data add {name} "
-                f"{' '.join(str(path) for path in source.paths)} (nothing was released)",
+            raise DataError.before_release(
+                f"{{count}} rows of {source.name} are not in data set {name}, or have changed; its "
+                f"owner can add them (new ones as a new block): dpal data add {name} "
+                f"{' '.join(str(path) for path in source.paths)}",
                 count=f"{strangers:,} of {found.strange.size:,}",
             )
         eligible = first_of_owner(marks, ~found.disputed)
@@ -332,8 +332,7 @@ class Registry:
                 raise RecordsRegistered(
                     f"{source.name} holds records of data set {name}, or copies of them, and its "
                     "limit counts everything together that is made of them; a campaign on them "
-                    f"sets data.dataset: {name}, and nothing else may use them (nothing was "
-                    "released)"
+                    f"sets data.dataset: {name}, and nothing else may use them"
                 )
         return parts_added(entries)
 
@@ -353,9 +352,8 @@ class Registry:
         for part, digest in enumerate(known.index):
             path = self._part(known.name, part)
             if path.is_file() and file_digest(path) != digest:
-                raise LedgerError(
-                    f"{path} is not the index that the ledger knows; restore it, nothing was "
-                    "released"
+                raise LedgerError.before_release(
+                    f"{path} is not the index that the ledger knows; restore it"
                 )
             parts.append(read_index(path, salt=salt))
         return KnownRecords.of_index(parts)
@@ -373,10 +371,9 @@ class Registry:
     def _salt(self, known: DataSet) -> bytes:
         path = self.folder / known.name / SALT
         if not path.is_file() or sha256(path.read_bytes()).hexdigest() != known.salt:
-            raise LedgerError(
+            raise LedgerError.before_release(
                 f"{path} is missing or not the one that the ledger knows; without it records of "
-                f"data set {known.name} cannot be recognised, restore the folder (nothing was "
-                "released)"
+                f"data set {known.name} cannot be recognised, restore the folder"
             )
         return path.read_bytes()
 

@@ -78,9 +78,9 @@ class CampaignLedger(CampaignView):
         if held is None:
             stray = next(self.folder.rglob("phase-*"), None)  # confidential ones lie deeper
             if stray is not None:
-                raise LedgerError(
-                    f"{stray} exists and the ledger does not know campaign {self.campaign}; "
-                    "nothing was released, move the folder away or choose another name"
+                raise LedgerError.before_release(
+                    f"{stray} exists and the ledger does not know campaign {self.campaign}; move "
+                    "the folder away or choose another name"
                 )
             planned = list(releases)
             if data is not None:
@@ -163,9 +163,9 @@ class CampaignLedger(CampaignView):
         present = [path for path in artifacts if path.exists()]
         if reserved is None:
             if present:
-                raise LedgerError(
-                    f"{present[0]} exists and {release.name} was never reserved; nothing was "
-                    "released, move the file away or choose another campaign name"
+                raise LedgerError.before_release(
+                    f"{present[0]} exists and {release.name} was never reserved; move the file "
+                    "away or choose another campaign name"
                 )
             reserved = self._reserve(release, inputs)
         self._require_unaltered(release, inputs, reserved.body["inputs"], "reserved")
@@ -226,21 +226,21 @@ class CampaignLedger(CampaignView):
     def _require_ours(self, reserved: Entry) -> None:
         """Requires that an open reservation was made here; a copy would draw it again."""
         if not self.is_ours(reserved):
-            raise LedgerError(
+            raise LedgerError.before_release(
                 f"{reserved.release} was begun in another folder, or by somebody else, and may "
-                f"have been drawn there; nothing was released, continue campaign {self.campaign} "
-                "where it was begun (moving its folder keeps it the same, copying does not), or "
-                f"if that is gone for good: dpal ledger adopt {self.folder} --reason TEXT"
+                f"have been drawn there; continue campaign {self.campaign} where it was begun "
+                "(moving its folder keeps it the same, copying does not), or if that is gone for "
+                f"good: dpal ledger adopt {self.folder} --reason TEXT"
             )
 
     def _require_nothing_lost(self, entries: Iterable[Entry]) -> None:
         """Requires that no entries were lost since the plan was held: they may have spent it."""
         held, lost = self._find(Kind.HOLD, ""), lost_entries(entries)
         if held is not None and lost is not None and held.sequence < lost:
-            raise LedgerError(
+            raise LedgerError.before_release(
                 f"campaign {self.campaign} had begun when entries of its ledger were lost (entry "
-                f"{lost} says so), and what they released is not known; nothing was released, put "
-                "the newest copy of the ledger back, or start another campaign on other records"
+                f"{lost} says so), and what they released is not known; put the newest copy of the "
+                "ledger back, or start another campaign on other records"
             )
 
     def _has_all(self, held: dict[str, Any]) -> bool:
@@ -252,9 +252,8 @@ class CampaignLedger(CampaignView):
         planned = {**record, "release": planned_name(release.name)}
         held = self._held() or {}
         if planned not in held["releases"]:
-            raise LedgerError(
-                f"{release.name} is not part of the plan that campaign {self.campaign} holds; "
-                "nothing was released"
+            raise LedgerError.before_release(
+                f"{release.name} is not part of the plan that campaign {self.campaign} holds"
             )
         accountant, data, plan = self.accountant(), self.data(), self.planned()
         body = {**record, "inputs": digests(self.folder, inputs), "drawer": self.drawer}
@@ -286,9 +285,9 @@ class CampaignLedger(CampaignView):
         return [release_of(one) for one in own if one.kind is Kind.RESERVE]
 
     def _ended(self) -> LedgerError:
-        return LedgerError(
-            f"campaign {self.campaign} was ended and gave back what it had not used; nothing was "
-            "released, start a new campaign"
+        return LedgerError.before_release(
+            f"campaign {self.campaign} was ended and gave back what it had not used; start a new "
+            "campaign"
         )
 
     def _require_unaltered(
@@ -300,10 +299,9 @@ class CampaignLedger(CampaignView):
             reserved = self._find(Kind.RESERVE, release.name)
             if reserved is not None and not self.is_ours(reserved):
                 # Another folder of this name: what is missing here may be whole where it was drawn.
-                raise LedgerError(
+                raise LedgerError.before_release(
                     f"{path} is {reason}, and {release.name} of campaign {self.campaign} was drawn "
-                    "in another folder; nothing was released or recorded, go on in that folder, or "
-                    "choose another campaign name"
+                    "in another folder; go on in that folder, or choose another campaign name"
                 )
             forfeit(self.store, self.campaign, release.name, name, reason)
             raise LedgerError(

@@ -371,6 +371,6 @@ def _make_private_file(file: Path) -> None:
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:
-        raise LedgerError(
-            f"the ledger {file} cannot be opened ({error.strerror}); nothing was released"
+        raise LedgerError.before_release(
+            f"the ledger {file} cannot be opened ({error.strerror})"
         ) from error

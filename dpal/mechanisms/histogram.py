@@ -30,7 +30,7 @@ def noisy_counts(
       ParameterError: a count is negative or too large to be kept exactly.
     """
     if counts.size and not 0 <= counts.min() <= counts.max() < 1 << 36:
-        raise ParameterError("votes are counted from 0 to 2**36; nothing was released")
+        raise ParameterError.before_release("votes are counted from 0 to 2**36")
     noise = laplace_noise(counts.size, event.epsilon, rng=rng)
     # Whole numbers of grid steps: no floating-point sum could tell the noiseless count.
     return np.asarray((counts * SCORE_GRID + noise) / SCORE_GRID)

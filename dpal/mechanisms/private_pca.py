@@ -98,9 +98,9 @@ def moments_of(batches: Iterable[Floats], *, centre: Floats, max_norm: float) ->
     total = np.zeros((centre.size, centre.size))
     for rows in batches:
         if rows.ndim != 2 or rows.shape[1] != centre.size:
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"embeddings have shape {rows.shape} and {centre.size} columns are expected, the "
-                "width that the model gives; nothing was released"
+                "width that the model gives"
             )
         clipped = clip_rows(rows - centre, max_norm)
         total += clipped.T @ clipped

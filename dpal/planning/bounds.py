@@ -61,8 +61,8 @@ def choose_bound(
     found = list(_choices(rule, queries, target, agreement, blocks))
     if not found:
         raise PlanRejected(
-            f"epsilon {target.epsilon:g} does not cover telling what votes cost; nothing was "
-            "released, raise it, or leave the bound out"
+            f"epsilon {target.epsilon:g} does not cover telling what votes cost; raise it, or "
+            "leave the bound out"
         )
     return max(found, key=lambda one: one.room)
 
@@ -90,7 +90,7 @@ def sigma_for(
         if high > 1e4 * rule.teachers:
             raise PlanRejected(
                 f"no noise lets {queries:,} queries leave within epsilon {target.epsilon:g}; ask "
-                "fewer, nothing was released"
+                "fewer"
             )
     while high / low > 1.01:
         middle = math.sqrt(low * high)

@@ -64,15 +64,15 @@ class ImprovementSpec:
         """
         projects = self.choice.method in (Method.DIVERSE_PUBLIC, Method.NEAR_PRIVATE)
         if projects and self.choice.components > width:
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"{self.choice.components} components of embeddings that are {width} wide are "
-                f"impossible; set choice.components to at most {width}, nothing was released"
+                f"impossible; set choice.components to at most {width}"
             )
         if self.guidance is not None and width > _WIDEST:
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"embeddings are {width:,} wide, and noise on their {width * width:,} moments "
                 f"would leave nothing to be seen; near_private needs at most {_WIDEST:,}, use "
-                "diverse_public or a model with a narrower last layer (nothing was released)"
+                "diverse_public or a model with a narrower last layer"
             )
 
 
@@ -186,19 +186,18 @@ def certify_improvement(spec: ImprovementSpec) -> CertifiedImprovement:
     if math.isinf(start) or math.isinf(together):
         raise PlanRejected(
             f"privacy.delta {target.delta:.3g} leaves nothing beside the delta that the start has "
-            "used; set it higher, nothing was released"
+            "used; set it higher"
         )
     if not start <= target.epsilon:
         raise PlanRejected(
             f"the start has cost epsilon {start:.4f} at delta {target.delta:.3g} already, and "
-            f"privacy.epsilon is {target.epsilon:g}; nothing was released, raise it, or start from "
-            "a cheaper model"
+            f"privacy.epsilon is {target.epsilon:g}; raise it, or start from a cheaper model"
         )
     if not together <= target.epsilon:
         raise PlanRejected(
             f"start ({start:.4f}) and near_private together cost epsilon {together:.4f} at delta "
-            f"{target.delta:.3g}, and privacy.epsilon is {target.epsilon:g}; nothing was released, "
-            "lower near_private.support_epsilon or pca_epsilon, or start from a cheaper model"
+            f"{target.delta:.3g}, and privacy.epsilon is {target.epsilon:g}; lower "
+            "near_private.support_epsilon or pca_epsilon, or start from a cheaper model"
         )
     return CertifiedImprovement(
         plan=plan,
@@ -241,6 +240,6 @@ def widest_start(
     if best is None:
         raise PlanRejected(
             f"near_private alone takes almost all of privacy.epsilon {total:g}, and no start fits "
-            "beside it; nothing was released, lower near_private.support_epsilon or pca_epsilon"
+            "beside it; lower near_private.support_epsilon or pca_epsilon"
         )
     return best

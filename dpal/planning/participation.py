@@ -90,9 +90,9 @@ def hold_in_full(
     _require_same_promise(target, known)
     if any(isinstance(charge.event, VotesWithin) for one in releases for charge in one.charges):
         # Their loss is known at an order of their own, and may fail to hold.
-        raise ParameterError(
+        raise ParameterError.before_release(
             "answers within a bound cannot be added to what campaigns on the same data set "
-            "release; leave voting.agreement out (nothing was released)"
+            "release; leave voting.agreement out"
         )
     shares = []
     for number in sorted(number for number, size in sizes.items() if size):

@@ -28,9 +28,8 @@ def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) ->
         return replace(spec, rule=replace(spec.rule, sigma=found))
     require_told(spec.rule)
     if spec.gate is not None or spec.before.releases or len(set(spec.blocks)) != 1:
-        raise ParameterError(
-            "answers within a bound need blocks of one size, an account of their own and no gate; "
-            "nothing was released"
+        raise ParameterError.before_release(
+            "answers within a bound need blocks of one size, an account of their own and no gate"
         )
     queries, blocks = spec.blocks[0], len(spec.blocks)
     noise = sigma or sigma_for(spec.rule, queries, spec.target, agreement=agreement, blocks=blocks)

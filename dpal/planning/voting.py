@@ -91,10 +91,10 @@ class VotingSpec:
         sound = sound and all(0 <= one < rule.labels for one in numbers)
         plain = rule.mechanism is Mechanism.BINARY and rule.confidence is None
         if not sound or not plain or self.bound is not None:
-            raise ParameterError(
-                "a gate is asked first in binary votes on several labels, without a threshold or "
-                "a bound, and has other labels as dependents, each once; correct voting.gate and "
-                "voting.dependents (nothing was released)"
+            raise ParameterError.before_release(
+                "a gate is asked first in binary votes on several labels, without a threshold or a "
+                "bound, and has other labels as dependents, each once; correct voting.gate and "
+                "voting.dependents"
             )
 
     @property
@@ -231,7 +231,7 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
     if spec.bound is not None and not epsilon <= spec.target.epsilon:
         raise PlanRejected(
             f"answers within a bound cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g}, "
-            f"and {spec.target.epsilon:g} is promised; lower its limit (nothing was released)"
+            f"and {spec.target.epsilon:g} is promised; lower its limit"
         )
     if not epsilon <= spec.target.epsilon:
         fits = most_queries(spec)
@@ -243,8 +243,7 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
         raise PlanRejected(
             f"{sum(spec.blocks):,} queries by {spec.rule.mechanism} voting with sigma "
             f"{spec.rule.sigma:g} cost epsilon {epsilon:.4f} at delta {spec.target.delta:.3g} "
-            f"whatever the votes are, and {spec.target.epsilon:g} is promised; {advice} (nothing "
-            "was released)"
+            f"whatever the votes are, and {spec.target.epsilon:g} is promised; {advice}"
         )
     # Certificates state the other accountant, too: what it cannot add up is refused here.
     total_epsilon(spec.before, list(plan.releases()), spec.target)
@@ -308,8 +307,7 @@ def least_sigma(spec: VotingSpec, queries: int) -> float:
         return smallest_safe(cost, spec.target.epsilon, low=low)
     except ParameterError as error:
         raise PlanRejected(
-            f"no noise makes {queries:,} queries fit epsilon {spec.target.epsilon:g}; ask fewer, "
-            "nothing was released"
+            f"no noise makes {queries:,} queries fit epsilon {spec.target.epsilon:g}; ask fewer"
         ) from error
 
 

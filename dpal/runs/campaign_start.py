@@ -328,9 +328,9 @@ def require_unregistered(
         opened = open_ledger(runtime, create=False)
     except LedgerMissing as missing:  # or a crash came before its first entry
         if any((artifacts / DATASETS).glob("*/part-*")):
-            raise LedgerError(
+            raise LedgerError.before_release(
                 f"{artifacts / DATASETS} holds registered records and their ledger is gone "
-                f"({missing}); restore it, nothing was released"
+                f"({missing}); restore it"
             ) from missing
         return 0  # nothing was ever registered or spent
     with (

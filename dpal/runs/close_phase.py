@@ -32,10 +32,10 @@ def is_finished(campaign: Campaign, phase: Phase) -> bool:
     manifest = files.read_manifest()
     model = files.name_of(files.model)
     if manifest is None or committed.get(model) != manifest["files"][model]:
-        raise LedgerError(
-            f"files of {files.root} were altered or lost since the phase was finished; nothing "
-            f"was released, restore them (`dvc checkout` or `dvc pull` in "
-            f"{campaign.folder.root.parent}) and run the same command again"
+        raise LedgerError.before_release(
+            f"files of {files.root} were altered or lost since the phase was finished; restore "
+            f"them (`dvc checkout` or `dvc pull` in {campaign.folder.root.parent}) and run the "
+            "same command again"
         )
     return True
 

@@ -178,9 +178,9 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
             if not start.begun:
                 require_unregistered(config.runtime, tuning)
             if not inspect(tuning, on_rows=bar.update).fully_labeled:
-                raise DataError(
+                raise DataError.before_release(
                     f"teachers.tuning {tuning.name} has rows without a label; cuts are chosen on "
-                    "labeled public records, nothing was released"
+                    "labeled public records"
                 )
             require_apart(tuning, opened.pool, "a protected record cannot be public")
             require_apart(tuning, opened.validation, "what cuts are chosen on cannot be a test")
@@ -190,15 +190,15 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         require_parts(config.teachers.partition)
     require_groups(opened.pool, config.teachers.group_column)
     if opened.rows < config.teachers.count:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"{opened.rows:,} private records cannot be dealt out to {config.teachers.count:,} "
-            "teachers; lower teachers.count, nothing was released"
+            "teachers; lower teachers.count"
         )
     spec = voting_spec(config, opened.rows, opened.spec.model, opened.class_names)
     if held.rows < spec.blocks[0]:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"voting.queries {spec.blocks[0]:,} are asked for and there are {held.rows:,} public "
-            "records; lower it, nothing was released"
+            "records; lower it"
         )
     certified = certify_voting(spec)
     ensemble = Ensemble(
@@ -218,9 +218,9 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
     guesses = config.student.method == "mixmatch"
     single = ensemble.model.task is Task.SINGLE_LABEL
     if guesses and (single or ensemble.offered >= held.rows):
-        raise ConfigError(
+        raise ConfigError.before_release(
             "student.method mixmatch guesses sets of labels, for public records that are not "
-            "asked; for classes, or where all are asked, take supervised (nothing was released)"
+            "asked; for classes, or where all are asked, take supervised"
         )
     if "private_knn" in config.baselines.run:
         _require_neighbours(ensemble)
@@ -231,15 +231,14 @@ def _require_neighbours(ensemble: Ensemble) -> None:
     """What would refuse the baseline private_knn, before anything is spent."""
     about, rule = ensemble.config.baselines, ensemble.spec.rule
     if rule.mechanism in PLURALITY or ensemble.spec.target.unit is Unit.GROUP:
-        raise ConfigError(
+        raise ConfigError.before_release(
             "baselines.run private_knn lets single records vote yes or no on several labels, and "
-            f"here {rule.mechanism} votes protect a {ensemble.spec.target.unit}; leave it out "
-            "(nothing was released)"
+            f"here {rule.mechanism} votes protect a {ensemble.spec.target.unit}; leave it out"
         )
     if about.neighbours > ensemble.rows:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"baselines.neighbours {about.neighbours} is above the {ensemble.rows} private "
-            "records; lower it (nothing was released)"
+            "records; lower it"
         )
 
 
@@ -251,9 +250,9 @@ def voting_spec(
     mechanism = voting.mechanism or (Mechanism.GNMAX if single else Mechanism.BINARY)
     if single is not (mechanism is Mechanism.GNMAX):
         about = "one class" if single else "several labels"
-        raise ConfigError(
+        raise ConfigError.before_release(
             f"records have {about} each, and voting.mechanism {mechanism} counts others; leave it "
-            "null (nothing was released)"
+            "null"
         )
     target = PrivacyTarget(
         epsilon=config.privacy.epsilon,
@@ -319,5 +318,6 @@ def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:
     if asked in names:
         return names.index(str(asked))
     known = ", ".join(names) or f"numbers from 0 to {labels - 1}"
-    raise ConfigError(f"voting.gate and voting.dependents name labels, and {asked!r} is none of "
-                      f"{known}; nothing was released")  # fmt: skip
+    raise ConfigError.before_release(
+        f"voting.gate and voting.dependents name labels, and {asked!r} is none of {known}"
+    )

@@ -79,9 +79,9 @@ def owner_of_ballots(asked: str | None, pool: Source, known: DataSet | None) -> 
         return ("group" if has_column(pool, "group") else None) if asked == AUTO else asked
     column = known.limit.group_column
     if asked not in (AUTO, column):
-        raise ConfigError(
+        raise ConfigError.before_release(
             f"data set {known.name} protects {_owners(column)} and teachers.group_column "
-            f"{_owners(asked)}; set it to auto (nothing was released)"
+            f"{_owners(asked)}; set it to auto"
         )
     return column
 
@@ -137,10 +137,10 @@ def _require_whole(located: Located, pool: Source, known: DataSet) -> None:
     if not wrong.any():
         return
     also = "are a second one of their id or " if single else ""
-    raise DataError(
+    raise DataError.before_release(
         f"{{rows}} of {wrong.size:,} rows of {pool.name} {also}have the content of a record of "
-        f"another block of data set {known.name}, and a teacher learns from every row that it "
-        "has; take them out (nothing was released)",
+        f"another block of data set {known.name}, and a teacher learns from every row that it has; "
+        "take them out",
         rows=f"{int(wrong.sum()):,}",
     )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.config.runtime import RunConfig
-from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import claim, conducting
+from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of
 from dpal.runs.report import write_reports
 from dpal.runs.run import Run
@@ -42,11 +42,7 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
       PlanRejected, BudgetExceeded, DataBudgetExceeded: the promise does not cover it.
       DpalError: as each step says. What is persisted is not lost.
     """
-    if config.runtime.training_pool is not None:
-        raise ConfigError(
-            "runtime.training_pool names a work pool of Prefect, and this run has no server; leave "
-            "it null, or start the flow (dpal run), nothing was released"
-        )
+    host().require_runnable(config.runtime)
     use_cases, root = kind_of(config).use_cases(), folder_of(config).root
     with conducting(root), claim(root):
         bring_files(config)

@@ -47,6 +47,22 @@ class Host:
           ConfigError: they may not.
         """
 
+    def require_runnable(self, runtime: RuntimeConfig) -> None:
+        """Requires that this process has the workers that settings want.
+
+        Raises:
+          RunnerError: they want workers, and it knows none.
+        """
+        for key, wanted in (
+            ("task_runner", runtime.task_runner is not TaskRunnerKind.LOCAL),
+            ("training_pool", runtime.training_pool is not None),
+        ):
+            if wanted:
+                raise RunnerError.before_release(
+                    f"runtime.{key} {getattr(runtime, key)} needs a flow, and this process runs "
+                    "none; leave it out, or start the run with dpal run"
+                )
+
     def run_parts(
         self, work: Callable[[Part], Result], parts: Sequence[Part], runtime: RuntimeConfig
     ) -> Iterator[Result]:
@@ -60,11 +76,7 @@ class Host:
         Raises:
           RunnerError: workers are wanted, and this process knows none.
         """
-        if runtime.task_runner is not TaskRunnerKind.LOCAL:
-            raise RunnerError(
-                f"runtime.task_runner {runtime.task_runner} needs a flow (dpal run); use local "
-                "here, nothing was released"
-            )
+        self.require_runnable(runtime)
         return map(work, parts)
 
     def watch_training(self, phase: str) -> AbstractContextManager[TrainingMonitor]:

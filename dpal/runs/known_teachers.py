@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpal.data.parquet import reading
-from dpal.errors import ParameterError
+from dpal.errors import DataError, ParameterError
 from dpal.files.artifacts import (
     CONFIDENTIAL,
     RECORD,
@@ -47,10 +47,10 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
             continue
         found = recognised((request.cast.queries, request.ballots), _blocks_of(folder))
         if found is Recognition.SAME:
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
-                f"nothing was released, ask with --name {folder.name} and the names that they have "
-                f"there, or count it in this promise with --after {folder.name}"
+                f"ask with --name {folder.name} and the names that they have there, or count it in "
+                f"this promise with --after {folder.name}"
             )
         doubt = ""
         if not set(record.get("teachers", ())).isdisjoint(request.cast.teachers):
@@ -62,11 +62,11 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
         if not doubt or account.name in _reasons(folder) or folder.name in reasons:
             continue
         if request.other_teachers is None:
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"these teachers may be those of the account {folder.name} ({{doubt}}), and two "
-                f"promises would add up; nothing was released, ask with --name {folder.name}, "
-                f"count it in this promise with --after {folder.name}, or if no private record is "
-                "behind both, say why with --other-teachers REASON",
+                f"promises would add up; ask with --name {folder.name}, count it in this promise "
+                f"with --after {folder.name}, or if no private record is behind both, say why with "
+                "--other-teachers REASON",
                 doubt=doubt,
             )
         reasons[folder.name] = request.other_teachers
@@ -94,7 +94,7 @@ def _reasons(folder: CampaignFolder) -> dict[str, str]:
 def _blocks_of(folder: CampaignFolder) -> Iterator[Said]:
     """Ballots that an account keeps, a block at a time."""
     for path in sorted((folder.root / CONFIDENTIAL).glob("votes-*/ballots.parquet")):
-        with reading(path, "restore it, nothing was released"):
+        with reading(path, "restore it", DataError.before_release):
             block = read_ballots_file(path)
         yield block
 

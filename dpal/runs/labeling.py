@@ -240,7 +240,7 @@ def _answers(
     if given is not None and asked.kind is not LabelerKind.FILE:
         raise LabelError(
             f"labeler.kind is {asked.kind} and a labeler was passed in; use labeler.kind: file for "
-            "one of your own, nothing was released"
+            "one of your own"
         )
     if given is not None:
         labeler = ProgramLabeler(given, asked.classes, asked.pool.task)

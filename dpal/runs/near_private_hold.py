@@ -52,10 +52,9 @@ def _require_same_plan(improving: Improving) -> None:
     free = improving.spec.guidance is None
     noted = free and any(one.campaign == improving.config.name for one in improving.known_entries())
     if noted or (known and before != improving.plan.digest):
-        raise LedgerError(
+        raise LedgerError.before_release(
             f"improvement {folder.name} was begun with other settings, another start or other "
-            "public records; use what it was begun with to continue it, or choose another name "
-            "(nothing was released)"
+            "public records; use what it was begun with to continue it, or choose another name"
         )
 
 
@@ -101,8 +100,7 @@ def _require_room(improving: Improving, start: DataHold, amount: Amount) -> None
         left = known.blocks[share.block].left(known.limit)
         whole = share.basis is Basis.RENYI and share.participation == 1.0
         if not whole or not (share.amount + amount).within(left):
-            raise ParameterError(
+            raise ParameterError.before_release(
                 f"data set {start.dataset} has not enough left in block {share.block} for the "
-                "start and near_private together; lower privacy.epsilon, or use diverse_public "
-                "(nothing was released)"
+                "start and near_private together; lower privacy.epsilon, or use diverse_public"
             )

@@ -83,10 +83,9 @@ def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, c
       LedgerError: the ledger knows it, and its folder is gone.
     """
     if ledger.identity and not folder.salt.exists():
-        raise LedgerError(
+        raise LedgerError.before_release(
             f"the ledger knows {called} {folder.name}, and its files in {folder.root} are gone; "
-            f"restore them to continue it, or choose another name for a new {called} (nothing was "
-            "released)"
+            f"restore them to continue it, or choose another name for a new {called}"
         )
     if not folder.salt.exists():
         with staged(folder.salt) as temporary:

@@ -127,9 +127,9 @@ def _with_training(config: PublicConfig) -> Improving:
     """Plans the start and its improvement together, before either is begun."""
     total = config.privacy.epsilon or config.start.epsilon or _EPSILON
     if config.start.epsilon is not None and config.start.epsilon > total:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"start.epsilon {config.start.epsilon:g} is above privacy.epsilon {total:g}, which "
-            "covers the start and the rest; nothing was released, lower it or leave it null"
+            "covers the start and the rest; lower it or leave it null"
         )
     turned = rotation_weights(config)
     weights = turned if config.start.rotations is not None and turned.is_file() else None
@@ -178,10 +178,10 @@ def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
     asked, declared = config.privacy, config.start.declared
     kept = start.target or declared
     if asked.adjacency is Adjacency.REPLACE_ONE and kept and kept.adjacency is not asked.adjacency:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"privacy.adjacency {asked.adjacency} is asked for and the start keeps "
             f"{kept.adjacency}, which protects less; leave it out, or start from a model that "
-            "keeps it (nothing was released)"
+            "keeps it"
         )
     if start.target is not None:
         delta = asked.delta or start.target.delta
@@ -191,9 +191,9 @@ def _target(config: PublicConfig, start: StartModel) -> PrivacyTarget:
     if declared is None:
         raise ConfigError("start.model needs start.certificate or start.declared")
     if config.choice.method.reads_private and not (asked.delta or 0.0) > declared.delta:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"the declared delta {declared.delta:g} and that of near_private add up; set "
-            "privacy.delta above it, nothing was released"
+            "privacy.delta above it"
         )
     return PrivacyTarget(
         epsilon=asked.epsilon or declared.epsilon,
@@ -233,14 +233,14 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
         held = inspect(public, on_rows=bar.update)
         require_match(held, inspect(start.validation, on_rows=bar.update))
     if config.labeler.kind is LabelerKind.ORACLE and not held.fully_labeled:
-        raise DataError(
+        raise DataError.before_release(
             f"labeler.kind oracle needs a label in every row of {public.name}; set labeler.kind: "
-            "file to have people label (nothing was released)"
+            "file to have people label"
         )
     if held.classes > start.spec.classes:
-        raise DataError(
+        raise DataError.before_release(
             f"{public.name} has labels above {start.spec.classes - 1}, the highest class of the "
-            "start; give public records of its classes (nothing was released)"
+            "start; give public records of its classes"
         )
     require_unregistered(config.runtime, public)
     if start.private is not None:
@@ -270,9 +270,9 @@ def _require_votes_of_records(config: PublicConfig, private: Source, target: Pri
     registered data set has left for this.
     """
     if target.unit is not Unit.RECORD:
-        raise ParameterError(
-            f"near_private with start.model protects single records, and the start protects unit "
-            f"{target.unit}; use diverse_public, or start.campaign (nothing was released)"
+        raise ParameterError.before_release(
+            "near_private with start.model protects single records, and the start protects unit "
+            f"{target.unit}; use diverse_public, or start.campaign"
         )
     if not holds_a_plan(config.runtime, config.name):
         require_unregistered(config.runtime, private)

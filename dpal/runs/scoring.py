@@ -187,14 +187,13 @@ def _weights(path: Path, digest: str | None) -> bytes:
     try:
         weights = path.read_bytes()
     except OSError as error:
-        raise DataError(
+        raise DataError.before_release(
             f"{path} cannot be read here ({type(error).__name__}); workers need the campaign's "
-            "artifacts folder under the same path, nothing was released"
+            "artifacts folder under the same path"
         ) from error
     if sha256(weights).hexdigest() != digest:
-        raise DataError(
-            f"{path} is not the model that the campaign selects by; restore it, nothing was "
-            "released"
+        raise DataError.before_release(
+            f"{path} is not the model that the campaign selects by; restore it"
         )
     return weights
 

@@ -89,9 +89,8 @@ class StartModel:
             return
         salt, known = self.committed
         if commitment(salt.read_bytes(), digest_of(self.private.paths)) != known:
-            raise DataError(
-                f"{self.private.name} is not what the start was trained on; restore it, nothing "
-                "was released"
+            raise DataError.before_release(
+                f"{self.private.name} is not what the start was trained on; restore it"
             )
 
 
@@ -115,17 +114,17 @@ def finished_folder(runtime: RuntimeConfig, name: str) -> CampaignFolder:
     """
     folder = CampaignFolder(runtime.artifacts / name)
     if not (folder.root / RECORD).is_file():
-        raise DataError(
+        raise DataError.before_release(
             f"start.campaign {name} is not among the campaigns of {runtime.artifacts}; see dpal "
-            "status, nothing was released"
+            "status"
         )
     phases = len(folder.finished_phases())
     whole = phases == len(folder.read_record()["plan"]["phases"]) and phases > 0
     sound = whole and folder.phase(phases - 1).read_manifest() is not None
     if not sound or not folder.certificate.is_file():
-        raise DataError(
+        raise DataError.before_release(
             f"start.campaign {name} is not finished or lost files; finish it first (dpal status "
-            f"{folder.root}), nothing was released"
+            f"{folder.root})"
         )
     return folder
 
@@ -199,7 +198,7 @@ def _given(config: PublicConfig) -> StartModel:
     """A model's file, with a certificate or with what is declared of it."""
     weights, declared = Path(str(config.start.model)), config.start.declared
     if not weights.is_file():
-        raise DataError(f"there is no model at {weights} (start.model); nothing was released")
+        raise DataError.before_release(f"there is no model at {weights} (start.model)")
     target, owners, before = None, None, Before()
     if config.start.certificate is not None:
         document = _sound_certificate(config.start.certificate, weights)
@@ -253,7 +252,7 @@ def _sound_certificate(
 ) -> dict[str, Any]:
     """A campaign's certificate that holds for these weights, and for its ledger where that is."""
     if not path.is_file():
-        raise CertificateError(f"there is no certificate at {path}; nothing was released")
+        raise CertificateError.before_release(f"there is no certificate at {path}")
     document = read_certificate(path.read_text(encoding="utf-8"))
     if "kind" in document:
         raise CertificateError(
@@ -262,8 +261,8 @@ def _sound_certificate(
     checks = verify(document, ledger=ledger, model=Model.at(weights))
     failed = [one for one in checks if one.outcome is Outcome.FAILED]
     if failed:
-        raise CertificateError(
-            f"{path} does not hold for {weights} ({failed[0].name}: {failed[0].detail}); nothing "
-            "was released, use the certificate that came with the model"
+        raise CertificateError.before_release(
+            f"{path} does not hold for {weights} ({failed[0].name}: {failed[0].detail}); use the "
+            "certificate that came with the model"
         )
     return document

@@ -54,7 +54,7 @@ def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, L
     size = ensemble.config.voting.block_size
     purposes = _purposes(ensemble, asked, files, _planned(asked, files))
     if len(selected) > len(purposes) * size:
-        raise LabelError("more records were selected than planned; nothing was released")
+        raise LabelError.before_release("more records were selected than planned")
     found: dict[str, Label] = {}
     with claim(ensemble.folder.root, patience=_PATIENCE):
         _require_blocks(ensemble, purposes)
@@ -98,9 +98,9 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     folder = CampaignFolder(runtime.artifacts / str(name))
     known = (folder.root / RECORD).is_file() and folder.read_record().get("kind") == PATE
     if not known or not folder.finished_phases():
-        raise LabelError(
+        raise LabelError.before_release(
             f"labeler.teachers {name} is no finished private voting in {runtime.artifacts}; run it "
-            "first (kind: pate), nothing was released"
+            "first (kind: pate)"
         )
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
@@ -108,20 +108,19 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     host().require_allowed(teachers)
     ensemble = plan_ensemble(teachers)
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
-        raise LabelError(
+        raise LabelError.before_release(
             f"the teachers of {name} answer within a bound or after a gate, so that the label of a "
-            "record would depend on others; use teachers without voting.agreement and voting.gate "
-            "(nothing was released)"
+            "record would depend on others; use teachers without voting.agreement and voting.gate"
         )
     if ensemble.config.runtime.ledger != runtime.ledger:
-        raise LabelError(
+        raise LabelError.before_release(
             f"the teachers of {name} are charged in another ledger than this campaign; use one "
-            "runtime.ledger for both, nothing was released"
+            "runtime.ledger for both"
         )
     if (ensemble.model.task, ensemble.model.classes) != (asked.pool.task, asked.classes):
-        raise LabelError(
+        raise LabelError.before_release(
             f"the teachers of {name} vote on {ensemble.model.classes} labels and the campaign has "
-            f"{asked.classes}; nothing was released"
+            f"{asked.classes}"
         )
     require_apart(asked.pool, ensemble.pool, "teachers cannot label what they were trained on")
     return ensemble
@@ -162,10 +161,9 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
     }
     wanted, left = len(set(purposes) - known), len(numbers) - len(taken)
     if wanted > left:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"{wanted} blocks of the teachers of {ensemble.config.name} are needed and {left} are "
-            "left; nothing was released, buy fewer labels or train teachers with more "
-            "voting.blocks under another name"
+            "left; buy fewer labels or train teachers with more voting.blocks under another name"
         )
 
 
@@ -200,7 +198,7 @@ def _rows_of(
         found.append(batch.rows[np.asarray(hits)])
     rows = np.concatenate(found) if found else np.zeros(0, np.int64)
     if rows.size != len(names):
-        raise LabelError("a selected record is not in the pool; nothing was released")
+        raise LabelError.before_release("a selected record is not in the pool")
     return rows
 
 

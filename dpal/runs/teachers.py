@@ -118,7 +118,7 @@ def train_teachers(ensemble: Ensemble) -> None:
         for number in missing
     ]
     if not all(one.rows.size for one in work):
-        raise DataError("a teacher has no record; nothing was released")
+        raise DataError.before_release("a teacher has no record")
     trained = host().run_parts(train_teacher, work, ensemble.config.runtime)
     with tqdm(total=len(work), desc="teachers", unit="model", disable=None, leave=False) as bar:
         for part, weights in zip(work, trained, strict=True):
@@ -194,9 +194,9 @@ def _weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise DataError(
+        raise DataError.before_release(
             f"the teacher {path} is missing or damaged; restore it from a backup (teachers are "
-            "never pushed), nothing was released"
+            "never pushed)"
         ) from error
 
 

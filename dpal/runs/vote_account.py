@@ -171,16 +171,15 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
     plan = account.certified.plan
     sigma = plan.spec.summary_sigma
     if sigma is None:
-        raise ParameterError(f"the account {account.name} has no summary; nothing was released")
+        raise ParameterError.before_release(f"the account {account.name} has no summary")
     table, path = ballots_table(queries, ballots, "summary"), account.ballots_file(0)
     released = account.folder.root / "votes-summary" / "summary.json"
     with account.ledger() as ledger:
         if not path.exists():
             write_private_parquet(path, table.schema, lambda: iter(table.to_batches()))
         elif ballots_digest(pq.read_table(path)) != ballots_digest(table):
-            raise ParameterError(
-                f"the account {account.name} is about other ballots; choose another --name "
-                "(nothing was released)"
+            raise ParameterError.before_release(
+                f"the account {account.name} is about other ballots; choose another --name"
             )
 
         def draw() -> None:
@@ -226,9 +225,7 @@ def _drawn(
         return bounded.released.labels, told
     if spec.gate is None or not isinstance(ballots, Ballots):
         if ballots.queries > spec.blocks[block - 1]:
-            raise LedgerError(
-                f"block {block} holds more queries than were charged; nothing was released"
-            )
+            raise LedgerError.before_release(f"block {block} holds more queries than were charged")
         return release(spec.rule, ballots, rng=secure()).labels, {}
     dependencies = Dependencies(gate=spec.gate, dependents=spec.dependents)
     answers = spec.blocks[block - 1] * spec.rule.labels
@@ -250,22 +247,21 @@ def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int
         if path.is_file() and is_same_query(pq.read_table(path), table):
             return number
         if is_reserved and not path.is_file():
-            raise LedgerError(
-                f"{path} is missing and its block is reserved; nothing was released, restore it"
+            raise LedgerError.before_release(
+                f"{path} is missing and its block is reserved; restore it"
             )
         if free is None and not is_reserved:
             free = number
     if free is None:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"all {len(blocks)} blocks of the account {account.name} are released, and its promise "
-            "covers no more; nothing was released, use the labels in "
-            f"{account.released_file(len(blocks)).parent.parent}"
+            f"covers no more; use the labels in {account.released_file(len(blocks)).parent.parent}"
         )
     gated = account.certified.plan.spec.gate is not None
     if len(table) > blocks[free - 1] and not gated:
-        raise ParameterError(
-            f"{len(table):,} queries do not fit block {free} of {blocks[free - 1]:,}; nothing was "
-            "released, ask fewer at a time"
+        raise ParameterError.before_release(
+            f"{len(table):,} queries do not fit block {free} of {blocks[free - 1]:,}; ask fewer at "
+            "a time"
         )
     return free
 

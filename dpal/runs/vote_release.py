@@ -98,14 +98,12 @@ def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
         return
     record = account.folder.read_record()
     if record.get("kind") != VOTE_ACCOUNT:
-        raise ParameterError(
-            f"{account.name} is a campaign and no account of teachers; choose another --name, "
-            "nothing was released"
+        raise ParameterError.before_release(
+            f"{account.name} is a campaign and no account of teachers; choose another --name"
         )
     if record["teachers"] != list(teachers):
-        raise ParameterError(
-            f"the account {account.name} is about other teachers; choose another --name, nothing "
-            "was released"
+        raise ParameterError.before_release(
+            f"the account {account.name} is about other teachers; choose another --name"
         )
 
 

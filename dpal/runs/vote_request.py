@@ -96,9 +96,9 @@ class VoteRequest:
         classes = len(self.cast.names) or int(votes.max(initial=0)) + 1
         if not self.cast.names:
             # The largest class that was named would be a fact about votes.
-            raise ConfigError(
+            raise ConfigError.before_release(
                 "ballots that name classes need class_names in the metadata of their file: how "
-                "many classes there are must be public (nothing was released)"
+                "many classes there are must be public"
             )
         return Choices(votes.astype("int64"), classes)
 
@@ -116,9 +116,8 @@ class VoteRequest:
         if self.records is not None:
             delta = choose_delta(delta, pool_size=self.records)
         if delta is None or not delta < _LARGEST_DELTA:
-            raise ConfigError(
-                f"give --records, or a --delta below {_LARGEST_DELTA:g} and below 1 / records; "
-                "nothing was released"
+            raise ConfigError.before_release(
+                f"give --records, or a --delta below {_LARGEST_DELTA:g} and below 1 / records"
             )
         return PrivacyTarget(
             epsilon=self.epsilon, delta=delta, adjacency=self.adjacency, unit=self.unit
@@ -142,9 +141,9 @@ class VoteRequest:
         )
         if single is not (rule.mechanism is Mechanism.GNMAX):
             wanted = "one class" if single else "a set of labels"
-            raise ConfigError(
+            raise ConfigError.before_release(
                 f"these ballots name {wanted} each, and {rule.mechanism} voting counts others; "
-                "leave --mechanism out (nothing was released)"
+                "leave --mechanism out"
             )
         spec = VotingSpec(
             name=self.name or UNNAMED,
@@ -194,17 +193,16 @@ def spent_by(name: str | None, target: PrivacyTarget, runtime: RuntimeConfig) ->
             entries = store.verified()
     held = next((one for one in entries if one.campaign == name and one.kind is Kind.HOLD), None)
     if held is None:
-        raise ConfigError(f"the ledger knows no account {name} (--after); nothing was released")
+        raise ConfigError.before_release(f"the ledger knows no account {name} (--after)")
     same = (held.body["unit"], held.body["adjacency"]) == (target.unit, target.adjacency)
     if not same:
-        raise ConfigError(
+        raise ConfigError.before_release(
             f"the account {name} (--after) protects a {held.body['unit']} under "
-            f"{held.body['adjacency']}, and this promise is about another unit or adjacency; "
-            "nothing was released"
+            f"{held.body['adjacency']}, and this promise is about another unit or adjacency"
         )
     earlier = before_from(held.body.get("before")) or Before()
     own = tuple(release_from(one) for one in held.body["releases"])
     if any(one.kind != VOTING for one in own):
         # Its certificate could not say what both come to.
-        raise ConfigError(f"{name} (--after) is no account of teachers; nothing was released")
+        raise ConfigError.before_release(f"{name} (--after) is no account of teachers")
     return Before(campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared)

@@ -102,9 +102,9 @@ class Choices:
             raise _too_few(self.chosen.shape[1] if self.chosen.ndim == 2 else 0)
         if self.chosen.size and not 0 <= self.chosen.min() <= self.chosen.max() < self.classes:
             named = self.chosen.min() if self.chosen.min() < 0 else self.chosen.max()
-            raise DataError(
+            raise DataError.before_release(
                 f"teachers named class {{named}}, and there are {self.classes} classes, numbered "
-                "from 0; nothing was released",
+                "from 0",
                 named=named,
             )
 
@@ -176,13 +176,11 @@ def require_fitting(rule: VotingRule, ballots: Ballots | Choices) -> None:
     single = rule.mechanism is Mechanism.GNMAX
     if single is not isinstance(ballots, Choices):
         wanted = "one class" if single else "a set of labels"
-        raise DataError(
-            f"{rule.mechanism} voting wants {wanted} from each teacher; nothing was released"
-        )
+        raise DataError.before_release(f"{rule.mechanism} voting wants {wanted} from each teacher")
     if (ballots.teachers, ballots.labels) != (rule.teachers, rule.labels):
-        raise DataError(
+        raise DataError.before_release(
             f"ballots of {ballots.teachers} teachers on {ballots.labels} labels cannot be counted "
-            f"as those of {rule.teachers} teachers on {rule.labels}; nothing was released"
+            f"as those of {rule.teachers} teachers on {rule.labels}"
         )
 
 
@@ -217,17 +215,16 @@ def _codes(votes: Votes, rule: VotingRule) -> Codes:
 
 def _require_ballots(votes: NDArray[np.generic]) -> None:
     if votes.ndim != 3 or not votes.shape[2]:
-        raise DataError(
-            f"ballots of shape {votes.shape} are no (queries, teachers, labels); nothing was "
-            "released"
+        raise DataError.before_release(
+            f"ballots of shape {votes.shape} are no (queries, teachers, labels)"
         )
     if votes.shape[1] < FEWEST_TEACHERS:
         raise _too_few(votes.shape[1])
     if votes.dtype.kind == "f" and np.isnan(votes).any():
         query, teacher, label = np.argwhere(np.isnan(votes))[0]
-        raise DataError(
+        raise DataError.before_release(
             "the ballot of teacher {teacher} on query {query} has no number for label {label}; "
-            "every teacher votes 0 or 1 on every label, nothing was released",
+            "every teacher votes 0 or 1 on every label",
             teacher=teacher,
             query=query,
             label=label,
@@ -235,9 +232,9 @@ def _require_ballots(votes: NDArray[np.generic]) -> None:
     zero_or_one = (votes == 0) | (votes == 1)
     if votes.dtype.kind not in "biuf" or not zero_or_one.all():
         at = tuple(np.argwhere(~zero_or_one)[0]) if not zero_or_one.all() else (0, 0, 0)
-        raise DataError(
+        raise DataError.before_release(
             "the ballot of teacher {teacher} on query {query} has {number} for label {label}; "
-            "votes are 0 or 1, turn scores into votes by a threshold first (nothing was released)",
+            "votes are 0 or 1, turn scores into votes by a threshold first",
             teacher=at[1],
             query=at[0],
             number=votes[at],
@@ -246,7 +243,6 @@ def _require_ballots(votes: NDArray[np.generic]) -> None:
 
 
 def _too_few(teachers: int) -> DataError:
-    return DataError(
-        f"{teachers} teachers cannot hide a ballot among others; give at least "
-        f"{FEWEST_TEACHERS}, nothing was released"
+    return DataError.before_release(
+        f"{teachers} teachers cannot hide a ballot among others; give at least {FEWEST_TEACHERS}"
     )

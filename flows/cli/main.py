@@ -282,7 +282,12 @@ def main() -> None:
     prepare_process()
     command = typer.main.get_command(app)
     arguments = sys.argv[1:] or ["--help"]
-    sys.exit(run_command(lambda: command.main(arguments, prog_name="dpal", standalone_mode=False)))
+    sys.exit(
+        run_command(
+            lambda: command.main(arguments, prog_name="dpal", standalone_mode=False),
+            as_json="--json" in arguments,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import os
 import shlex
@@ -190,8 +191,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {key}: {value!r} is not a value YAML can read") from error
 
 
-def run_command(command: Callable[[], Any]) -> int:
+def run_command(command: Callable[[], Any], *, as_json: bool = False) -> int:
     """Runs a command and turns every failure into one sentence and an exit code.
+
+    Args:
+      command: what is run.
+      as_json: whether a program reads standard output: what an error of ours is stands there, too.
 
     Returns:
       0; 1 for a ledger that was altered; 2 for anything a person can correct; 130 when
@@ -200,12 +205,12 @@ def run_command(command: Callable[[], Any]) -> int:
     """
     try:
         code = command()
-    except LedgerTampered as error:
-        return _fail(str(error), 1)
-    except UnexpectedError as error:
-        return _fail(str(error), 70)
     except DpalError as error:
-        return _fail(error.for_owner(), 2)
+        if as_json:  # programs may keep what they read: its public part
+            public = {"code": error.code, "released": error.released, "message": str(error)}
+            print(json.dumps({"error": public}, indent=2))  # noqa: T201
+        tampered, unforeseen = isinstance(error, LedgerTampered), isinstance(error, UnexpectedError)
+        return _fail(error.for_owner(), 1 if tampered else 70 if unforeseen else 2)
     except typer.Exit as finished:
         return int(finished.exit_code)
     except (KeyboardInterrupt, typer.Abort):

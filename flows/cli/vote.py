@@ -133,26 +133,26 @@ def vote(
     fixed beforehand. The same ballots again give the same labels, without another charge.
     """
     if (threshold is None) != (threshold_sigma is None):
-        raise ConfigError("--threshold and --threshold-sigma belong together; nothing was released")
+        raise ConfigError.before_release("--threshold and --threshold-sigma belong together")
     if explain and sweep is not None:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
     if sweep is not None and agreement is not None:
-        raise ConfigError(
+        raise ConfigError.before_release(
             "--sweep shows what any votes would cost, and with --agreement answers leave only if "
-            "these cost little; leave one of them out (nothing was released)"
+            "these cost little; leave one of them out"
         )
     if delta is None and records is None:
-        raise ConfigError(
+        raise ConfigError.before_release(
             "give --records (private records of all teachers together) or --delta; without either "
-            "nobody knows what epsilon means (nothing was released)"
+            "nobody knows what epsilon means"
         )
     if name is not None and not re.fullmatch(NAME, name):
-        raise ConfigError(
+        raise ConfigError.before_release(
             f"--name {name!r} names a folder and ledger entries: use lower-case letters, digits, - "
-            "and _ (nothing was released)"
+            "and _"
         )
     if other_teachers is not None and not (other_teachers := " ".join(other_teachers.split())):
-        raise ConfigError("--other-teachers needs a reason; nothing was released")
+        raise ConfigError.before_release("--other-teachers needs a reason")
     from dpal.runs.vote_request import VoteRequest
     from flows.cli import vote_view
 

@@ -27,9 +27,9 @@ def explained(
         raise ConfigError("teachers that name one class each are counted by gnmax; there is no "
                           "choice to explain")  # fmt: skip
     if (public is None) == (pay is None):
-        raise ConfigError(
+        raise ConfigError.before_release(
             "--explain reads public labels (--public FILE) or a summary of the ballots that is "
-            "paid for (--pay EPSILON --name ACCOUNT); give one of them, nothing was released"
+            "paid for (--pay EPSILON --name ACCOUNT); give one of them"
         )
     lines: list[str] = []
     bought: dict[str, Any] = {}

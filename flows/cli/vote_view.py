@@ -53,9 +53,9 @@ def swept(request: VoteRequest, text: str, *, private: bool) -> View:
     """Costs over the values of one setting. Releases nothing."""
     key, values = sweep_values(text)
     if key not in _SWEPT:
-        raise ConfigError(f"--sweep {key} is none of {', '.join(_SWEPT)}; nothing was released")
+        raise ConfigError.before_release(f"--sweep {key} is none of {', '.join(_SWEPT)}")
     if not all(isinstance(one, int | float) for one in values):
-        raise ConfigError(f"--sweep {key} takes numbers; nothing was released")
+        raise ConfigError.before_release(f"--sweep {key} takes numbers")
     rows = [_point(request, key, float(value), private) for value in values]
     lines = [PRIVATE_NOTE] if private else []
     return View(

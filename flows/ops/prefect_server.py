@@ -15,6 +15,8 @@ from dpal.errors import DpalError
 class DeployError(DpalError):
     """A Prefect server could not be reached, or holds something that stands in the way."""
 
+    code = "deploy"
+
 
 @contextmanager
 def prefect_server() -> Iterator[SyncPrefectClient]:

@@ -27,6 +27,8 @@ COMMAND = "flows.cli.main"  # what `python -m` runs as `dpal`
 class ServeError(DpalError):
     """Something stands in the way of the local servers, or one of them did not start."""
 
+    code = "serve"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:

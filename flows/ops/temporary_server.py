@@ -29,14 +29,18 @@ _TAIL_BYTES = 4096
 class PrefectNotStarted(DpalError):
     """Prefect's temporary server did not start. Nothing was released."""
 
+    code = "prefect-not-started"
+    closing = "nothing was lost or released"
+    released = False
+
     def __init__(self, why: str, last_line: str) -> None:
         super().__init__(why, last_line)
         self.why, self.last_line = why, last_line
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         said = f" (its last line: {self.last_line})" if self.last_line else ""
         return (
-            f"Prefect's temporary server {self.why}{said}; nothing was lost or released, run the "
+            f"Prefect's temporary server {self.why}{said}; run the "
             "same command again, or set PREFECT_API_URL to a server that runs already"
         )
 

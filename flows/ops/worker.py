@@ -35,6 +35,8 @@ _FOLDER_STEP = "prefect.deployments.steps.set_working_directory"
 class RunRefused(DpalError):
     """A worker was asked for something else than one of dpal's flows. Nothing was started."""
 
+    code = "run-refused"
+
 
 class OwnFlowConfiguration(ProcessJobConfiguration):
     """How a run is started: a command and an environment that no server can change."""

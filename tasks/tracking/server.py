@@ -38,6 +38,8 @@ _QUICK = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT":
 class TrackingError(DpalError):
     """MLflow could not be reached or refused. The campaign's files and ledger are kept."""
 
+    code = "tracking"
+
 
 def tracking_uri(runtime: RuntimeConfig) -> str:
     """Where runs are tracked: as configured, else this machine's server, else SQLite."""

@@ -23,7 +23,7 @@ from dpal.planning.selection import (
     VisibleAnswers,
 )
 from dpal.planning.spec import Acquisition
-from tests.conftest import RepeatableBits
+from tests.conftest import RepeatableBits, nothing_released
 
 SILENT = NoisyThreshold(noise_multiplier=1e-9)
 
@@ -108,7 +108,7 @@ def test_a_model_that_broke_breaks_no_budget(step, bits):
 @pytest.mark.parametrize("step", LOUD[1:], ids=named)
 @pytest.mark.parametrize("outlier", [math.nan, math.inf, -0.1, 0.9])
 def test_a_score_outside_of_the_range_is_not_released(step, outlier, bits):
-    with pytest.raises(ParameterError, match=r"outside of \[0, 0.8\]; nothing was released"):
+    with pytest.raises(ParameterError, match="outside of", check=nothing_released):
         select(step, stream([0.1] * 20 + [outlier]), 1, width=0.8, rng=bits)
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from dpal.acquisition.thresholds import Keys, collect_keys, noisy_threshold
 from dpal.errors import ParameterError
 from dpal.planning.selection import HiddenGate, design_selections
-from tests.conftest import RepeatableBits, small_spec
+from tests.conftest import RepeatableBits, nothing_released, small_spec
 
 SILENT = 1e-9  # noise that rounds to nothing
 
@@ -63,7 +63,7 @@ def test_ties_are_broken_by_fresh_bits_alone():
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, -1e-9, 0.8 + 1e-9])
 def test_a_score_outside_of_the_range_is_refused(score, bits):
-    with pytest.raises(ParameterError, match=r"outside of \[0, 0\.8\]; nothing was released"):
+    with pytest.raises(ParameterError, match="outside of", check=nothing_released):
         collect_keys(stream([0.1, 0.2, score]), width=0.8, bits=16, rng=bits)
 
 

@@ -123,7 +123,7 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
     monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", careless)
     said = sentence_last(call("run", "c.yaml"))
     assert "phase-1/training could take a record to epsilon" in said
-    assert "of the 8.0000 promised; nothing was released, plan again within the limit" in said
+    assert "of the 8.0000 promised" in said and said.endswith("; nothing was released")
     folder = CampaignFolder(Path("artifacts/small"))
     view = as_object(folder)
     assert [one["release"] for one in view["releases"]] == [

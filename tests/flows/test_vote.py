@@ -96,7 +96,7 @@ def test_an_account_is_about_its_teachers(account, monkeypatch):
     others = [f"someone-{at}" for at in range(9)]
     write_ballots("others.parquet", ballots(1), teachers=others)
     said = sentence(vote("others.parquet", "--name", "clinic", "--blocks", "2"))
-    assert "clinic is about other teachers; choose another --name, nothing was released" in said
+    assert "clinic is about other teachers" in said and said.endswith("; nothing was released")
     said = sentence(vote("1.parquet", "--name", "clinic", "--blocks", "3"))
     assert "another plan" in said
     assert len(entries("clinic")) == 5

@@ -139,7 +139,7 @@ OPTIONS = [
     (("--epsilon", "2", "--sigma", "18"), "at most 16 fit: lower the queries to that"),
     (("--after", "nobody"), "the ledger knows no account nobody (--after)"),
     (("--sweep", "colour=1,2"), "--sweep colour is none of sigma, limit, epsilon, queries"),
-    (("--sweep", "sigma=a,b"), "--sweep sigma takes numbers; nothing was released"),
+    (("--sweep", "sigma=a,b"), "--sweep sigma takes numbers"),
     (("--sweep", "queries=0,1"), "queries must be"),
     (("--sweep", "sigma"), "--sweep takes KEY=START:STOP:STEP"),
     (("--sweep", "sigma=1,2", "--explain"), "two views; ask for one of them"),

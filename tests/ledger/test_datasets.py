@@ -12,7 +12,7 @@ from dpal.ledger.datasets import Basis, data_set, data_sets
 from dpal.ledger.entries import Kind
 from dpal.planning.participation import plan_within
 from dpal.privacy import Adjacency
-from tests.conftest import small_spec
+from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.owning import LIMIT
 from tests.ledger.releasing import draw
 
@@ -45,7 +45,7 @@ def test_campaigns_planned_at_the_same_time_cannot_both_take_the_rest(owner):
                 owner.hold(name, plans[name])
                 held.append(name)
             except DataBudgetExceeded as refused:
-                assert "nothing was held or released" in str(refused)
+                assert nothing_released(refused)
                 assert "c0, c1" in str(refused)
     assert 2 <= len(held) < 6
     assert owner.blocks[0].taken.within(LIMIT.filter.limit)
@@ -112,7 +112,9 @@ def test_the_first_and_only_campaign_may_take_all_by_its_tight_certificate(owner
     assert share.basis is Basis.SOLE
     with claim(owner.root / "first"):
         owner.hold("first", certified)
-    with pytest.raises(DataBudgetExceeded, match=r"8\.0000 is taken by first"):
+    with pytest.raises(
+        DataBudgetExceeded, check=having(taken=LIMIT.filter.epsilon, holders="first")
+    ):
         owner.plan(0.5, name="second")
 
 
@@ -122,7 +124,7 @@ def test_who_is_not_the_first_cannot_take_all(owner):
         owner.hold("first", owner.plan(1.0))
     with claim(owner.root / "late"), pytest.raises(DataBudgetExceeded):
         owner.hold("late", alone)
-    with pytest.raises(DataBudgetExceeded, match=r"set privacy\.epsilon to [5-7]"):
+    with pytest.raises(DataBudgetExceeded, check=lambda error: 5 <= error.fits < 8):
         owner.plan(8.0, name="late")
 
 

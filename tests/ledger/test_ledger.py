@@ -18,6 +18,7 @@ from dpal.ledger.export import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
+from tests.conftest import nothing_released
 from tests.ledger.releasing import (
     PLAN,
     SELECTION,
@@ -151,7 +152,7 @@ def test_a_release_that_lost_a_file_is_neither_committed_nor_drawn_again(ledger)
     with pytest.raises(KeyboardInterrupt):
         settle(ledger, release("phase-0/training"), [optimizer, model], crash)
     drawing = Drawing(optimizer)
-    with pytest.raises(LedgerError, match="optimizer is missing; nothing was released"):
+    with pytest.raises(LedgerError, match="optimizer is missing", check=nothing_released):
         settle(ledger, release("phase-0/training"), [optimizer, model], drawing)
     assert drawing.times == 0
     assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD, Kind.RESERVE]
@@ -204,7 +205,7 @@ def test_a_changed_artifact_stays_spent_with_the_reason(ledger, reason):
 def test_only_what_the_plan_holds_is_reserved(ledger):
     hold(ledger)
     more = replace(release(SELECTION), name="phase-9/selection")
-    with pytest.raises(LedgerError, match=r"not part of the plan.*nothing was released"):
+    with pytest.raises(LedgerError, match="not part of the plan", check=nothing_released):
         settle(ledger, more, [ledger.folder / "x"], Drawing(ledger.folder / "x"))
     assert not (ledger.folder / "x").exists()
 

@@ -17,6 +17,7 @@ from dpal.errors import (
 )
 from dpal.ledger.entries import Kind, row_digest
 from dpal.ledger.store import LedgerStore
+from tests.conftest import having, nothing_released
 from tests.ledger.raw import fill, run
 from tests.ledger.raw import rows as raw_rows
 
@@ -128,7 +129,7 @@ def test_who_waits_too_long_is_told_so(opened, place, tmp_path):
 
     def dawdle(_entries):
         begun = time.monotonic()
-        with pytest.raises(LedgerError, match=r"cannot be used now .*; nothing was released, run"):
+        with pytest.raises(LedgerError, match="cannot be used now", check=nothing_released):
             fill(store, "b")
         assert 0.15 < time.monotonic() - begun < 3
         return {}
@@ -202,5 +203,5 @@ def test_a_row_is_checked_as_it_is_read_by_the_digest_it_was_sealed_with(opened,
     for row, entry in zip(raw_rows(place), store.entries(), strict=True):
         assert row_digest(dict(row._mapping)) == entry.digest
     run(place, "UPDATE entries SET release = 'y' WHERE campaign = 'c'")
-    with pytest.raises(LedgerTampered, match="entry 2 was altered"):
+    with pytest.raises(LedgerTampered, check=having(sequence=2)):
         store.entries("c")  # no chain of all entries is needed to see it

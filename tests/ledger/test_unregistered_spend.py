@@ -21,7 +21,7 @@ from dpal.ledger.store import LedgerStore
 from dpal.ledger.unregistered_spend import Earlier
 from dpal.planning.verify import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
-from tests.conftest import small_spec, write_blobs
+from tests.conftest import having, small_spec, write_blobs
 from tests.ledger.owning import DELTA, LIMIT
 from tests.ledger.releasing import draw
 
@@ -163,7 +163,9 @@ def test_a_release_begun_again_may_not_pass_the_limit_unseen(before):
         if fits:
             require_counted(entries, "first", again)
         else:
-            with pytest.raises(DataBudgetExceeded, match="would take block 0 of data set clinic"):
+            with pytest.raises(
+                DataBudgetExceeded, check=having(block="block 0 of data set clinic")
+            ):
                 require_counted(entries, "first", again)
 
 

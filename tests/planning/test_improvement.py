@@ -32,6 +32,7 @@ from dpal.planning.public_selection import (
     guidance_for,
 )
 from dpal.privacy import Adjacency, PrivacyTarget
+from tests.conftest import nothing_released
 
 TARGET = PrivacyTarget(epsilon=3.2, delta=1e-5)
 
@@ -120,7 +121,7 @@ def test_what_costs_more_than_promised_is_refused_with_the_numbers():
     declared = Before(declared=Declared(epsilon=3.0, delta=1e-5))
     with pytest.raises(PlanRejected, match="leaves nothing beside the delta"):
         certify_improvement(spec(before=declared))
-    with pytest.raises(PlanRejected, match="nothing was released"):
+    with pytest.raises(PlanRejected, check=nothing_released):
         certify_improvement(spec(before=Before(declared=Declared(epsilon=9.0, delta=1e-6))))
 
 

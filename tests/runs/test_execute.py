@@ -12,7 +12,7 @@ import pytest
 import dpal
 from dpal.certificate.checks import refuted
 from dpal.config.campaign import parse_config
-from dpal.errors import ConfigError, LabelError, LabelsPending, RunnerError
+from dpal.errors import LabelError, LabelsPending, RunnerError
 from dpal.ledger.store import LedgerStore
 from dpal.runs.execute import run
 from dpal.runs.host import Host
@@ -106,14 +106,14 @@ def alone(monkeypatch):
 
 @pytest.mark.usefixtures("workplace", "alone")
 def test_what_needs_a_flow_is_refused_before_anything_is_released():
-    with pytest.raises(ConfigError, match="training_pool"):
+    with pytest.raises(RunnerError, match="training_pool"):
         run(parse_config(small_values(runtime={"training_pool": "gpu"})))
     with pytest.raises(LabelError, match=r"labeler\.kind is oracle"):
         run(parse_config(small_values(name="own")), labeler=Nearest())
     dask = {"task_runner": "dask", "shards": 2}
     with pytest.raises(RunnerError, match="needs a flow"):
         run(parse_config(small_values(name="dask", runtime=dask)))
-    assert [entry for entry in story("dask") if entry[1].startswith("phase-1")] == []
+    assert not Path("artifacts/dask").exists()
 
 
 @pytest.mark.usefixtures("workplace")

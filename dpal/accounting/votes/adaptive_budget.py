@@ -58,9 +58,7 @@ class VotingFilter:
         """
         if not self.affords(rule, questions):
             wanted = self.spent + self._cost(rule, questions)
-            raise BudgetExceeded(
-                "a query", self._epsilon(wanted), self.epsilon, "nothing was released, stop asking"
-            )
+            raise BudgetExceeded("a query", self._epsilon(wanted), self.epsilon, "stop asking")
         self.spent += self._cost(rule, questions)
 
     @property

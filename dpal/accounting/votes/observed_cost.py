@@ -35,10 +35,10 @@ def require_told(rule: VotingRule) -> None:
         plural and rule.confidence is None and rule.classes <= _MOST_CLASSES
     )
     if not fine:
-        raise ParameterError(
+        raise ParameterError.before_release(
             f"what {rule.mechanism} voting like this costs on given votes is not told yet; use "
             f"binary, or a plurality of at most {_MOST_CLASSES} classes without a threshold, or "
-            "leave the agreement out (nothing was released)"
+            "leave the agreement out"
         )
 
 

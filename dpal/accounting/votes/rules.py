@@ -140,9 +140,9 @@ class VotingRule:
 
     def __post_init__(self) -> None:
         if not FEWEST_TEACHERS <= self.teachers <= MOST_TEACHERS:
-            raise ParameterError(
-                f"{self.teachers} teachers cannot hide a ballot among others; nothing was "
-                f"released, give from {FEWEST_TEACHERS} to {MOST_TEACHERS:,} teachers"
+            raise ParameterError.before_release(
+                f"{self.teachers} teachers cannot hide a ballot among others; give from "
+                f"{FEWEST_TEACHERS} to {MOST_TEACHERS:,} teachers"
             )
         check.positive(sigma=self.sigma)
         check.within(1, 2, noises=self.noises)

@@ -14,6 +14,8 @@ from dpal.errors import ParameterError
 class UnknownCall(ParameterError):
     """A layer was called in a way that its rule does not know."""
 
+    code = "unknown-call"
+
 
 Receive = Callable[[Tensor], None]
 
