@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,16 @@ from dpal.errors import ParameterError
 PLACE = MappingProxyType({"place": True})
 
 
+def written_as(name: str) -> MappingProxyType[str, str]:
+    """Metadata of a field that is written under an earlier name than it has in code."""
+    return MappingProxyType({"written": name})
+
+
+def written_name(field: Field[Any]) -> str:
+    """The name under which a field is written."""
+    return str(field.metadata.get("written", field.name))
+
+
 def plain(value: object) -> Any:
     """Turns frozen values into dictionaries, lists and scalars; fields that are places are not in.
 
@@ -24,8 +34,8 @@ def plain(value: object) -> Any:
       ParameterError: a value has no canonical form (a float that is not finite, say).
     """
     if is_dataclass(value) and not isinstance(value, type):
-        kept = [one.name for one in fields(value) if "place" not in one.metadata]
-        return {name: plain(getattr(value, name)) for name in kept}
+        kept = [field for field in fields(value) if "place" not in field.metadata]
+        return {written_name(field): plain(getattr(value, field.name)) for field in kept}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

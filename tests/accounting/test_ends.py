@@ -16,7 +16,6 @@ import pytest
 
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import outcomes
 from dpal.accounting.events import (
     NEVER_SELECTED,
     AnchoredAnswers,
@@ -83,7 +82,7 @@ class Game:
             return stays_or_enters + noise
         a1 = self.filter.order - 1
         found = -math.inf
-        for p, q in outcomes(answers[0], self.adjacency, self.direction, yes=True):
+        for p, q in answers[0].outcomes(self.adjacency, self.direction, yes=True):
             yes = math.log(p) + a1 * (math.log(p / q) + later(phase))
             no = math.log1p(-p) + a1 * (math.log((1 - p) / (1 - q)) + stays_or_enters)
             found = max(found, float(np.logaddexp(yes, no)) / a1)
@@ -99,7 +98,7 @@ class Game:
 
     def _divergence(self, event: Event) -> float:
         column = int(np.searchsorted(rdp.ORDERS, self.filter.order))
-        return float(rdp.curve(event, self.adjacency)[column])
+        return float(event.renyi(self.adjacency)[column])
 
 
 def random_plan(mode: str, generator: np.random.Generator) -> list[Release]:

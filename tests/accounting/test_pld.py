@@ -10,7 +10,7 @@ from pytest import approx
 from scipy.special import ndtr
 
 from dpal.accounting import pld, rdp
-from dpal.accounting.curves import Direction, spread
+from dpal.accounting.curves import Direction
 from dpal.accounting.events import NoisyScores, NoisyThreshold, PhaseExposure
 from dpal.accounting.profiles import Profile
 from dpal.errors import ParameterError
@@ -45,7 +45,7 @@ def agrees(events, answer, delta, adjacency) -> None:
     # Both engines only ever overstate, so ours may be lower by as much as dp-accounting's grid
     # adds: its width for each discrete release, and width^2 / 6 to the variance of each step.
     discrete = (answer is not None) + sum(isinstance(one, NoisyScores) for one in events)
-    least = min(spread(one) for one in events if isinstance(one, PhaseExposure))
+    least = min(one.composition()[0].spread for one in events if isinstance(one, PhaseExposure))
     theirs_error = WIDTH * (1 + discrete) + theirs * WIDTH**2 / (6 * least**2)
     assert -theirs_error <= mine - theirs <= 1e-3
 
@@ -174,7 +174,7 @@ def test_chances_of_a_step_add_up_to_one():
         for adjacency in Adjacency:
             for direction in Direction:
                 losses = pld.discretise(
-                    event, interval=1e-3, adjacency=adjacency, direction=direction
+                    event.composition()[0], interval=1e-3, adjacency=adjacency, direction=direction
                 )
                 overflow = getattr(event, "overflow", 0.0)
                 total = losses.masses.sum() + losses.infinite - overflow

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
-from dpal.accounting.dp_events import to_dp_event
 from dpal.accounting.events import (
     GUIDANCE,
     NEVER_SELECTED,
@@ -133,7 +132,7 @@ def test_more_noise_never_costs_more_and_guidance_never_helps(noise, epsilon, mo
 def test_events_are_written_and_read():
     for event in (COMPONENTS, NoisyCounts(epsilon=0.25, moved=2)):
         assert from_record(to_record(event)) == event
-        assert to_dp_event(event) is not None
+        assert event.dp_event() is not None
     with pytest.raises(ParameterError, match="moved"):
         NoisyCounts(epsilon=0.5, moved=3)
     with pytest.raises(ParameterError, match="noise_multiplier"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dpal.accounting import rdp, second_opinion
+from dpal.accounting import second_opinion
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import Charge, Release, from_record
 from dpal.accounting.renyi_filter import RenyiFilter
@@ -92,7 +92,7 @@ def costs_of_event(record: dict[str, Any]) -> dict[str, Any]:
         if record["mechanism"] == "anchored_answers":
             continue  # charged by the path that it leads to
         target = PrivacyTarget(epsilon=8.0, delta=DELTA, adjacency=adjacency)
-        curve = np.asarray(rdp.curve(event, adjacency))
+        curve = np.asarray(event.renyi(adjacency))
         found[adjacency.value] = {
             "renyi": [float(one) if np.isfinite(one) else None for one in curve[::16]],
             "pld": campaign_epsilon(releases, target),

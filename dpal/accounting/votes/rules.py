@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal import check
-from dpal.accounting.votes.events import MOST_TEACHERS, NoisyMajorities, NoisyVotes, VotesWithin
+from dpal.accounting.events import NoisyMajorities, NoisyVotes, VotesWithin
+from dpal.accounting.events.majority_votes import MOST_TEACHERS
 from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
 from dpal.errors import ParameterError
 

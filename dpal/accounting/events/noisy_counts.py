@@ -1,0 +1,56 @@
+"""Noisy counts: a histogram of votes of records, with discrete Laplace noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from dpal import check
+from dpal.accounting.curves import Step
+from dpal.accounting.events.event import Event
+from dpal.accounting.events.noisy_scores import SELECTION_RANGE, Laplace
+from dpal.privacy import Adjacency
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts(Event):
+    """A histogram to which every record gives at most one vote, with Laplace noise.
+
+    The noise is discrete, on a grid of `SCORE_GRID` steps to a vote.
+
+    Attributes:
+      epsilon: pure loss of one count that moves by one.
+      moved: counts that one record can move, each by one. One, where every record decides by
+        itself whether to vote and the other world has it blank; two, where its vote goes
+        elsewhere there, or where another one votes in its place.
+    """
+
+    mechanism = "noisy_counts"
+    epsilon: float
+    moved: int = 1
+
+    def __post_init__(self) -> None:
+        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
+        check.within(1, 2, moved=self.moved)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """From less noise to more, and fewer counts."""
+        return cls(epsilon=0.5, moved=2), cls(epsilon=0.5), cls(epsilon=0.1)
+
+    def composition(self) -> tuple[Step, int]:
+        """On the grid of the scores; counts that one record moves have independent noise."""
+        return Laplace(self.epsilon), self.moved
+
+    def second_opinion(self, adjacency: Adjacency, width: float) -> PrivacyLossDistribution:
+        """Composed as theirs are, also where it is one count."""
+        once = Laplace(self.epsilon).second_opinion(adjacency, width)
+        return once.self_compose(self.moved)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Of all counts that a record moves."""
+        return self.moved * self.epsilon
