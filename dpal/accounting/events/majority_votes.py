@@ -71,8 +71,8 @@ class NoisyMajorities(Event):
     def examples(cls) -> tuple[Self, ...]:
         """From less noise to more, without a threshold and with one."""
         plain = cls(answers=40, teachers=50, sigma=20.0)
-        checked = replace(plain, sigma=30.0, threshold=35.0, threshold_sigma=15.0)
-        return plain, checked, replace(checked, sigma=60.0, threshold_sigma=50.0)
+        checked = replace(plain, sigma=40.0, threshold=35.0, threshold_sigma=30.0)
+        return plain, checked, replace(checked, sigma=80.0, threshold_sigma=60.0)
 
     def composition(self) -> tuple[Step, int]:
         """By the counts that the answers are read off; they tell more."""

@@ -40,8 +40,8 @@ class NoisyThreshold(Event):
     def examples(cls) -> tuple[Self, ...]:
         """From less noise to more, and none that fails."""
         return (
-            cls(noise_multiplier=2.0, overflow=1e-7),
-            cls(noise_multiplier=10.0, overflow=1e-8),
+            cls(noise_multiplier=2.0, overflow=1e-9),
+            cls(noise_multiplier=10.0, overflow=1e-10),
             cls(noise_multiplier=10.0),
         )
 

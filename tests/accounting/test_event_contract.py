@@ -1,0 +1,217 @@
+"""Every registered event keeps one contract, and so does one that only this test knows."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from dpal.accounting import rdp
+from dpal.accounting.cohorts import second_opinion, spending
+from dpal.accounting.curves import Gaussian
+from dpal.accounting.events import (
+    EVENTS,
+    Event,
+    NoisyMoments,
+    from_record,
+    register,
+    to_record,
+)
+from dpal.accounting.renyi_filter import RenyiFilter
+from dpal.errors import BudgetExceeded, ParameterError
+from dpal.ledger.account import campaign_account
+from dpal.ledger.campaign_lock import claim
+from dpal.ledger.export import ledger_table
+from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.store import LedgerStore
+from dpal.privacy import Adjacency
+from tests.accounting import event_contract
+from tests.accounting.event_contract import TARGET, by_pld, history, keeps_the_contract
+from tests.accounting.noisy_bit import NoisyBit
+from tests.conftest import ROOT
+from tests.ledger.releasing import draw
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Registers events for one test."""
+
+    def also(kind: type[Event]) -> type[Event]:
+        monkeypatch.setitem(EVENTS, kind.mechanism, kind)
+        return register(kind)
+
+    return also
+
+
+@pytest.mark.parametrize("kind", EVENTS.values(), ids=lambda kind: kind.mechanism)
+def test_an_event_keeps_the_contract(kind):
+    keeps_the_contract(kind)
+
+
+def test_an_event_of_one_file_keeps_it_too(known):
+    keeps_the_contract(known(NoisyBit))
+
+
+def test_an_event_of_one_file_is_charged_written_and_read(known, tmp_path):
+    """In a selection and after it, in a data set's budget, in a ledger, and by dp-accounting."""
+    known(NoisyBit)
+    bit, training = (
+        NoisyBit(flipped=0.4, bits=3),
+        EVENTS["poisson_subsampled_gaussian"].examples()[1],
+    )
+    releases = history(bit, after=training)
+    ours = by_pld(releases, TARGET)
+    assert second_opinion(releases, TARGET) == approx(ours, abs=5e-3)
+    assert by_pld(history(after=training), TARGET) < ours
+    assert spending("1", releases, TARGET).selection_epsilon == approx(bit.pure_epsilon)
+    limit = RenyiFilter.fitted(TARGET.epsilon, TARGET.delta)
+    taken = limit.charge(releases, Adjacency.ZERO_OUT)
+    column = int(np.searchsorted(rdp.ORDERS, limit.order))
+    assert taken.divergence == approx(
+        1e9 * sum(event.renyi(Adjacency.ZERO_OUT)[column] for event in (bit, training)), rel=1e-6
+    )
+    with claim(tmp_path / "toy"):
+        ledger = CampaignLedger(LedgerStore(tmp_path / "ledger.sqlite"), "toy", tmp_path / "toy")
+        ledger.hold(replace(TARGET, epsilon=ours + 1e-6), "plan", "pool", releases)
+        for release in releases:
+            draw(ledger, release)
+    entries = LedgerStore(tmp_path / "ledger.sqlite", create=False).verified()
+    account = campaign_account(entries, "toy")
+    assert tuple(told.release for told in account.releases) == releases
+    assert account.epsilon == approx(ours)
+    assert "noisy_bit" in set(ledger_table(entries)["mechanism"])
+
+
+def test_an_event_of_one_file_is_refused_beyond_a_promise(known, tmp_path):
+    known(NoisyBit)
+    releases = history(NoisyBit(flipped=0.1))
+    with claim(tmp_path / "toy"):
+        ledger = CampaignLedger(LedgerStore(tmp_path / "ledger.sqlite"), "toy", tmp_path / "toy")
+        ledger.hold(replace(TARGET, epsilon=1.0), "plan", "pool", releases)
+        with pytest.raises(BudgetExceeded):
+            ledger.reserve(releases[0], inputs=[])
+
+
+def test_what_is_not_registered_is_neither_written_nor_read():
+    with pytest.raises(ParameterError, match="NoisyBit is no registered event"):
+        to_record(NoisyBit(flipped=0.3))
+    with pytest.raises(ParameterError, match="mechanism 'noisy_bit' is unknown"):
+        from_record({"mechanism": "noisy_bit", "flipped": 0.3, "bits": 1})
+
+
+def test_a_mechanism_names_one_event():
+    @dataclass(frozen=True, kw_only=True)
+    class Another(NoisyMoments):
+        pass
+
+    with pytest.raises(ParameterError, match="'noisy_moments' names another event"):
+        register(Another)
+    with pytest.raises(ParameterError, match="Another is no registered event"):
+        to_record(Another(noise_multiplier=1.0))
+
+
+@dataclass(frozen=True)
+class _Cheap(Gaussian):
+    """A distribution that forgets half of the loss."""
+
+    def delta(self, losses, adjacency, direction):
+        return Gaussian(2 * self.noise_multiplier).delta(losses, adjacency, direction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooCheap(NoisyMoments):
+    """Our accountant forgets half of the loss."""
+
+    def composition(self):
+        return _Cheap(self.noise_multiplier), 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooCheapByRenyi(NoisyMoments):
+    """Its Rényi curve does."""
+
+    def renyi(self, adjacency):
+        return super().renyi(adjacency) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallsWithTheOrder(NoisyMoments):
+    """No Rényi divergence does."""
+
+    def renyi(self, adjacency):
+        return super().renyi(adjacency)[::-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubted(NoisyMoments):
+    """The second opinion knows of more noise than there is."""
+
+    def second_opinion(self, adjacency, width):
+        return Gaussian(3 * self.noise_multiplier).second_opinion(adjacency, width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dearer(NoisyMoments):
+    """More noise costs more."""
+
+    @classmethod
+    def examples(cls):
+        return super().examples()[::-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(NoisyMoments):
+    """A parameter is not written."""
+
+    count: int = 1
+
+    def record(self):
+        return {key: value for key, value in super().record().items() if key != "count"}
+
+    @classmethod
+    def examples(cls):
+        return cls(noise_multiplier=2.0, count=2), cls(noise_multiplier=4.0, count=2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refused_by"),
+    [
+        (TooCheap, event_contract.is_bounded_alike_by_all),
+        (TooCheapByRenyi, event_contract.is_told_to_their_accountants),
+        (FallsWithTheOrder, event_contract.has_a_renyi_curve),
+        (Doubted, event_contract.is_bounded_alike_by_all),
+        (Dearer, event_contract.never_costs_more_with_more_noise),
+        (Forgetful, event_contract.is_written_and_read),
+    ],
+)
+def test_the_contract_refuses_what_is_wrong(wrong, refused_by, monkeypatch):
+    monkeypatch.setitem(EVENTS, wrong.mechanism, wrong)
+    with pytest.raises(AssertionError) as refusal:
+        keeps_the_contract(wrong)
+    assert refused_by.__name__ in [entry.name for entry in refusal.traceback]
+
+
+def test_no_module_asks_which_event_it_has():
+    """Whoever plans or verifies a mechanism of its own may: a campaign's plan trains by DP-SGD."""
+    asking = []
+    names = {kind.__name__ for kind in EVENTS.values()}
+    for path in sorted((ROOT / "dpal").rglob("*.py")) + sorted((ROOT / "tasks").rglob("*.py")):
+        if path.parent.name == "events":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            asked = (
+                node.args[1]
+                if isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") in ("isinstance", "issubclass")
+                else node.cls
+                if isinstance(node, ast.MatchClass)
+                else None
+            )
+            if asked is not None and names & {
+                one.id for one in ast.walk(asked) if isinstance(one, ast.Name)
+            }:
+                asking.append(path.relative_to(ROOT).as_posix())
+    assert asking == ["dpal/certificate/kinds/campaign.py"]
