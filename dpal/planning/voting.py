@@ -300,7 +300,7 @@ def least_summary_sigma(spec: VotingSpec) -> float:
 
 def _too_little(spec: VotingSpec, queries: int) -> float:
     """A sigma whose mean loss is twice what is promised: too little, if every query is answered."""
-    return math.sqrt(queries * spec.rule.moved / (4 * spec.target.epsilon + 4))
+    return math.sqrt(queries * spec.rule.squared_l2_sensitivity / (4 * spec.target.epsilon + 4))
 
 
 def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:

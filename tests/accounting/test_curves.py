@@ -15,11 +15,11 @@ from scipy.special import ndtr
 from dpal.accounting.curves import Direction, Step
 from dpal.accounting.events import (
     SCORE_GRID,
-    AnchoredAnswers,
     Event,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
 )
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -111,14 +111,14 @@ def test_hardly_anything_lies_beyond_reach(event, pair):
 
 def test_answers_have_no_curve_of_their_own():
     """Their two outcomes lead to different cohorts, so they are charged by path."""
-    answer = AnchoredAnswers(above=0.6, below=0.2, blank=0.3)
+    answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
     for question in (
         answer.composition,
         answer.dp_event,
         lambda: answer.renyi(Adjacency.ZERO_OUT),
         lambda: answer.second_opinion(Adjacency.ZERO_OUT, 1e-3),
     ):
-        with pytest.raises(ParameterError, match="AnchoredAnswers is charged by path"):
+        with pytest.raises(ParameterError, match="RandomizedResponse is charged by path"):
             question()
 
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.accounting.events import (
-    AnchoredAnswers,
-    NoisyMajorities,
+    MajorityVotes,
     NoisyScores,
     NoisyThreshold,
     NoisyVotes,
     PhaseExposure,
+    RandomizedResponse,
     from_record,
     to_record,
 )
@@ -29,7 +29,7 @@ translated = st.one_of(
     st.builds(
         NoisyThreshold,
         noise_multiplier=st.floats(0.1, 100.0),
-        overflow=st.one_of(st.just(0.0), st.floats(1e-12, 0.1)),
+        failure_probability=st.one_of(st.just(0.0), st.floats(1e-12, 0.1)),
     ),
 )
 votes = st.one_of(
@@ -40,7 +40,7 @@ votes = st.one_of(
         sigma=st.floats(0.1, 100.0),
     ),
     st.builds(
-        NoisyMajorities,
+        MajorityVotes,
         answers=st.integers(1, 5000),
         teachers=st.integers(1, 1000),
         sigma=st.floats(0.1, 100.0),
@@ -52,7 +52,7 @@ answers = st.tuples(*[st.floats(0.01, 0.99)] * 3).map(
 
 
 @settings(max_examples=50)
-@given(st.one_of(translated, votes, answers.map(lambda rates: AnchoredAnswers(**rates))))
+@given(st.one_of(translated, votes, answers.map(lambda rates: RandomizedResponse(**rates))))
 def test_records_of_the_ledger_lead_back(event):
     assert from_record(to_record(event)) == event
 
@@ -88,7 +88,7 @@ def test_training_that_does_nothing_is_no_event():
 )
 def test_impossible_answers_cannot_be_built(rates):
     with pytest.raises(ParameterError):
-        AnchoredAnswers(**rates)
+        RandomizedResponse(**rates)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 65.0, 1e-9, float("nan")])

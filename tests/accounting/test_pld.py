@@ -114,7 +114,7 @@ def test_a_fully_sampled_step_and_a_threshold_are_the_same_gaussian(direction):
 
 def test_an_overflow_is_added_to_delta():
     smooth = NoisyThreshold(noise_multiplier=2.0)
-    failing = replace(smooth, overflow=1e-3)
+    failing = replace(smooth, failure_probability=1e-3)
     for epsilon in (0.5, 2.0, 4.0):
         # It happens instead of the rest, so it counts by what the rest leaves of 1.
         added = profile([failing]).delta(epsilon) - profile([smooth]).delta(epsilon)
@@ -169,15 +169,14 @@ def test_chances_of_a_step_add_up_to_one():
     for event in (
         PhaseExposure(steps=1, sample_rate=0.2, noise_multiplier=0.8),
         NoisyScores(epsilon=0.5),
-        NoisyThreshold(noise_multiplier=1.0, overflow=0.01),
+        NoisyThreshold(noise_multiplier=1.0, failure_probability=0.01),
     ):
         for adjacency in Adjacency:
             for direction in Direction:
                 losses = pld.discretise(
                     event.composition()[0], interval=1e-3, adjacency=adjacency, direction=direction
                 )
-                overflow = getattr(event, "overflow", 0.0)
-                total = losses.masses.sum() + losses.infinite - overflow
+                total = losses.masses.sum() + losses.infinite - event.delta
                 assert 1 - 1e-12 <= total <= 1 + 1e-6  # rounding only adds
 
 

@@ -15,11 +15,11 @@ from pytest import approx
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
 from dpal.accounting.events import (
-    AnchoredAnswers,
     Charge,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
     Release,
     thin,
 )
@@ -100,7 +100,7 @@ def test_a_divergence_is_never_below_that_of_the_exact_game():
     and, on yes, a second Gaussian. At the order the moments are sums of products.
     """
     above, below = anchored_rates(1.0, 0.3)
-    answers = AnchoredAnswers(above=above, below=below, blank=0.3)
+    answers = RandomizedResponse(above=above, below=below, blank=0.3)
     first, second = (
         PhaseExposure(steps=1, sample_rate=1.0, noise_multiplier=one) for one in (1.0, 2.0)
     )
@@ -151,7 +151,7 @@ def test_who_sits_out_of_training_still_pays_for_being_asked():
 
 def test_thresholds_that_may_fail_are_counted_apart():
     one = RenyiFilter.fitted(8.0, 1e-5)
-    gate = NoisyThreshold(noise_multiplier=10.0, overflow=1e-8)
+    gate = NoisyThreshold(noise_multiplier=10.0, failure_probability=1e-8)
     taken = one.charge([selection(1, gate), training(1, ("1",), STEPS)], ZERO)
     assert taken.overflow >= 1e-8 * 1e18
     assert not Amount(0, one.limit.overflow + 1).within(one.limit)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpal.accounting.events.cost_bounded_votes import VotesWithin as VotesWithin
+from dpal.accounting.events.cost_bounded_votes import CostBoundedVotes as CostBoundedVotes
 from dpal.accounting.events.event import Answer as Answer
 from dpal.accounting.events.event import Event as Event
-from dpal.accounting.events.majority_votes import NoisyMajorities as NoisyMajorities
+from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_counts import NoisyCounts as NoisyCounts
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
 from dpal.accounting.events.noisy_scores import SCORE_GRID as SCORE_GRID
@@ -21,7 +21,7 @@ from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
 from dpal.accounting.events.phase_exposure import PhaseExposure as PhaseExposure
-from dpal.accounting.events.randomized_response import AnchoredAnswers as AnchoredAnswers
+from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
 from dpal.accounting.events.release import GUIDANCE as GUIDANCE
 from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
 from dpal.accounting.events.release import SELECTION as SELECTION
@@ -50,12 +50,12 @@ for _kind in (
     PhaseExposure,
     NoisyScores,
     NoisyThreshold,
-    AnchoredAnswers,
+    RandomizedResponse,
     NoisyMoments,
     NoisyCounts,
     NoisyVotes,
-    NoisyMajorities,
-    VotesWithin,
+    MajorityVotes,
+    CostBoundedVotes,
 ):
     register(_kind)
 

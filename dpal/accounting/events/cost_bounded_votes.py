@@ -23,7 +23,7 @@ LEAST_DELTA = 1e-15  # at which a divergence at one order becomes a loss distrib
 
 
 @dataclass(frozen=True, kw_only=True)
-class VotesWithin(Event):
+class CostBoundedVotes(Event):
     """Votes whose own cost was told first, with noise, and that left only if it was within a limit.
 
     What the votes that were cast cost is private; an upper bound of it is released with noise
@@ -69,7 +69,7 @@ class VotesWithin(Event):
         return Claim(self.pure, min(1.0, self.failure + LEAST_DELTA)), 1
 
     def renyi(self, adjacency: Adjacency) -> Curve:
-        """Known at one order; its failure is taken out of delta, as a threshold's overflow is."""
+        """Known at one order; its failure is taken out of delta, as a threshold's is."""
         known = np.isclose(ORDERS, self.order, rtol=0, atol=1e-9)
         return np.where(known, self.divergence, np.inf)
 

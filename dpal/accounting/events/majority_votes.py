@@ -21,7 +21,7 @@ MOST_TEACHERS = 10_000  # whose answers are charged by exact tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyMajorities(Event):
+class MajorityVotes(Event):
     """Which side of noisy yes-or-no votes was ahead; nothing else about them is released.
 
     Charged by what the released answers can tell, which is less than the noisy counts do. A

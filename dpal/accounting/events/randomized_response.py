@@ -16,8 +16,10 @@ from dpal.privacy import Adjacency
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchoredAnswers(Answer):
-    """One yes or no per unlabeled record: "label me". Yes costs much, no very little.
+class RandomizedResponse(Answer):
+    """One yes or no per unlabeled record, "label me", anchored at the blank record.
+
+    Yes costs much, no very little.
 
     Attributes:
       above: chance of yes for a record whose score is above the threshold.
