@@ -15,6 +15,9 @@ from dpal.errors import ParameterError
 
 # Metadata of a field that says where something lies on this machine, not what it is.
 PLACE = MappingProxyType({"place": True})
+# Of a field that earlier versions had not: while it has its default it is not written, so that
+# digests of what they wrote stay.
+LATER = MappingProxyType({"later": True})
 
 
 def written_as(name: str) -> MappingProxyType[str, str]:
@@ -27,6 +30,16 @@ def written_name(field: Field[Any]) -> str:
     return str(field.metadata.get("written", field.name))
 
 
+def written_fields(value: Any) -> dict[str, Any]:
+    """What a frozen value says, under the names by which it is written; places are not in."""
+    return {
+        written_name(field): getattr(value, field.name)
+        for field in fields(value)
+        if "place" not in field.metadata
+        and not ("later" in field.metadata and getattr(value, field.name) == field.default)
+    }
+
+
 def plain(value: object) -> Any:
     """Turns frozen values into dictionaries, lists and scalars; fields that are places are not in.
 
@@ -34,8 +47,7 @@ def plain(value: object) -> Any:
       ParameterError: a value has no canonical form (a float that is not finite, say).
     """
     if is_dataclass(value) and not isinstance(value, type):
-        kept = [field for field in fields(value) if "place" not in field.metadata]
-        return {written_name(field): plain(getattr(value, field.name)) for field in kept}
+        return {name: plain(item) for name, item in written_fields(value).items()}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -15,12 +15,14 @@ from dpal.accounting.curves import Gaussian
 from dpal.accounting.events import (
     EVENTS,
     Event,
+    NoisyCounts,
     NoisyMoments,
     from_record,
     register,
     to_record,
 )
 from dpal.accounting.renyi_filter import RenyiFilter
+from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.account import campaign_account
 from dpal.ledger.campaign_lock import claim
@@ -111,6 +113,33 @@ def test_a_mechanism_names_one_event():
         register(Another)
     with pytest.raises(ParameterError, match="Another is no registered event"):
         to_record(Another(noise_multiplier=1.0))
+
+
+def test_a_later_field_leaves_earlier_records_and_digests_as_they_are(monkeypatch):
+    earlier = NoisyMoments(noise_multiplier=2.0)
+    record, known = to_record(earlier), digest(earlier)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Again(NoisyMoments):
+        times: int = field(default=1, metadata=LATER)
+
+    monkeypatch.setitem(EVENTS, Again.mechanism, Again)
+    now = from_record(record)
+    assert now == Again(noise_multiplier=2.0, times=1)
+    assert to_record(now) == record and digest(now) == known
+    twice = Again(noise_multiplier=2.0, times=2)
+    assert from_record(to_record(twice)) == twice
+    assert digest(twice) != known
+
+
+def test_a_field_with_another_name_in_code_is_written_as_ever():
+    record = {"mechanism": "noisy_counts", "epsilon": 0.5, "moved": 2}
+    counts = from_record(record)
+    assert counts == NoisyCounts(epsilon=0.5, l0_sensitivity=2)
+    assert to_record(counts) == record
+    assert digest(counts) == digest({"epsilon": 0.5, "moved": 2})
+    with pytest.raises(ParameterError, match="has no parameter l0_sensitivity"):
+        from_record({"mechanism": "noisy_counts", "epsilon": 0.5, "l0_sensitivity": 2})
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from dpal.data.pool import (
     read_retired,
     read_selection,
 )
+from dpal.errors import ParameterError
+from dpal.ledger.account import campaign_account
 from dpal.ledger.entries import Kind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.releases import release_of, release_record
@@ -100,6 +102,16 @@ def test_every_charge_in_the_ledger_is_written_as_it_stands(store):
         assert canonical_json(written["charges"]) == canonical_json(entry.body["charges"])
         mechanisms |= {charge["event"]["mechanism"] for charge in written["charges"]}
     assert mechanisms == {record["mechanism"] for record in make.RECORDS}
+
+
+def test_a_mechanism_of_a_later_version_is_refused(store, tmp_path):
+    """What it costs is not known here, so its campaign has no account and releases nothing."""
+    (held,) = [entry for entry in store.entries(make.EVERY_EVENT) if entry.kind is Kind.HOLD]
+    body = json.loads(canonical_json(held.body).replace("noisy_moments", "noisier_moments"))
+    with closing(LedgerStore(tmp_path / "ledger.sqlite")) as later:
+        later.append(campaign="later", kind=Kind.HOLD, release="", body=body)
+        with pytest.raises(ParameterError, match="'noisier_moments' is unknown"):
+            campaign_account(later.verified(), "later")
 
 
 def test_the_ledger_grows_and_stays_one_chain(store, tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpal.accounting.curves import Direction, Gaussian, Losses, Step
 from dpal.accounting.rdp import ORDERS, Curve
-from dpal.canonical import written_name
+from dpal.canonical import written_fields, written_name
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -138,8 +138,7 @@ class Event(ABC):
 
     def record(self) -> dict[str, Any]:
         """Its mechanism and parameters under the names by which they are written, for JSON."""
-        told = {written_name(field): getattr(self, field.name) for field in fields(self)}
-        return {"mechanism": self.mechanism, **told}
+        return {"mechanism": self.mechanism, **written_fields(self)}
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
