@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
 
-if TYPE_CHECKING:  # half a second to import: methods that need it do so themselves
-    from dp_accounting.dp_event import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
 Losses = NDArray[np.float64]
+PrivacyLossDistribution = Any  # of dp-accounting, which takes half a second to import:
+DpEvent = Any  # the methods that need it do so themselves
 
 REACH = 9.5  # standard deviations of a Gaussian that are followed; beyond lies mass 1e-21
 

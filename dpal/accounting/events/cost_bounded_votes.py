@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import Direction, Losses, Step
+from dpal.accounting.curves import Direction, DpEvent, Losses, PrivacyLossDistribution, Step
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 LEAST_DELTA = 1e-15  # at which a divergence at one order becomes a loss distribution
 

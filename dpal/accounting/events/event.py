@@ -11,19 +11,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpal.accounting.curves import Direction, Gaussian, Losses, Step
+from dpal.accounting.curves import (
+    Direction,
+    DpEvent,
+    Gaussian,
+    Losses,
+    PrivacyLossDistribution,
+    Step,
+)
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.canonical import written_fields, written_name
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
-
-if TYPE_CHECKING:  # half a second to import: methods that need it do so themselves
-    from dp_accounting.dp_event import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 Outcome = tuple[float, float]  # chances of one answer in both worlds
 Cells = tuple[Losses, Losses, Losses, float]

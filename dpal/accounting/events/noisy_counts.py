@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import Step
+from dpal.accounting.curves import PrivacyLossDistribution, Step
 from dpal.accounting.events.event import Event
 from dpal.accounting.events.noisy_scores import SELECTION_RANGE, Laplace
 from dpal.canonical import written_as
 from dpal.privacy import Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
 @dataclass(frozen=True, kw_only=True)

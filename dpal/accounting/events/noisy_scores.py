@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import Direction, Losses, Step
+from dpal.accounting.curves import Direction, DpEvent, Losses, PrivacyLossDistribution, Step
 from dpal.accounting.events.event import Cells, Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 SCORE_GRID = 1 << 16  # steps over the range of a score; the rounding is far below the noise
 SELECTION_RANGE = (2.0**-20, 64.0)  # the epsilons that the noise of one selection is drawn for

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, Step
+from dpal.accounting.curves import DpEvent, Gaussian, Step
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import Curve
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,20 +16,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import REACH, Direction, Losses, Step
+from dpal.accounting.curves import REACH, Direction, DpEvent, Losses, PrivacyLossDistribution, Step
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _LOG_RANGE = 13.0  # half-width of the grid in standard deviations; the rest is below 1e-36
 
