@@ -86,6 +86,7 @@ def has_a_loss_distribution(event: Event) -> None:
     """A hockey-stick curve in both directions, which mirror each other."""
     step, count = event.composition()
     assert count >= 0 and step.spread > 0
+    assert count * step.failure <= event.delta <= 1
     for adjacency in Adjacency:
         losses = np.linspace(0.01, 4, 40)
         deltas = {
@@ -103,6 +104,18 @@ def has_a_loss_distribution(event: Event) -> None:
         other = deltas[Direction.ADD][:40][::-1]
         assert (other >= mirrored - 1e-9).all()
         assert (other <= mirrored + 1e-9 + deltas[Direction.REMOVE][-1]).all()
+
+
+def has_no_larger_loss_than_it_says(event: Event) -> None:
+    """Basic composition adds this loss to any bound, so nothing may be beyond it."""
+    if event.pure_epsilon is None:
+        return
+    step, count = event.composition()
+    for adjacency in Adjacency:
+        assert (event.renyi(adjacency) <= event.pure_epsilon * (1 + 1e-9)).all()
+        for direction in Direction:
+            beyond = step.delta(np.array([event.pure_epsilon / count]), adjacency, direction)
+            assert beyond[0] <= 1e-12
 
 
 def costs_less_at_a_larger_delta(event: Event) -> None:
@@ -137,8 +150,9 @@ def is_bounded_alike_by_all(event: Event) -> None:
         theirs = by_theirs(releases, target)
         # A largest loss is rounded up to our grid, which is chosen for the variance of losses.
         rounded = GRID + certificate_grid(releases, target).interval
-        # Where answers are known by Rényi divergences alone, these may be below.
-        assert event.renyi_is_tighter or renyi >= ours - rounded, (ours, renyi)
+        # What is known by Rényi divergences alone costs less by them, all else more.
+        low, high = (renyi, ours) if event.renyi_is_tighter else (ours, renyi)
+        assert low <= high + rounded, (ours, renyi)
         apart = tolerance(releases, target)
         assert ours - rounded <= theirs <= ours + apart + GRID, (ours, theirs, apart)
 
@@ -197,9 +211,26 @@ def is_a_vote_if_it_says_so(event: Event) -> None:
     assert epsilon_of_votes([event], delta=TARGET.delta) == pytest.approx(ours, rel=0.02)
 
 
+def answers_yes_or_no(event: Event) -> None:
+    """Chances of both add up in both worlds, and the second opinion knows the same ones."""
+    answer = event.answer
+    if answer is None:
+        return
+    assert answer is event
+    for adjacency in Adjacency:
+        for direction in Direction:
+            yes = answer.outcomes(adjacency, direction, yes=True)
+            no = answer.outcomes(adjacency, direction, yes=False)
+            assert all(0 < chance < 1 for pair in yes for chance in pair)
+            assert np.asarray(yes) + np.asarray(no) == pytest.approx(1)
+            removing = direction is Direction.REMOVE
+            assert set(yes) == set(answer.second_outcomes(adjacency, removing=removing))
+
+
 BY_ITSELF: tuple[Callable[[Event], None], ...] = (
     has_a_renyi_curve,
     has_a_loss_distribution,
+    has_no_larger_loss_than_it_says,
     is_told_to_their_accountants,
     is_thinned,
     is_a_vote_if_it_says_so,
@@ -216,6 +247,7 @@ def keeps_the_contract(kind: type[Event]) -> None:
     assert len(examples) >= 2
     for event in examples:
         is_written_and_read(event)
+        answers_yes_or_no(event)
         for check in (*(() if event.answer else BY_ITSELF), *BY_PATHS):
             check(event)
     never_costs_more_with_more_noise(examples)

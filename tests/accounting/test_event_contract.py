@@ -17,6 +17,8 @@ from dpal.accounting.events import (
     Event,
     NoisyCounts,
     NoisyMoments,
+    NoisyScores,
+    RandomizedResponse,
     from_record,
     register,
     to_record,
@@ -183,6 +185,32 @@ class Doubted(NoisyMoments):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaidToLoseLess(NoisyScores):
+    """Its largest loss is twice what it says."""
+
+    @property
+    def pure_epsilon(self):
+        return self.epsilon / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailsUnseen(NoisyMoments):
+    """A chance to fail that no Rényi bound takes out of delta."""
+
+    def composition(self):
+        return Gaussian(self.noise_multiplier, 1e-9), 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaysNoTooOften(RandomizedResponse):
+    """Its answers do not add up to one."""
+
+    def outcomes(self, adjacency, direction, *, yes):
+        pairs = super().outcomes(adjacency, direction, yes=yes)
+        return pairs if yes else [(p / 2, q / 2) for p, q in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dearer(NoisyMoments):
     """More noise costs more."""
 
@@ -211,6 +239,9 @@ class Forgetful(NoisyMoments):
         (TooCheap, event_contract.is_bounded_alike_by_all),
         (TooCheapByRenyi, event_contract.is_told_to_their_accountants),
         (FallsWithTheOrder, event_contract.has_a_renyi_curve),
+        (SaidToLoseLess, event_contract.has_no_larger_loss_than_it_says),
+        (FailsUnseen, event_contract.has_a_loss_distribution),
+        (SaysNoTooOften, event_contract.answers_yes_or_no),
         (Doubted, event_contract.is_bounded_alike_by_all),
         (Dearer, event_contract.never_costs_more_with_more_noise),
         (Forgetful, event_contract.is_written_and_read),

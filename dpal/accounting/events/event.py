@@ -90,7 +90,9 @@ class Event(ABC):
     def gaussian_noise(self) -> float | None:
         """Noise multiplier of the one Gaussian release that tells as much; None for none."""
         step, count = self.composition()
-        return step.noise_multiplier / math.sqrt(count) if isinstance(step, Gaussian) else None
+        if not count or not isinstance(step, Gaussian):
+            return None
+        return step.noise_multiplier / math.sqrt(count)
 
     def thinned(self, participation: float) -> Event:
         """As records meet it whose every sample rate is multiplied by a factor in [0, 1].
