@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,29 @@ from dpal.errors import ParameterError
 
 # Metadata of a field that says where something lies on this machine, not what it is.
 PLACE = MappingProxyType({"place": True})
+# Of a field that earlier versions had not: while it has its default it is not written, so that
+# digests of what they wrote stay.
+LATER = MappingProxyType({"later": True})
+
+
+def written_as(name: str) -> MappingProxyType[str, str]:
+    """Metadata of a field that is written under an earlier name than it has in code."""
+    return MappingProxyType({"written": name})
+
+
+def written_name(field: Field[Any]) -> str:
+    """The name under which a field is written."""
+    return str(field.metadata.get("written", field.name))
+
+
+def written_fields(value: Any) -> dict[str, Any]:
+    """What a frozen value says, under the names by which it is written; places are not in."""
+    return {
+        written_name(field): getattr(value, field.name)
+        for field in fields(value)
+        if "place" not in field.metadata
+        and not ("later" in field.metadata and getattr(value, field.name) == field.default)
+    }
 
 
 def plain(value: object) -> Any:
@@ -24,8 +47,7 @@ def plain(value: object) -> Any:
       ParameterError: a value has no canonical form (a float that is not finite, say).
     """
     if is_dataclass(value) and not isinstance(value, type):
-        kept = [one.name for one in fields(value) if "place" not in one.metadata]
-        return {name: plain(getattr(value, name)) for name in kept}
+        return {name: plain(item) for name, item in written_fields(value).items()}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

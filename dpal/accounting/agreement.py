@@ -28,7 +28,7 @@ from functools import lru_cache
 from typing import Final
 
 from dpal.accounting.cohorts import campaign_epsilon
-from dpal.accounting.events import PhaseExposure, Release
+from dpal.accounting.events import Release
 from dpal.privacy import PrivacyTarget
 
 _STEP_GRID: Final = 1e-3  # dp-accounting's grid for steps, as `oracle` asks for it
@@ -47,8 +47,8 @@ def tolerance(releases: tuple[Release, ...], target: PrivacyTarget) -> float:
       Derived above. Grid: Doroshenko et al. (2022), "Connect the dots".
     """
     events = [charge.event for release in releases for charge in release.charges]
-    steps = sum(event.steps for event in events if isinstance(event, PhaseExposure))
-    selections = sum(not isinstance(event, PhaseExposure) for event in events)
+    steps = sum(event.training_steps or 0 for event in events)
+    selections = sum(event.training_steps is None for event in events)
     here = campaign_epsilon(releases, target)
     further = campaign_epsilon(releases, replace(target, delta=target.delta / math.e))
     slope = 1 / (further - here) if math.isfinite(further) and further > here else math.inf

@@ -24,18 +24,11 @@ from dpal.accounting.envelope import (
     path_epsilon,
     path_of,
 )
-from dpal.accounting.events import (
-    NEVER_SELECTED,
-    Event,
-    NoisyCounts,
-    NoisyScores,
-    NoisyThreshold,
-    Release,
-    VotesWithin,
-)
+from dpal.accounting.events import NEVER_SELECTED, Event, Release
+from dpal.accounting.events.noisy_threshold import joined
 from dpal.accounting.profiles import Grid
 from dpal.privacy import Accountant as Accountant
-from dpal.privacy import Adjacency, PrivacyTarget
+from dpal.privacy import PrivacyTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +58,8 @@ def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) ->
       target: gives delta and adjacency.
     """
     path = path_of(releases, entry_of(cohort, releases))
-    thresholds = [one for one in path.events if isinstance(one, NoisyThreshold)]
+    steering = _steering(releases)
+    thresholds = [event for event in path.events if event in steering]
     return Spending(
         cohort=cohort,
         selection_epsilon=_pure(path, target) + epsilon_of_thresholds(thresholds, target),
@@ -77,12 +71,12 @@ def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) ->
 def epsilon_by_rdp(path: Path, target: PrivacyTarget) -> float:
     """A path's epsilon: pure losses of its selections plus one Rényi bound for the rest.
 
-    Overflows of thresholds are taken out of delta.
+    Chances to fail, such as overflows of thresholds, are taken out of delta.
     """
-    left = target.delta - _overflow(path)
+    left = target.delta - _failing(path)
     if not left > 0:
         return math.inf
-    bound = rdp.epsilon_spent(_gaussian(path), delta=left, adjacency=target.adjacency)
+    bound = rdp.epsilon_spent(_unbounded(path), delta=left, adjacency=target.adjacency)
     return _pure(path, target) + bound
 
 
@@ -120,14 +114,14 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
     Source: Feldman & Zrnic (2021), "Individual privacy accounting via a Rényi filter".
     """
     initial, *steered = [path_of(releases, one) for one in range(last_phase(releases) + 2)]
-    if not any(isinstance(one, NoisyThreshold) for path in steered for one in path.events):
+    if not _steering(releases):
         return max(epsilon_by_rdp(path, target) for path in [initial, *steered])
-    left = target.delta - max(_overflow(path) for path in steered)
+    left = target.delta - max(_failing(path) for path in steered)
     if not left > 0:
         return math.inf
     curves = [
         _pure(path, target)
-        + np.sum([rdp.curve(one, target.adjacency) for one in _gaussian(path)], axis=0)
+        + np.sum([event.renyi(target.adjacency) for event in _unbounded(path)], axis=0)
         for path in steered
     ]
     together = rdp.to_epsilon(np.max(np.stack(curves), axis=0), delta=left)
@@ -144,19 +138,20 @@ def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
     )
 
 
-def epsilon_of_thresholds(thresholds: Sequence[NoisyThreshold], target: PrivacyTarget) -> float:
+def epsilon_of_thresholds(thresholds: Sequence[Event], target: PrivacyTarget) -> float:
     """What thresholds would cost if nothing else were released."""
     if not thresholds:
         return 0.0
-    joint = 1 / math.sqrt(sum(one.noise_multiplier**-2 for one in thresholds))
-    overflow = sum(one.overflow for one in thresholds)
-    merged = NoisyThreshold(noise_multiplier=joint, overflow=overflow)
+    merged = joined(thresholds)
     grid = pld.fit_grid(
-        [[merged]], delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY
+        [merged], delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY
     )
-    return pld.compose(
-        [merged], grid=grid, adjacency=Adjacency.ZERO_OUT, direction=Direction.REMOVE
-    ).epsilon(target.delta)
+    return max(
+        pld.compose(merged, grid=grid, adjacency=target.adjacency, direction=direction).epsilon(
+            target.delta
+        )
+        for direction in Direction
+    )
 
 
 def certificate_grid(releases: Sequence[Release], target: PrivacyTarget) -> Grid:
@@ -182,25 +177,28 @@ def _by_pld(path: Path, grid: Grid, target: PrivacyTarget) -> float:
     )
 
 
+def _steering(releases: Sequence[Release]) -> set[Event]:
+    """What selections release that sends records on paths and has no largest loss: thresholds."""
+    selected = {charge.event for one in releases if one.selects for charge in one.charges}
+    return {event for event in selected if not event.answer and event.pure_epsilon is None}
+
+
 def _pure(path: Path, target: PrivacyTarget) -> float:
     """Losses of noisy scores, counts and answers, which hold with delta 0."""
-    scores = sum(event.epsilon for event in path.events if isinstance(event, NoisyScores))
-    counts = [event for event in path.events if isinstance(event, NoisyCounts)]
-    scores += sum(event.moved * event.epsilon for event in counts)
+    epsilons = [event.pure_epsilon for event in path.events]
     losses = 0.0
-    for one, entered in path.answers:
-        no, yes = (answer_loss(one, target.adjacency, selected=said) for said in (False, True))
+    for answer, entered in path.answers:
+        no, yes = (answer_loss(answer, target.adjacency, selected=said) for said in (False, True))
         # Who enters may have said no: a shortage is filled up by chance.
         losses += max(no, yes) if entered else no
-    return scores + losses
+    return sum(epsilon for epsilon in epsilons if epsilon is not None) + losses
 
 
-def _gaussian(path: Path) -> list[Event]:
-    """The events of a path whose noise is Gaussian."""
-    return [one for one in path.events if not isinstance(one, NoisyScores | NoisyCounts)]
+def _unbounded(path: Path) -> list[Event]:
+    """The events of a path that have no largest loss: their noise is Gaussian, say."""
+    return [event for event in path.events if event.pure_epsilon is None]
 
 
-def _overflow(path: Path) -> float:
+def _failing(path: Path) -> float:
     """Chance that one of a path's thresholds, or of its bounds on votes, fails."""
-    bounds = sum(one.failure for one in path.events if isinstance(one, VotesWithin))
-    return bounds + sum(one.overflow for one in path.events if isinstance(one, NoisyThreshold))
+    return sum(event.delta for event in path.events)

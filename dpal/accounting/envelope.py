@@ -22,12 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpal.accounting.curves import Direction
-from dpal.accounting.events import NEVER_SELECTED, AnchoredAnswers, Event, Release
+from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
+from dpal.accounting.events.event import Outcome
 from dpal.accounting.pld import compose, discretise, fit_grid
 from dpal.accounting.profiles import Grid, Profile, worst
 from dpal.privacy import Adjacency
-
-Outcome = tuple[float, float]  # chances of one answer in both worlds
 
 
 def campaign_profile(
@@ -63,17 +62,17 @@ class Path:
     """
 
     events: tuple[Event, ...] = ()
-    answers: tuple[tuple[AnchoredAnswers, bool], ...] = ()
+    answers: tuple[tuple[Answer, bool], ...] = ()
 
 
 def path_of(releases: Sequence[Release], cohort: int) -> Path:
     """The path into a cohort; one beyond the last phase for the never-selected."""
     pooled: list[Event] = []
-    answers: list[tuple[AnchoredAnswers, bool]] = []
+    answers: list[tuple[Answer, bool]] = []
     for phase in range(1, cohort + 1):
         for event in selection_events(releases, phase):
-            if isinstance(event, AnchoredAnswers):
-                answers.append((event, phase == cohort))
+            if answer := event.answer:
+                answers.append((answer, phase == cohort))
             else:
                 pooled.append(event)
     return Path((*pooled, *events_after_entry(releases, cohort)), tuple(answers))
@@ -104,7 +103,7 @@ def _answered(path: Path, adjacency: Adjacency, direction: Direction) -> list[Ou
     """Chances of a path's answers; the worst side of the threshold has the largest p, least q."""
     found = []
     for answer, selected in path.answers:
-        pairs = outcomes(answer, adjacency, direction, yes=selected)
+        pairs = answer.outcomes(adjacency, direction, yes=selected)
         found.append((max(p for p, _ in pairs), min(q for _, q in pairs)))
     return found
 
@@ -156,12 +155,12 @@ def selection_events(releases: Sequence[Release], phase: int) -> list[Event]:
     ]
 
 
-def answer_loss(answer: AnchoredAnswers, adjacency: Adjacency, *, selected: bool) -> float:
+def answer_loss(answer: Answer, adjacency: Adjacency, *, selected: bool) -> float:
     """Greatest privacy loss of one answer, in either direction."""
     return max(
         abs(_loss(p, q))
         for direction in Direction
-        for p, q in outcomes(answer, adjacency, direction, yes=selected)
+        for p, q in answer.outcomes(adjacency, direction, yes=selected)
     )
 
 
@@ -175,46 +174,34 @@ def _before_selection(
     """V_t from H_t and V_{t+1}."""
     value = worst([entered, stayed])
     for event in reversed(events):
-        if isinstance(event, AnchoredAnswers):
-            value = _before_answer(event, entered, value, adjacency, direction)
-        else:
-            losses = discretise(
-                event, interval=value.grid.interval, adjacency=adjacency, direction=direction
-            )
+        if answer := event.answer:
+            value = _before_answer(answer, entered, value, adjacency, direction)
+            continue
+        step, count = event.composition()
+        losses = discretise(
+            step, interval=value.grid.interval, adjacency=adjacency, direction=direction
+        )
+        for _ in range(count):
             value = value.after(losses.masses, losses.first, losses.infinite)
     return value
 
 
 def _before_answer(
-    answer: AnchoredAnswers,
+    answer: Answer,
     entered: Profile,
     other: Profile,
     adjacency: Adjacency,
     direction: Direction,
 ) -> Profile:
     """Yes leads into the cohort (or, beyond the label budget, out of the pool for good)."""
-    yes = outcomes(answer, adjacency, direction, yes=True)
-    no = outcomes(answer, adjacency, direction, yes=False)
+    yes = answer.outcomes(adjacency, direction, yes=True)
+    no = answer.outcomes(adjacency, direction, yes=False)
     return worst(
         [
             entered.scaled(p, _loss(p, q)).plus(other.scaled(p_no, _loss(p_no, q_no)))
             for (p, q), (p_no, q_no) in zip(yes, no, strict=True)
         ]
     )
-
-
-def outcomes(
-    answer: AnchoredAnswers, adjacency: Adjacency, direction: Direction, *, yes: bool
-) -> list[Outcome]:
-    """Chances of an answer in both worlds, for every side of the threshold."""
-    sides = (answer.above, answer.below)
-    if adjacency is Adjacency.REPLACE_ONE:
-        pairs = [(p, q) for p in sides for q in sides]
-    else:
-        pairs = [(p, answer.blank) for p in sides]
-    if direction is Direction.ADD:
-        pairs = [(q, p) for p, q in pairs]
-    return pairs if yes else [(1 - p, 1 - q) for p, q in pairs]
 
 
 def _loss(p: float, q: float) -> float:

@@ -19,24 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.curves import Direction, curve, reach, spread
-from dpal.accounting.events import (
-    Event,
-    NoisyCounts,
-    NoisyMajorities,
-    NoisyMoments,
-    NoisyScores,
-    NoisyThreshold,
-    NoisyVotes,
-    PhaseExposure,
-)
+from dpal.accounting.curves import Direction, Step
+from dpal.accounting.events import Event
 from dpal.accounting.profiles import Grid, Profile, Values, nothing
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -87,7 +78,7 @@ def compose(
     Returns:
       An upper bound on the hockey-stick divergence at every epsilon.
     """
-    counted = [(step, count) for step, count in map(_steps, events) if count]
+    counted = _counted(events)
     if not counted:
         return nothing(grid)
     total = np.zeros(grid.size // 2 + 1, dtype=np.complex128)
@@ -107,18 +98,18 @@ def compose(
 
 
 def discretise(
-    event: Event, *, interval: float, adjacency: Adjacency, direction: Direction
+    step: Step, *, interval: float, adjacency: Adjacency, direction: Direction
 ) -> LossDistribution:
     """Turns one step's curve into a distribution whose curve lies nowhere below it.
 
     Between neighbouring grid points the new curve is the chord of the old one (in
     e^epsilon), so it lies above.
     """
-    least, most = reach(event, adjacency, direction)
+    least, most = step.reach(adjacency, direction)
     first = math.floor(least / interval) - 1
     last = max(first + 1, math.ceil(most / interval) + 1)
     losses = interval * np.arange(first, last + 1, dtype=np.float64)
-    deltas = curve(event, losses, adjacency, direction)
+    deltas = step.delta(losses, adjacency, direction)
     rises = np.diff(deltas)
     up, down = rises / math.expm1(interval), rises / -math.expm1(-interval)
     masses = np.empty(losses.size)
@@ -126,9 +117,7 @@ def discretise(
     masses[1:-1] = up[1:] - down[:-1]
     masses[-1] = -down[-1]
     # Rounding may leave -1e-13 where nothing is; adding mass is pessimistic.
-    infinite = float(deltas[-1])
-    if isinstance(event, NoisyThreshold):
-        infinite += event.overflow
+    infinite = float(deltas[-1]) + step.failure
     return LossDistribution(first, np.maximum(masses, 0.0), min(1.0, infinite))
 
 
@@ -151,26 +140,24 @@ def fit_grid(
       ParameterError: the losses are too large and too fine for any grid; `dpal` plans
         with far more noise than that.
     """
-    counted = [[(step, count) for step, count in map(_steps, one) if count] for one in histories]
-    counted = [one for one in counted if one]
+    counted = [history for history in map(_counted, histories) if history]
     if not counted:
         return Grid(0.01, -8, 16)
     # A loss l between two points of distance h is split between them, which adds the
     # variance (l - x)(x + h - l), about h^2 / 6 on average.
-    # The history with most loss decides; the others are only overstated a little. Noisy
-    # scores have a say only where there is nothing else: their largest loss must not move,
-    # and on a grid as coarse as their variance allows it would.
-    smooth = [[(s, n) for s, n in one if not isinstance(s, NoisyScores)] for one in counted]
+    # The history with most loss decides; the others are only overstated a little. Steps
+    # whose largest loss must not move have a say only where there is nothing else.
+    smooth = [[(s, n) for s, n in history if s.chooses_grid] for history in counted]
     variance, steps = max(
-        (sum(n * spread(s) ** 2 for s, n in one), sum(n for _, n in one))
-        for one in (filter(None, smooth) if any(smooth) else counted)
+        (sum(n * s.spread**2 for s, n in history), sum(n for _, n in history))
+        for history in (filter(None, smooth) if any(smooth) else counted)
     )
     rms = math.sqrt(variance / steps)
     interval = math.sqrt(6 * accuracy) * rms
     low, high = -8 * interval, 8 * interval
-    for one in counted:
+    for history in counted:
         for direction in Direction:
-            bounds = _bounds(one, interval, delta, adjacency, direction)
+            bounds = _bounds(history, interval, delta, adjacency, direction)
             low, high = min(low, bounds[0]), max(high, bounds[1])
     size = 1 << math.ceil(math.log2((high - low) / interval))
     interval = (high - low) / size  # use the whole power of two
@@ -178,7 +165,7 @@ def fit_grid(
 
 
 def _bounds(
-    counted: Sequence[tuple[Event, int]],
+    counted: Sequence[tuple[Step, int]],
     interval: float,
     delta: float,
     adjacency: Adjacency,
@@ -203,7 +190,7 @@ class _Transform:
 
 
 @lru_cache(maxsize=192)
-def _transform(step: Event, grid: Grid, adjacency: Adjacency, direction: Direction) -> _Transform:
+def _transform(step: Step, grid: Grid, adjacency: Adjacency, direction: Direction) -> _Transform:
     """The Fourier transform of one step's losses, ready to be raised to a power."""
     losses = discretise(step, interval=grid.interval, adjacency=adjacency, direction=direction)
     circular = np.zeros(grid.size)
@@ -219,19 +206,9 @@ def _transform(step: Event, grid: Grid, adjacency: Adjacency, direction: Directi
     )
 
 
-def _steps(event: Event) -> tuple[Event, int]:
-    """One step of an event, and how often it happens."""
-    if isinstance(event, NoisyMajorities):  # by the counts that the answers are read off
-        return NoisyThreshold(noise_multiplier=event.noise_multiplier), 1
-    if isinstance(event, NoisyMoments | NoisyVotes):
-        return NoisyThreshold(noise_multiplier=event.noise_multiplier), 1
-    if isinstance(event, NoisyCounts):  # on the grid of the scores; moved counts are independent
-        return NoisyScores(epsilon=event.epsilon), event.moved
-    if not isinstance(event, PhaseExposure):
-        return event, 1
-    if event.sample_rate == 0:
-        return event, 0
-    return replace(event, steps=1), event.steps
+def _counted(events: Iterable[Event]) -> list[tuple[Step, int]]:
+    """What events are made of: one step of each, and how often it happens."""
+    return [(step, count) for step, count in (event.composition() for event in events) if count]
 
 
 def _rounding(masses: Values, counts: Sequence[int]) -> float:

@@ -25,8 +25,8 @@ import numpy as np
 from dpal import check
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import events_after_entry, last_phase, outcomes, selection_events
-from dpal.accounting.events import AnchoredAnswers, Event, NoisyThreshold, Release, thin
+from dpal.accounting.envelope import events_after_entry, last_phase, selection_events
+from dpal.accounting.events import Event, Release, thin
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -170,11 +170,9 @@ class RenyiFilter:
                 "share a data set's budget"
             )
         failing = [
-            event.overflow
+            event.delta
             for release in releases
-            if release.selects
             for event in {charge.event for charge in release.charges}
-            if isinstance(event, NoisyThreshold)
         ]
         return Amount(
             # One unit more: another processor may differ in the last bits.
@@ -221,7 +219,7 @@ def _pool_divergence(
         entered = _divergence(events_after_entry(releases, phase), order, adjacency)
         stayed = max(entered, stayed)
         for event in reversed(selection_events(releases, phase)):
-            if isinstance(event, AnchoredAnswers):
+            if answer := event.answer:
                 # Yes leads into the cohort; no to the worse of both (see the envelope).
                 stayed = max(
                     float(
@@ -231,7 +229,7 @@ def _pool_divergence(
                         )
                     )
                     / scale
-                    for p, q in outcomes(event, adjacency, direction, yes=True)
+                    for p, q in answer.outcomes(adjacency, direction, yes=True)
                 )
             else:
                 stayed += _divergence([event], order, adjacency)
@@ -271,9 +269,9 @@ def _largest_divergence(release: Release, order: float, adjacency: Adjacency) ->
 
 
 def _answers(release: Release) -> bool:
-    return any(isinstance(charge.event, AnchoredAnswers) for charge in release.charges)
+    return any(charge.event.answer for charge in release.charges)
 
 
 def _divergence(events: Sequence[Event], order: float, adjacency: Adjacency) -> float:
     column = int(np.searchsorted(rdp.ORDERS, order))
-    return float(sum(rdp.curve(event, adjacency)[column] for event in events))
+    return float(sum(event.renyi(adjacency)[column] for event in events))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
-from dpal.accounting.events import AnchoredAnswers, Event, Release
+from dpal.accounting.events import Answer, Event, Release
 from dpal.privacy import Adjacency, PrivacyTarget
 
 # Our own engine on another processor or with another numpy: its transforms differ by about
@@ -79,9 +80,9 @@ def cohort_by_dp_accounting(
         for charge in release.charges:
             if cohort not in charge.cohorts:
                 continue
-            if isinstance(charge.event, AnchoredAnswers):
+            if answer := charge.event.answer:
                 selected = str(release.phase) == cohort
-                more = _answer(charge.event, target.adjacency, selected=selected)
+                more = _extremes(answer, target.adjacency, selected=selected)
                 ways = [
                     (chance * p, loss + math.log(p / q))
                     for (chance, loss), (p, q) in zip(ways, more, strict=True)
@@ -101,12 +102,12 @@ def cohort_by_dp_accounting(
     )
 
 
-def _answer(
-    answer: AnchoredAnswers, adjacency: Adjacency, *, selected: bool
-) -> list[tuple[float, float]]:
+def _extremes(
+    answer: Answer, adjacency: Adjacency, *, selected: bool
+) -> Iterator[tuple[float, float]]:
     """The likeliest and the least likely chance of an answer in the two worlds, both ways."""
-    sides = [answer.above, answer.below]
-    others = sides if adjacency is Adjacency.REPLACE_ONE else [answer.blank]
-    if not selected:
-        sides, others = ([1 - one for one in chances] for chances in (sides, others))
-    return [(max(sides), min(others)), (max(others), min(sides))]
+    for removing in (True, False):
+        pairs = answer.second_outcomes(adjacency, removing=removing)
+        if not selected:
+            pairs = [(1 - p, 1 - q) for p, q in pairs]
+        yield max(p for p, _ in pairs), min(q for _, q in pairs)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpal.accounting.events import TRAINING, PhaseExposure, Release
+from dpal.accounting.events import TRAINING, Release
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic import move_aside, roll_forward, write_together
 from dpal.ledger.attempts import attempt_name, attempt_number, checkpoint_name, planned_name
@@ -129,9 +129,9 @@ class TrainingRelease:
         if self.release.kind != TRAINING:
             raise LedgerError.before_release(f"{self.release.name} is no training release")
         return sum(
-            charge.event.steps
+            charge.event.training_steps or 0
             for charge in self.release.charges
-            if str(self.release.phase) in charge.cohorts and isinstance(charge.event, PhaseExposure)
+            if str(self.release.phase) in charge.cohorts
         )
 
     def _persisted(self, attempt: int) -> list[Path]:

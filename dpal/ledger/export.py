@@ -57,6 +57,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "previous": (TEXT, "digest of the entry before"),
     "digest": (TEXT, "SHA-256 of the entry's canonical JSON"),
 }
+_OF_EVENTS = (
+    "mechanism", "steps", "sample_rate", "noise_multiplier", "epsilon", "overflow", "above",
+    "below", "blank",
+)  # fmt: skip
 
 
 def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -129,7 +133,9 @@ def _details(entry: Entry) -> Iterator[dict[str, Any]]:
     body = entry.body
     if entry.kind is Kind.RESERVE and body.get("charges"):
         for charge in body["charges"]:
-            yield {**charge["event"], "cohorts": ",".join(charge["cohorts"])}
+            # A column that another kind of row is about must not take a parameter of its name.
+            told = {key: charge["event"][key] for key in _OF_EVENTS if key in charge["event"]}
+            yield {**told, "cohorts": ",".join(charge["cohorts"])}
     elif entry.kind in (Kind.HOLD, Kind.END):
         promised = {"target_epsilon": body["epsilon"]} if entry.kind is Kind.HOLD else {}
         data = body.get("data")

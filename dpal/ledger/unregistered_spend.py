@@ -12,7 +12,6 @@ from typing import Any
 
 from dpal.accounting.events import Release
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
-from dpal.accounting.votes.events import VotesWithin
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.entries import Entry, Kind
@@ -141,6 +140,6 @@ def _uncountable(
             if start is None or any(one not in start["releases"] for one in made):
                 return "what its start spent is not in this ledger"
         charges = (charge for one in _planned(body) for charge in one.charges)
-        if any(isinstance(charge.event, VotesWithin) for charge in charges):
+        if not all(charge.event.adds_up for charge in charges):
             return "its votes are paid for within a bound, which a sum cannot count"
     return ""

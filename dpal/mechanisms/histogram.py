@@ -20,7 +20,7 @@ def noisy_counts(
 
     Args:
       counts: (n,) whole numbers of votes.
-      event: the noise, as it is charged; `moved` counts are each charged once.
+      event: the noise, as it is charged; `l0_sensitivity` counts are each charged once.
       rng: source of the noise.
 
     Returns:

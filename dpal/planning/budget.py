@@ -12,7 +12,7 @@ from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant, epsilon_by_rdp
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import Path, greatest_loss, path_epsilon
-from dpal.accounting.events import AnchoredAnswers, Event, PhaseExposure
+from dpal.accounting.events import Answer, Event, PhaseExposure
 from dpal.accounting.profiles import Grid
 from dpal.errors import ParameterError
 from dpal.planning.schedule import BasePhase, base_phases
@@ -173,7 +173,7 @@ class Budget:
         return self.grid
 
     @cached_property
-    def _selected(self) -> list[tuple[tuple[Event, ...], tuple[tuple[AnchoredAnswers, bool], ...]]]:
+    def _selected(self) -> list[tuple[tuple[Event, ...], tuple[tuple[Answer, bool], ...]]]:
         """For each cohort, what selections release about it, and what it answered."""
         paths = []
         hidden = self.spec.selection is SelectionMode.HIDDEN
@@ -181,11 +181,11 @@ class Budget:
         for cohort in range(len(self.selections)):
             counted = 0 if cohort == 0 else last if hidden else cohort
             events: list[Event] = []
-            answers: list[tuple[AnchoredAnswers, bool]] = []
+            answers: list[tuple[Answer, bool]] = []
             for phase in range(1, counted + 1):
                 for event in self.selections[phase].events:
-                    if isinstance(event, AnchoredAnswers):
-                        answers.append((event, phase == cohort))
+                    if answer := event.answer:
+                        answers.append((answer, phase == cohort))
                     else:
                         events.append(event)
             paths.append((tuple(events), tuple(answers)))

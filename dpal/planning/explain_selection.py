@@ -81,7 +81,7 @@ def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
             for phase in plan.phases
             if isinstance(phase.selection, HiddenGate)
         ]
-        overflow = sum(step.threshold.overflow for step in gates)
+        overflow = sum(step.threshold.failure_probability for step in gates)
         numbers |= {"reserve": kept, "overflow": overflow}
         yield (
             f"Who passes a gate is decided record by record, so how many pass is only nearly "

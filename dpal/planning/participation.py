@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
-from dpal.accounting.events import Release, VotesWithin, thin
+from dpal.accounting.events import Release, thin
 from dpal.accounting.renyi_filter import Amount
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
@@ -88,7 +88,7 @@ def hold_in_full(
       DataBudgetExceeded: a block has not enough left.
     """
     _require_same_promise(target, known)
-    if any(isinstance(charge.event, VotesWithin) for one in releases for charge in one.charges):
+    if not all(charge.event.adds_up for one in releases for charge in one.charges):
         # Their loss is known at an order of their own, and may fail to hold.
         raise ParameterError.before_release(
             "answers within a bound cannot be added to what campaigns on the same data set "

@@ -183,7 +183,7 @@ def guidance_for(
     moved = 1 if alone else 2
     return Guidance(
         components=NoisyMoments(noise_multiplier=noise),
-        support=NoisyCounts(epsilon=support_epsilon / moved, moved=moved),
+        support=NoisyCounts(epsilon=support_epsilon / moved, l0_sensitivity=moved),
         voters=voters,
         max_norm=max_norm,
     )

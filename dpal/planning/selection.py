@@ -15,7 +15,7 @@ import scipy
 
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import epsilon_of_thresholds
-from dpal.accounting.events import AnchoredAnswers, Event, NoisyScores, NoisyThreshold
+from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, RandomizedResponse
 from dpal.errors import ParameterError
 from dpal.mechanisms.responses import anchored_rates
 from dpal.planning.spec import CampaignSpec, SelectionMode
@@ -93,7 +93,7 @@ class HiddenGate(_ByThreshold):
     """Every record passes or not by its own score; nobody outside learns which.
 
     `aim` is the query's size less a reserve, so that more than the query's size pass with
-    a chance below `threshold.overflow` only.
+    a chance below `threshold.failure_probability` only.
     """
 
     @property
@@ -110,7 +110,7 @@ class VisibleAnswers(_ByThreshold):
       answers: chances of yes, above the threshold, below it, and of a blank record.
     """
 
-    answers: AnchoredAnswers
+    answers: RandomizedResponse
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -133,7 +133,7 @@ def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
     return (RandomDraw(), *(design(spec, t) for t in range(1, len(spec.schedule.cohort_sizes))))
 
 
-def expected_precision(answers: AnchoredAnswers, share: float, above: float) -> float:
+def expected_precision(answers: RandomizedResponse, share: float, above: float) -> float:
     """Expected share of the selected that are among the highest-scored `share` of the pool.
 
     Args:
@@ -153,13 +153,13 @@ def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:
 def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     """Noise small enough for the query and a reserve large enough for the noise."""
     size, comparisons = spec.schedule.cohort_sizes[phase], _comparisons(spec.pool_size)
-    overflow = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
-    # Each accepted comparison may err; together they stay below `overflow`.
-    deviations = -float(scipy.special.ndtri(overflow / comparisons))
+    failure = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
+    # Each accepted comparison may err; together they stay below `failure`.
+    deviations = -float(scipy.special.ndtri(failure / comparisons))
     wished = _RESERVE * size / deviations / math.sqrt(comparisons)
     queries = len(spec.schedule.queries)
     usual = float(np.clip(wished, *_GATE_NOISE))
-    affordable = _affordable_noise(queries, overflow, spec.target)
+    affordable = _affordable_noise(queries, failure, spec.target)
     noise = spec.threshold_noise or max(usual, affordable)
     # One more: in the neighbouring world one more record may lie above.
     reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
@@ -177,18 +177,18 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
             f"the query or less; {', or '.join(ways)}"
         )
     return HiddenGate(
-        threshold=NoisyThreshold(noise_multiplier=noise, overflow=overflow),
+        threshold=NoisyThreshold(noise_multiplier=noise, failure_probability=failure),
         comparisons=comparisons,
         aim=size - reserve,
     )
 
 
 @lru_cache(maxsize=64)
-def _affordable_noise(queries: int, overflow: float, target: PrivacyTarget) -> float:
+def _affordable_noise(queries: int, failure: float, target: PrivacyTarget) -> float:
     """Noise at which all thresholds of a campaign, alone, cost no more than their share."""
 
     def cost(noise: float) -> float:
-        one = NoisyThreshold(noise_multiplier=noise, overflow=overflow)
+        one = NoisyThreshold(noise_multiplier=noise, failure_probability=failure)
         return epsilon_of_thresholds([one] * queries, target)
 
     return smallest_safe(cost, _THRESHOLD_SHARE * target.epsilon, low=1.0)
@@ -214,20 +214,20 @@ def _answers(spec: CampaignSpec, phase: int) -> VisibleAnswers:
     )
 
 
-def _best_answers(epsilon: float, share: float) -> tuple[AnchoredAnswers, float]:
+def _best_answers(epsilon: float, share: float) -> tuple[RandomizedResponse, float]:
     """The anchor that selects `share` of the pool with the most of its highest-scored.
 
     Returns:
       The chances of yes, and the share of the pool that should lie above the threshold.
     """
-    best: tuple[float, AnchoredAnswers, float] | None = None
+    best: tuple[float, RandomizedResponse, float] | None = None
     for blank in share * np.geomspace(math.exp(-epsilon), math.exp(epsilon), 201):
         if not 0 < blank < 1:
             continue
         above, below = anchored_rates(epsilon, float(blank))
         if not below < share < above < 1 or below <= 0:
             continue
-        answers = AnchoredAnswers(above=above, below=below, blank=float(blank))
+        answers = RandomizedResponse(above=above, below=below, blank=float(blank))
         passing = (share - below) / (above - below)
         precision = expected_precision(answers, share, passing)
         if best is None or precision > best[0]:

@@ -15,15 +15,7 @@ from typing import Any
 
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
-from dpal.accounting.events import (
-    VOTING,
-    Charge,
-    NoisyMajorities,
-    NoisyVotes,
-    Release,
-    VotesWithin,
-    to_record,
-)
+from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
 from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
@@ -105,10 +97,9 @@ class VotingSpec:
         """
         if self.accountant is not None:
             return self.accountant
-        told = isinstance(self.events(1)[0], NoisyMajorities | VotesWithin)
-        return Accountant.RDP if told else Accountant.PLD
+        return Accountant.RDP if self.events(1)[0].renyi_is_tighter else Accountant.PLD
 
-    def events(self, queries: int) -> tuple[NoisyMajorities | NoisyVotes | VotesWithin, ...]:
+    def events(self, queries: int) -> tuple[Event, ...]:
         """What a block of so many queries is charged as, whatever the votes are."""
         return self.rule.events(queries) if self.bound is None else (self.bound.event,)
 
@@ -256,12 +247,11 @@ def voting_second_opinion(spec: VotingSpec) -> float:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     known = [*spec.before.releases, *VotingPlan(spec).releases()]
     events = [charge.event for one in known for charge in one.charges]
-    votes = [one for one in events if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
-    if len(votes) < len(events) or spec.before.declared is not None:
+    if not all(event.is_vote for event in events) or spec.before.declared is not None:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     from dpal.accounting.votes.second_opinion import epsilon_of_votes  # imports dp-accounting
 
-    return epsilon_of_votes(votes, delta=spec.target.delta)
+    return epsilon_of_votes(events, delta=spec.target.delta)
 
 
 def total_of(spec: VotingSpec) -> float:
@@ -322,7 +312,7 @@ def least_summary_sigma(spec: VotingSpec) -> float:
 
 def _too_little(spec: VotingSpec, queries: int) -> float:
     """A sigma whose mean loss is twice what is promised: too little, if every query is answered."""
-    return math.sqrt(queries * spec.rule.moved / (4 * spec.target.epsilon + 4))
+    return math.sqrt(queries * spec.rule.squared_l2_sensitivity / (4 * spec.target.epsilon + 4))
 
 
 def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:

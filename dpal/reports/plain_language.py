@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.events import AnchoredAnswers
+from dpal.accounting.events import RandomizedResponse
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.selection import expected_precision
 from dpal.planning.spec import SelectionMode
@@ -128,11 +128,11 @@ def expected_hits(summary: Mapping[str, Any]) -> list[tuple[int, float, float]]:
     return found
 
 
-def _answers(events: Sequence[Mapping[str, Any]]) -> AnchoredAnswers | None:
+def _answers(events: Sequence[Mapping[str, Any]]) -> RandomizedResponse | None:
     for event in events:
         if event["mechanism"] == "anchored_answers":
             rates = {key: value for key, value in event.items() if key != "mechanism"}
-            return AnchoredAnswers(**rates)
+            return RandomizedResponse(**rates)
     return None
 
 

@@ -48,11 +48,11 @@ class Neighbours:
 
     def event(self, queries: int) -> PhaseExposure:
         """What so many queries are charged as."""
-        moved = math.sqrt(2 * self.rule.moved)
+        sensitivity = math.sqrt(2 * self.rule.squared_l2_sensitivity)
         return PhaseExposure(
             steps=queries,
             sample_rate=self.sample_rate,
-            noise_multiplier=self.rule.answer_sigma / moved,
+            noise_multiplier=self.rule.answer_sigma / sensitivity,
         )
 
 

@@ -16,12 +16,12 @@ from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import campaign_profile, grid_of
 from dpal.accounting.events import (
     SCORE_GRID,
-    AnchoredAnswers,
     Charge,
     Event,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
     Release,
 )
 from dpal.mechanisms.responses import anchored_rates
@@ -61,15 +61,19 @@ def affordable(events: Sequence[Event], adjacency: Adjacency) -> bool:
 
 
 @st.composite
-def answers(draw) -> AnchoredAnswers:
+def answers(draw) -> RandomizedResponse:
     blank = draw(st.floats(0.05, 0.9))
     above, below = anchored_rates(draw(st.floats(0.1, 3.0)), blank)
     assume(0 < below < above < 1)
-    return AnchoredAnswers(above=above, below=below, blank=blank)
+    return RandomizedResponse(above=above, below=below, blank=blank)
 
 
 def ours(
-    events: Sequence[Event], answer: AnchoredAnswers | None, *, delta: float, adjacency: Adjacency
+    events: Sequence[Event],
+    answer: RandomizedResponse | None,
+    *,
+    delta: float,
+    adjacency: Adjacency,
 ) -> float:
     """Our certificate for a record that is asked, then trained whatever it answered."""
     asked = [] if answer is None else [Charge(cohorts=("1",), event=answer)]
@@ -88,7 +92,11 @@ def ours(
 
 
 def by_dp_accounting(
-    events: Sequence[Event], answer: AnchoredAnswers | None, *, delta: float, adjacency: Adjacency
+    events: Sequence[Event],
+    answer: RandomizedResponse | None,
+    *,
+    delta: float,
+    adjacency: Adjacency,
 ) -> float:
     """The same by dp-accounting's own constructors and composition."""
     total = reduce(lambda one, other: one.compose(other), [_part(e, adjacency) for e in events])

@@ -9,10 +9,10 @@ from dpal.accounting.events import (
     NEVER_SELECTED,
     SELECTION,
     TRAINING,
-    AnchoredAnswers,
     Charge,
     Event,
     PhaseExposure,
+    RandomizedResponse,
     Release,
 )
 from dpal.privacy import PrivacyTarget
@@ -32,7 +32,7 @@ def release(kind: str, phase: int, charges: dict[str, Event]) -> Release:
 def test_who_said_no_may_enter_when_a_shortage_is_filled_up():
     """Where nearly all say yes, "no" is the dear answer, and a path into the cohort."""
     blank = 0.9
-    answers = AnchoredAnswers(above=0.97, below=0.8, blank=blank)
+    answers = RandomizedResponse(above=0.97, below=0.8, blank=blank)
     yes, no = math.log(0.97 / blank), math.log((1 - 0.8) / (1 - blank))
     assert no > yes
     step = PhaseExposure(steps=20, sample_rate=0.2, noise_multiplier=2.0)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from pytest import approx
 from scipy.special import ndtr
 
-from dpal.accounting.curves import Direction, curve, reach, spread
+from dpal.accounting.curves import Direction, Step
 from dpal.accounting.events import (
     SCORE_GRID,
-    AnchoredAnswers,
+    Event,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
 )
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -34,6 +35,10 @@ events = st.one_of(
     st.builds(NoisyScores, epsilon=st.floats(0.01, 5.0)),
     st.builds(NoisyThreshold, noise_multiplier=st.floats(0.3, 20.0)),
 )
+
+
+def step_of(event: Event) -> Step:
+    return event.composition()[0]
 
 
 def outputs(event, adjacency) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +71,7 @@ def test_a_curve_is_the_sum_over_its_outputs(event, pair, loss):
     if direction is Direction.ADD:
         p, q = q, p
     summed = np.maximum(0.0, p - math.exp(loss) * q).sum()
-    found = float(curve(event, np.array([loss]), adjacency, direction)[0])
+    found = float(step_of(event).delta(np.array([loss]), adjacency, direction)[0])
     assert found == approx(summed, abs=1e-7 * (1 + math.exp(loss)))
 
 
@@ -76,7 +81,7 @@ def test_curves_are_privacy_curves(event, pair):
     """Falling from 1, never below 1 - e^x, and convex in e^x."""
     adjacency, direction = pair
     losses = np.linspace(-6, 6, 601)
-    deltas = curve(event, losses, adjacency, direction)
+    deltas = step_of(event).delta(losses, adjacency, direction)
     assert (np.diff(deltas) <= 1e-12).all()
     assert (deltas >= np.maximum(0, -np.expm1(losses)) - 1e-12).all()
     assert (deltas <= 1).all()
@@ -89,7 +94,7 @@ def test_curves_are_privacy_curves(event, pair):
 def test_one_direction_mirrors_the_other(event, adjacency, loss):
     """Swapping the two worlds: H(Q, P; -x) = 1 - e^-x + e^-x H(P, Q; x)."""
     one, other = (
-        float(curve(event, np.array([x]), adjacency, direction)[0])
+        float(step_of(event).delta(np.array([x]), adjacency, direction)[0])
         for direction, x in zip(Direction, (loss, -loss), strict=True)
     )
     assert other == approx(-math.expm1(-loss) + math.exp(-loss) * one, abs=1e-9)
@@ -98,21 +103,23 @@ def test_one_direction_mirrors_the_other(event, adjacency, loss):
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(events, st.sampled_from(PAIRS))
 def test_hardly_anything_lies_beyond_reach(event, pair):
-    low, high = reach(event, *pair)
-    below, above = curve(event, np.array([low, high]), *pair)
+    low, high = step_of(event).reach(*pair)
+    below, above = step_of(event).delta(np.array([low, high]), *pair)
     assert above <= 1e-20
     assert below == approx(-math.expm1(low), abs=1e-12)
 
 
-@pytest.mark.parametrize("question", [curve, reach])
-def test_answers_have_no_curve_of_their_own(question):
+def test_answers_have_no_curve_of_their_own():
     """Their two outcomes lead to different cohorts, so they are charged by path."""
-    answer = AnchoredAnswers(above=0.6, below=0.2, blank=0.3)
-    arguments = (answer, np.zeros(1)) if question is curve else (answer,)
-    with pytest.raises(ParameterError, match="AnchoredAnswers has no privacy curve"):
-        question(*arguments, Adjacency.ZERO_OUT, Direction.REMOVE)
-    with pytest.raises(ParameterError, match="AnchoredAnswers has no privacy curve"):
-        spread(answer)
+    answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
+    for question in (
+        answer.composition,
+        answer.dp_event,
+        lambda: answer.renyi(Adjacency.ZERO_OUT),
+        lambda: answer.second_opinion(Adjacency.ZERO_OUT, 1e-3),
+    ):
+        with pytest.raises(ParameterError, match="RandomizedResponse is charged by path"):
+            question()
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
@@ -133,7 +140,7 @@ def test_replaced_gradients_that_point_apart_are_worst_in_the_plane_too(rate):
 
     event = PhaseExposure(steps=1, sample_rate=rate, noise_multiplier=sigma)
     losses = np.array([-1.5, -0.3, 0.0, 0.4, 2.0])
-    most = curve(event, losses, Adjacency.REPLACE_ONE, Direction.REMOVE)
+    most = step_of(event).delta(losses, Adjacency.REPLACE_ONE, Direction.REMOVE)
     nearest = np.inf
     for angle, mine, other in itertools.product(
         np.pi * np.array([0, 0.3, 0.5, 0.9, 1]), [1.0, 0.6, 0.0], [1.0, 0.6, 0.0]

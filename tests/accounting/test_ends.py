@@ -16,15 +16,14 @@ import pytest
 
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import outcomes
 from dpal.accounting.events import (
     NEVER_SELECTED,
-    AnchoredAnswers,
     Charge,
     Event,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
     Release,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
@@ -77,13 +76,13 @@ class Game:
             return value
         events = [charge.event for charge in release.charges]
         stays_or_enters = max(later(POOL), later(phase))
-        answers = [event for event in events if isinstance(event, AnchoredAnswers)]
+        answers = [event for event in events if isinstance(event, RandomizedResponse)]
         noise = sum(self._divergence(event) for event in events if event not in answers)
         if not answers:
             return stays_or_enters + noise
         a1 = self.filter.order - 1
         found = -math.inf
-        for p, q in outcomes(answers[0], self.adjacency, self.direction, yes=True):
+        for p, q in answers[0].outcomes(self.adjacency, self.direction, yes=True):
             yes = math.log(p) + a1 * (math.log(p / q) + later(phase))
             no = math.log1p(-p) + a1 * (math.log((1 - p) / (1 - q)) + stays_or_enters)
             found = max(found, float(np.logaddexp(yes, no)) / a1)
@@ -99,7 +98,7 @@ class Game:
 
     def _divergence(self, event: Event) -> float:
         column = int(np.searchsorted(rdp.ORDERS, self.filter.order))
-        return float(rdp.curve(event, self.adjacency)[column])
+        return float(event.renyi(self.adjacency)[column])
 
 
 def random_plan(mode: str, generator: np.random.Generator) -> list[Release]:
@@ -124,11 +123,11 @@ def random_plan(mode: str, generator: np.random.Generator) -> list[Release]:
                 events.append(NoisyScores(epsilon=float(generator.choice([0.1, 0.5, 2.0]))))
             else:
                 noise = float(generator.choice([3.0, 10.0, 40.0]))
-                events.append(NoisyThreshold(noise_multiplier=noise, overflow=1e-9))
+                events.append(NoisyThreshold(noise_multiplier=noise, failure_probability=1e-9))
             if mode == "visible":
                 blank, epsilon = generator.uniform(0.02, 0.6), generator.choice([0.2, 1.0, 3.0])
                 above, below = anchored_rates(float(epsilon), float(blank))
-                events.append(AnchoredAnswers(above=above, below=below, blank=float(blank)))
+                events.append(RandomizedResponse(above=above, below=below, blank=float(blank)))
             charges = tuple(Charge(cohorts=cohorts, event=event) for event in events)
             releases.append(
                 Release(name=f"phase-{phase}/selection", kind="selection", phase=phase,

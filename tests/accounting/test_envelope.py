@@ -16,7 +16,7 @@ from dpal.accounting import pld
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, spending
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import campaign_profile, grid_of
-from dpal.accounting.events import AnchoredAnswers, NoisyScores, NoisyThreshold, Release
+from dpal.accounting.events import NoisyScores, NoisyThreshold, RandomizedResponse, Release
 from dpal.accounting.profiles import Profile
 from dpal.mechanisms.responses import anchored_rates
 from dpal.planning.plan import Phase, Plan, TrainingPhase
@@ -46,10 +46,10 @@ def small_plan(mode: SelectionMode, adjacency: Adjacency) -> Plan:
             threshold=threshold,
             comparisons=1,
             aim=1,
-            answers=AnchoredAnswers(above=above, below=below, blank=0.4),
+            answers=RandomizedResponse(above=above, below=below, blank=0.4),
         ),
         SelectionMode.HIDDEN: HiddenGate(
-            threshold=NoisyThreshold(noise_multiplier=noise, overflow=overflow),
+            threshold=NoisyThreshold(noise_multiplier=noise, failure_probability=overflow),
             comparisons=1,
             aim=0,
         ),
@@ -143,7 +143,8 @@ def without_overflow(plan: Plan) -> Plan:
         if not isinstance(gate, HiddenGate):
             return phase
         return replace(
-            phase, selection=replace(gate, threshold=replace(gate.threshold, overflow=0.0))
+            phase,
+            selection=replace(gate, threshold=replace(gate.threshold, failure_probability=0.0)),
         )
 
     return Plan(plan.spec, tuple(map(smooth, plan.phases)))
@@ -163,7 +164,7 @@ def test_an_overflow_is_delta():
         certified(list(one.releases()), Adjacency.ZERO_OUT, Direction.REMOVE)
         for one in (plan, without_overflow(plan))
     )
-    overflow = plan.phases[1].selection.threshold.overflow
+    overflow = plan.phases[1].selection.threshold.failure_probability
     for epsilon in EPSILONS:
         assert with_it.delta(epsilon) - without.delta(epsilon) == approx(2 * overflow, rel=0.02)
 
@@ -181,7 +182,7 @@ def twice_asked() -> Plan:
         asked = replace(
             phase.selection,
             threshold=NoisyThreshold(noise_multiplier=1e4),  # the game below leaves it out
-            answers=AnchoredAnswers(above=above, below=below, blank=blank),
+            answers=RandomizedResponse(above=above, below=below, blank=blank),
         )
         trained = replace(
             phase.training, noise_multiplier=noise, sample_rate_new=rate, sample_rate_old=0.0

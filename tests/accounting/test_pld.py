@@ -10,7 +10,7 @@ from pytest import approx
 from scipy.special import ndtr
 
 from dpal.accounting import pld, rdp
-from dpal.accounting.curves import Direction, spread
+from dpal.accounting.curves import Direction
 from dpal.accounting.events import NoisyScores, NoisyThreshold, PhaseExposure
 from dpal.accounting.profiles import Profile
 from dpal.errors import ParameterError
@@ -45,7 +45,7 @@ def agrees(events, answer, delta, adjacency) -> None:
     # Both engines only ever overstate, so ours may be lower by as much as dp-accounting's grid
     # adds: its width for each discrete release, and width^2 / 6 to the variance of each step.
     discrete = (answer is not None) + sum(isinstance(one, NoisyScores) for one in events)
-    least = min(spread(one) for one in events if isinstance(one, PhaseExposure))
+    least = min(one.composition()[0].spread for one in events if isinstance(one, PhaseExposure))
     theirs_error = WIDTH * (1 + discrete) + theirs * WIDTH**2 / (6 * least**2)
     assert -theirs_error <= mine - theirs <= 1e-3
 
@@ -114,7 +114,7 @@ def test_a_fully_sampled_step_and_a_threshold_are_the_same_gaussian(direction):
 
 def test_an_overflow_is_added_to_delta():
     smooth = NoisyThreshold(noise_multiplier=2.0)
-    failing = replace(smooth, overflow=1e-3)
+    failing = replace(smooth, failure_probability=1e-3)
     for epsilon in (0.5, 2.0, 4.0):
         # It happens instead of the rest, so it counts by what the rest leaves of 1.
         added = profile([failing]).delta(epsilon) - profile([smooth]).delta(epsilon)
@@ -169,15 +169,14 @@ def test_chances_of_a_step_add_up_to_one():
     for event in (
         PhaseExposure(steps=1, sample_rate=0.2, noise_multiplier=0.8),
         NoisyScores(epsilon=0.5),
-        NoisyThreshold(noise_multiplier=1.0, overflow=0.01),
+        NoisyThreshold(noise_multiplier=1.0, failure_probability=0.01),
     ):
         for adjacency in Adjacency:
             for direction in Direction:
                 losses = pld.discretise(
-                    event, interval=1e-3, adjacency=adjacency, direction=direction
+                    event.composition()[0], interval=1e-3, adjacency=adjacency, direction=direction
                 )
-                overflow = getattr(event, "overflow", 0.0)
-                total = losses.masses.sum() + losses.infinite - overflow
+                total = losses.masses.sum() + losses.infinite - event.delta
                 assert 1 - 1e-12 <= total <= 1 + 1e-6  # rounding only adds
 
 

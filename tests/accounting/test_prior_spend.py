@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
-from dpal.accounting.dp_events import to_dp_event
 from dpal.accounting.events import (
     GUIDANCE,
     NEVER_SELECTED,
@@ -65,7 +64,7 @@ def test_joint_accounting_is_far_below_the_sum_of_epsilons():
 @pytest.mark.parametrize("moved", [1, 2])
 def test_dp_accounting_finds_the_same_total(adjacency, moved):
     target = replace(TARGET, adjacency=adjacency)
-    events = guided(COMPONENTS, NoisyCounts(epsilon=0.3, moved=moved))
+    events = guided(COMPONENTS, NoisyCounts(epsilon=0.3, l0_sensitivity=moved))
     ours, theirs = total_epsilon(START, events, target), total_second_opinion(START, events, target)
     assert ours == pytest.approx(theirs, abs=0.01)
     assert ours <= total_epsilon(START, events, target, accountant=Accountant.RDP) + 1e-9
@@ -75,7 +74,7 @@ def test_two_moved_counts_are_two_laplace_mechanisms():
     # Written out with dp-accounting's own words, nothing of ours in between.
     one = pld_of.from_laplace_mechanism(1 / 0.4, value_discretization_interval=1e-4)
     expected = one.compose(one).get_epsilon_for_delta(1e-3)
-    two = guided(NoisyCounts(epsilon=0.4, moved=2))
+    two = guided(NoisyCounts(epsilon=0.4, l0_sensitivity=2))
     reached = campaign_epsilon(two, replace(TARGET, delta=1e-3))
     assert reached == pytest.approx(expected, abs=2e-3)
     assert reached > campaign_epsilon(guided(NoisyCounts(epsilon=0.4)), replace(TARGET, delta=1e-3))
@@ -121,9 +120,12 @@ def test_a_declared_cost_is_added_and_its_delta_taken_off():
 @given(noise=st.floats(2, 50), epsilon=st.floats(0.05, 1.5), moved=st.sampled_from([1, 2]))
 @settings(max_examples=15, deadline=None)
 def test_more_noise_never_costs_more_and_guidance_never_helps(noise, epsilon, moved):
-    events = guided(NoisyMoments(noise_multiplier=noise), NoisyCounts(epsilon=epsilon, moved=moved))
+    events = guided(
+        NoisyMoments(noise_multiplier=noise), NoisyCounts(epsilon=epsilon, l0_sensitivity=moved)
+    )
     quieter = guided(
-        NoisyMoments(noise_multiplier=2 * noise), NoisyCounts(epsilon=epsilon / 2, moved=moved)
+        NoisyMoments(noise_multiplier=2 * noise),
+        NoisyCounts(epsilon=epsilon / 2, l0_sensitivity=moved),
     )
     start, total = total_epsilon(START, [], TARGET), total_epsilon(START, events, TARGET)
     assert start - 1e-6 <= total_epsilon(START, quieter, TARGET) <= total + 1e-3
@@ -131,11 +133,11 @@ def test_more_noise_never_costs_more_and_guidance_never_helps(noise, epsilon, mo
 
 
 def test_events_are_written_and_read():
-    for event in (COMPONENTS, NoisyCounts(epsilon=0.25, moved=2)):
+    for event in (COMPONENTS, NoisyCounts(epsilon=0.25, l0_sensitivity=2)):
         assert from_record(to_record(event)) == event
-        assert to_dp_event(event) is not None
-    with pytest.raises(ParameterError, match="moved"):
-        NoisyCounts(epsilon=0.5, moved=3)
+        assert event.dp_event() is not None
+    with pytest.raises(ParameterError, match="l0_sensitivity"):
+        NoisyCounts(epsilon=0.5, l0_sensitivity=3)
     with pytest.raises(ParameterError, match="noise_multiplier"):
         NoisyMoments(noise_multiplier=0.0)
 

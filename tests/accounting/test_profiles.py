@@ -82,7 +82,7 @@ def test_a_release_before_is_a_release_composed(event):
     """Convolving curves is composing by transforms: two ways to the same number."""
     step = PhaseExposure(steps=20, sample_rate=0.3, noise_multiplier=2.0)
     losses = pld.discretise(
-        event,
+        event.composition()[0],
         interval=GRID.interval,
         adjacency=Adjacency.ZERO_OUT,
         direction=Direction.REMOVE,

@@ -30,7 +30,7 @@ histories = st.lists(exposures, min_size=1, max_size=4)
 def test_without_subsampling_the_curve_is_the_gaussian_one(sigma):
     # Mironov (2017), Prop. 7: order / (2 sigma^2); the distance doubles for replace_one.
     step = PhaseExposure(steps=1, sample_rate=1.0, noise_multiplier=sigma)
-    blanked, replaced = rdp.curve(step), rdp.curve(step, Adjacency.REPLACE_ONE)
+    blanked, replaced = step.renyi(Adjacency.ZERO_OUT), step.renyi(Adjacency.REPLACE_ONE)
     known = np.isfinite(blanked)  # orders of no use are left at infinity
     assert known[rdp.ORDERS <= 16].all()
     expected = rdp.ORDERS[known] / (2 * sigma**2)
@@ -43,7 +43,7 @@ def test_without_subsampling_the_curve_is_the_gaussian_one(sigma):
 def test_whole_orders_equal_the_binomial_sum(exposure):
     # Mironov, Talwar & Zhang (2019), eq. 30, evaluated with exact binomials.
     q, sigma = exposure.sample_rate, exposure.noise_multiplier
-    ours = rdp.curve(replace(exposure, steps=1))
+    ours = replace(exposure, steps=1).renyi(Adjacency.ZERO_OUT)
     for order in (2, 5, 16):
         terms = [
             math.log(math.comb(order, k))

@@ -14,14 +14,12 @@ from pytest import approx
 
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
-from dpal.accounting.dp_events import to_dp_event
-from dpal.accounting.envelope import outcomes
 from dpal.accounting.events import (
-    AnchoredAnswers,
     Charge,
     NoisyScores,
     NoisyThreshold,
     PhaseExposure,
+    RandomizedResponse,
     Release,
     thin,
 )
@@ -54,7 +52,7 @@ def test_the_limit_means_what_dp_accounting_says_of_a_renyi_divergence():
         one = RenyiFilter.fitted(epsilon, delta)
         sigma = math.sqrt(one.order * 1e9 / (2 * one.limit.divergence))
         accountant = RdpAccountant(orders=[one.order])
-        accountant.compose(to_dp_event(NoisyThreshold(noise_multiplier=sigma)))
+        accountant.compose(NoisyThreshold(noise_multiplier=sigma).dp_event())
         told = accountant.get_epsilon(0.9 * delta)
         assert told == approx(epsilon, abs=1e-6)
 
@@ -64,7 +62,7 @@ def test_training_costs_what_dp_accounting_says_at_that_order(order):
     """At whole orders, where its series is exact (between them it is an upper bound)."""
     one = RenyiFilter(epsilon=8.0, delta=1e-5, order=order)
     accountant = RdpAccountant(orders=[order])
-    accountant.compose(to_dp_event(STEPS))
+    accountant.compose(STEPS.dp_event())
     taken = one.charge([training(0, ("0",), STEPS)], ZERO)
     assert taken.divergence == approx(accountant._rdp[0] * 1e9, rel=1e-6)
 
@@ -102,7 +100,7 @@ def test_a_divergence_is_never_below_that_of_the_exact_game():
     and, on yes, a second Gaussian. At the order the moments are sums of products.
     """
     above, below = anchored_rates(1.0, 0.3)
-    answers = AnchoredAnswers(above=above, below=below, blank=0.3)
+    answers = RandomizedResponse(above=above, below=below, blank=0.3)
     first, second = (
         PhaseExposure(steps=1, sample_rate=1.0, noise_multiplier=one) for one in (1.0, 2.0)
     )
@@ -117,7 +115,7 @@ def test_a_divergence_is_never_below_that_of_the_exact_game():
     moment = {sigma: math.exp((a - 1) * a / (2 * sigma**2)) for sigma in (1.0, 2.0)}
     worst = 0.0
     for direction in Direction:
-        pairs = outcomes(answers, ZERO, direction, yes=True)
+        pairs = answers.outcomes(ZERO, direction, yes=True)
         for p1, q1 in pairs:
             for p2, q2 in pairs:
                 later = p2 * (p2 / q2) ** (a - 1) * moment[2.0]
@@ -153,7 +151,7 @@ def test_who_sits_out_of_training_still_pays_for_being_asked():
 
 def test_thresholds_that_may_fail_are_counted_apart():
     one = RenyiFilter.fitted(8.0, 1e-5)
-    gate = NoisyThreshold(noise_multiplier=10.0, overflow=1e-8)
+    gate = NoisyThreshold(noise_multiplier=10.0, failure_probability=1e-8)
     taken = one.charge([selection(1, gate), training(1, ("1",), STEPS)], ZERO)
     assert taken.overflow >= 1e-8 * 1e18
     assert not Amount(0, one.limit.overflow + 1).within(one.limit)
@@ -163,7 +161,7 @@ def test_noisy_scores_add_their_divergence_to_the_worst_path():
     one = RenyiFilter.fitted(8.0, 1e-5)
     scores = NoisyScores(epsilon=0.5)
     column = int(np.searchsorted(rdp.ORDERS, one.order))
-    expected = sum(rdp.curve(event, ZERO)[column] for event in (scores, STEPS))
+    expected = sum(event.renyi(ZERO)[column] for event in (scores, STEPS))
     taken = one.charge([selection(1, scores), training(1, ("1",), STEPS)], ZERO)
     assert taken.divergence == approx(1e9 * expected, rel=1e-8)
 
@@ -175,7 +173,7 @@ def test_charges_round_up_and_limits_down():
     assert one.limit.divergence <= room * 1e9 + 1
     release = training(0, ("0",), STEPS)
     column = int(np.searchsorted(rdp.ORDERS, one.order))
-    assert one.charge([release], ZERO).divergence > rdp.curve(STEPS, ZERO)[column] * 1e9
+    assert one.charge([release], ZERO).divergence > STEPS.renyi(ZERO)[column] * 1e9
 
 
 @pytest.mark.parametrize("change", [{"epsilon": math.nan}, {"delta": 0.0}, {"order": 3.14159}])

@@ -9,7 +9,7 @@ from pytest import approx
 
 from dpal.accounting import second_opinion as oracle
 from dpal.accounting.cohorts import campaign_epsilon, second_opinion
-from dpal.accounting.events import AnchoredAnswers, NoisyScores, PhaseExposure
+from dpal.accounting.events import NoisyScores, PhaseExposure, RandomizedResponse
 from dpal.errors import ParameterError
 from dpal.planning.budget import Budget
 from dpal.planning.naive import plan_naive
@@ -97,6 +97,6 @@ def test_pure_losses_alone_are_exact():
 
 
 def test_answers_are_charged_by_path_only():
-    answer = AnchoredAnswers(above=0.6, below=0.2, blank=0.3)
+    answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
     with pytest.raises(ParameterError, match="charged by path"):
         oracle.epsilon_by_pld([answer], delta=1e-5, adjacency=Adjacency.ZERO_OUT)

@@ -222,10 +222,10 @@ def test_what_one_ballot_moves_is_found_by_trying_all(limit, labels):
         every[:, 0] = (np.arange(2**labels)[:, None] >> np.arange(labels)) & 1
         counts = Ballots.of(every).counts(rule)
         largest = ((counts[:, None] - counts[None]) ** 2).sum(axis=2).max()
-        assert largest <= rule.moved * (1 + 1e-12)
+        assert largest <= rule.squared_l2_sensitivity * (1 + 1e-12)
         long = math.ceil(limit**2 if mechanism is Mechanism.TAU_L2 else limit)
         if mechanism is Mechanism.BINARY or 2 * long <= labels:  # two disjoint ballots fit
-            assert largest == pytest.approx(rule.moved)
+            assert largest == pytest.approx(rule.squared_l2_sensitivity)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpal.accounting.events import AnchoredAnswers, NoisyScores, NoisyThreshold
+from dpal.accounting.events import NoisyScores, NoisyThreshold, RandomizedResponse
 from dpal.planning.plan import Plan, TrainingPhase
 from dpal.planning.spec import SelectionMode
 from dpal.privacy import Adjacency
@@ -66,7 +66,7 @@ class WorstCase:
         if not events:
             return np.maximum(self._entered(phase, paths), self._waiting(phase + 1, paths))
         first, rest = events[0], events[1:]
-        if isinstance(first, AnchoredAnswers):
+        if isinstance(first, RandomizedResponse):
             return np.max([self._answer(phase, pair, paths) for pair in self._sides(first)], axis=0)
         after = self._outputs(phase, rest, paths.then(*self._seen(first)))
         return after.reshape(paths.p.size, -1).sum(axis=1)
@@ -77,7 +77,7 @@ class WorstCase:
         by_chance = np.maximum(self._entered(phase, no), self._waiting(phase + 1, no))
         return self._entered(phase, yes) + by_chance
 
-    def _sides(self, answers: AnchoredAnswers) -> list[tuple[float, float]]:
+    def _sides(self, answers: RandomizedResponse) -> list[tuple[float, float]]:
         sides = (answers.above, answers.below)
         if self.plan.spec.target.adjacency is Adjacency.REPLACE_ONE:
             return [(one, other) for one in sides for other in sides]

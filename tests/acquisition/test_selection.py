@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpal.accounting.events import AnchoredAnswers, NoisyScores, NoisyThreshold
+from dpal.accounting.events import NoisyScores, NoisyThreshold, RandomizedResponse
 from dpal.acquisition import selection
 from dpal.acquisition.scores import ENTROPY_CLIP, score
 from dpal.acquisition.selection import select, select_at_random
@@ -39,12 +39,12 @@ def ranking(epsilon: float) -> NoisyRanking:
 
 
 def gate(aim: int, noise: float = 1e-9) -> HiddenGate:
-    threshold = NoisyThreshold(noise_multiplier=noise, overflow=1e-8)
+    threshold = NoisyThreshold(noise_multiplier=noise, failure_probability=1e-8)
     return HiddenGate(threshold=threshold, comparisons=16, aim=aim)
 
 
 def asking(aim: int, above: float, below: float, noise: float = 1e-9) -> VisibleAnswers:
-    answers = AnchoredAnswers(above=above, below=below, blank=(above + below) / 2)
+    answers = RandomizedResponse(above=above, below=below, blank=(above + below) / 2)
     threshold = NoisyThreshold(noise_multiplier=noise)
     return VisibleAnswers(threshold=threshold, comparisons=16, aim=aim, answers=answers)
 

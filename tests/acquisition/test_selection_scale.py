@@ -12,7 +12,7 @@ _MEASURED = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from dpal.accounting.events import AnchoredAnswers, NoisyScores, NoisyThreshold
+from dpal.accounting.events import RandomizedResponse, NoisyScores, NoisyThreshold
 from dpal.acquisition.selection import select
 from dpal.data.readers import BATCH_ROWS
 from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
@@ -20,7 +20,7 @@ from dpal.randomness import secure
 
 RECORDS, BUDGET = 10_000_000, 20_000
 noise = NoisyThreshold(noise_multiplier=10.0)
-answers = AnchoredAnswers(above=0.1, below=0.001, blank=0.002)
+answers = RandomizedResponse(above=0.1, below=0.001, blank=0.002)
 STEPS = {
     "random": RandomDraw(),
     "paper": NoisyRanking(scores=NoisyScores(epsilon=0.5)),

@@ -114,3 +114,21 @@ def test_another_ending_is_refused_and_nothing_is_written(entries, tmp_path):
     with pytest.raises(LedgerError, match=r"neither \.parquet nor \.csv"):
         export_ledger(entries, tmp_path / "ledger.xlsx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_parameter_does_not_fill_a_column_of_its_name_that_means_something_else():
+    """The divergence of votes within a bound is no whole number of 1e-9, which blocks take."""
+    event = {"mechanism": "votes_within", "order": 3.5, "divergence": 1.5, "failure": 1e-9}
+    entry = sealed(
+        sequence=1,
+        campaign="votes",
+        kind=Kind.RESERVE,
+        release="votes/1",
+        body={"charges": [{"cohorts": ["0"], "event": event}]},
+        recorded_at="2026-01-01",
+        previous="0" * 64,
+    )
+    (row,) = ledger_table([entry]).to_dict("records")
+    assert row["mechanism"] == "votes_within"
+    assert pd.isna(row["divergence"])
+    assert json.loads(row["body"]) == entry.body

@@ -100,7 +100,7 @@ def test_an_overflow_above_delta_is_never_affordable(ledger):
     """Chances of breaking a label budget count as delta; more than all of it is refused."""
     plan = PLANNED["hidden"].plan
     phase = plan.phases[1]
-    threshold = replace(phase.selection.threshold, overflow=2 * plan.spec.target.delta)
+    threshold = replace(phase.selection.threshold, failure_probability=2 * plan.spec.target.delta)
     leaking = replace(phase, selection=replace(phase.selection, threshold=threshold))
     plan = Plan(plan.spec, (plan.phases[0], leaking))
     hold(ledger, plan)

@@ -17,7 +17,7 @@ def test_noise_has_the_size_that_is_charged(bits):
     # |noise| has mean and standard deviation 1 / epsilon: 60,000 values have a standard error of
     # 0.41 %, false alarm 1e-6 at 4.89 of them; 5 % more or less are 12.
     counts = np.zeros(60_000, dtype=np.int64)
-    for event in (NoisyCounts(epsilon=0.5), NoisyCounts(epsilon=0.25, moved=2)):
+    for event in (NoisyCounts(epsilon=0.5), NoisyCounts(epsilon=0.25, l0_sensitivity=2)):
         size = np.abs(noisy_counts(counts, event, rng=bits)).mean() * event.epsilon
         assert abs(size - 1) < 4.89 / math.sqrt(60_000)
         for wrong in (0.95, 1.05):

@@ -89,12 +89,12 @@ def test_the_noise_of_the_components_is_the_printed_one(epsilon, noise):
 
 def test_votes_are_charged_for_all_counts_that_a_record_can_move():
     one = guidance().support
-    assert (one.epsilon, one.moved) == (0.5, 1)
+    assert (one.epsilon, one.l0_sensitivity) == (0.5, 1)
     for two in (
         guidance(voters=Voters.TOP_K),
         guidance(replace(TARGET, adjacency=Adjacency.REPLACE_ONE)),
     ):
-        assert (two.support.epsilon, two.support.moved) == (0.25, 2)
+        assert (two.support.epsilon, two.support.l0_sensitivity) == (0.25, 2)
 
 
 def test_two_releases_are_charged_to_everybody():

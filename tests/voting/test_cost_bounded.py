@@ -12,7 +12,7 @@ from pytest import approx
 from scipy.special import logsumexp, ndtr
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
-from dpal.accounting.events import VOTING, Charge, Release, VotesWithin
+from dpal.accounting.events import VOTING, Charge, CostBoundedVotes, Release
 from dpal.accounting.votes.observed_cost import told_cost
 from dpal.accounting.votes.query_costs import answer_costs
 from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
@@ -135,7 +135,7 @@ def releases(*events):
 
 
 def test_several_bounds_add_up_at_their_order_and_their_failures_in_delta():
-    event = VotesWithin(order=4.0, divergence=0.5, failure=1e-7)
+    event = CostBoundedVotes(order=4.0, divergence=0.5, failure=1e-7)
     target = PrivacyTarget(epsilon=8, delta=1e-5)
     for count in (1, 2, 5):
         found = campaign_epsilon(releases(*[event] * count), target, accountant=Accountant.RDP)

@@ -22,14 +22,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.accounting.events import NoisyMajorities
-
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """How one yes-or-no question is answered; see `NoisyMajorities`."""
+    """How one yes-or-no question is answered."""
 
     teachers: int
     sigma: float
@@ -60,11 +58,6 @@ class Answers:
         largest = np.maximum(counts, self.teachers - counts)
         above = (largest - self.threshold) / self.threshold_sigma
         return np.stack([scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)], axis=1)
-
-
-def answers_of(event: NoisyMajorities) -> Answers:
-    """The question that an event asks again and again."""
-    return Answers(event.teachers, event.sigma, event.threshold, event.threshold_sigma)
 
 
 def divergence(mine: Floats, other: Floats, orders: Floats) -> Floats:

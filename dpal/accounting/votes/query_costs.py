@@ -31,7 +31,7 @@ def query_curve(rule: VotingRule, orders: Floats, *, mode: Mode = Mode.SHARPENED
         raise ParameterError(f"{mode} needs the votes that were cast")
     total = np.zeros(orders.size)
     if mode is Mode.SHARPENED and rule.mechanism in (Mechanism.BINARY, Mechanism.TOP_M):
-        return rule.moved * worst_divergence(_answers(rule), tuple(orders))
+        return rule.squared_l2_sensitivity * worst_divergence(_answers(rule), tuple(orders))
     for event in rule.events(1):
         total += orders / (2 * event.noise_multiplier**2)
     return total

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpal import check
-from dpal.accounting.votes.events import MOST_TEACHERS, NoisyMajorities, NoisyVotes, VotesWithin
+from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes
+from dpal.accounting.events.majority_votes import MOST_TEACHERS
 from dpal.errors import ParameterError
 
 FEWEST_TEACHERS = 3
@@ -97,7 +98,6 @@ class Bound:
     def price(self) -> float:
         """What telling the bound costs, at its order."""
         # Settings name mechanisms of this module, and are read without numpy.
-        from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
 
         return sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
 
@@ -107,9 +107,9 @@ class Bound:
         return math.erfc(self.margin / math.sqrt(2)) / 2
 
     @property
-    def event(self) -> VotesWithin:
+    def event(self) -> CostBoundedVotes:
         """What bound and answers are charged as together."""
-        return VotesWithin(
+        return CostBoundedVotes(
             order=self.order, divergence=self.price + self.limit, failure=self.failure
         )
 
@@ -182,7 +182,7 @@ class VotingRule:
         return self.sigma if self.noises == 2 else math.sqrt(2) * self.sigma
 
     @property
-    def moved(self) -> float:
+    def squared_l2_sensitivity(self) -> float:
         """Most that one ballot moves the counts of yes, as a squared Euclidean norm."""
         limit = self.limit or 0.0
         match self.mechanism:
@@ -210,7 +210,7 @@ class VotingRule:
         one = math.erfc(lead / math.sqrt(2)) / 2
         return min(1.0, (self.classes - 1) * one) if self.mechanism in PLURALITY else one
 
-    def events(self, queries: int) -> tuple[NoisyMajorities | NoisyVotes, ...]:
+    def events(self, queries: int) -> tuple[MajorityVotes | NoisyVotes, ...]:
         """What so many queries are charged as, whatever the votes are.
 
         Args:
@@ -219,8 +219,8 @@ class VotingRule:
         check.at_least(1, queries=queries)
         if self.mechanism in (Mechanism.BINARY, Mechanism.TOP_M):
             return (
-                NoisyMajorities(
-                    answers=queries * int(self.moved),
+                MajorityVotes(
+                    answers=queries * int(self.squared_l2_sensitivity),
                     teachers=self.teachers,
                     sigma=self.answer_sigma,
                     threshold=None if self.confidence is None else self.confidence.threshold,
@@ -228,12 +228,16 @@ class VotingRule:
                 ),
             )
         votes = NoisyVotes(
-            queries=queries, squared_sensitivity=2 * self.moved, sigma=self.answer_sigma
+            queries=queries,
+            squared_sensitivity=2 * self.squared_l2_sensitivity,
+            sigma=self.answer_sigma,
         )
         if self.confidence is None:
             return (votes,)
         checks = NoisyVotes(
-            queries=queries, squared_sensitivity=self.moved, sigma=self.confidence.sigma
+            queries=queries,
+            squared_sensitivity=self.squared_l2_sensitivity,
+            sigma=self.confidence.sigma,
         )
         return (votes, checks)
 

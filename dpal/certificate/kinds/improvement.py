@@ -331,9 +331,9 @@ def _plan_faults(document: Mapping[str, Any], evidence: ImprovementEvidence) -> 
 
 def _planned(guidance: Mapping[str, Any], before: Before) -> Iterator[Release]:
     """What a plan releases: both about everybody whom the start knew, in its last phase."""
-    events: dict[str, NoisyMoments | NoisyCounts] = {
-        "near-private/components": NoisyMoments(**guidance["components"]),
-        "near-private/support": NoisyCounts(**guidance["support"]),
+    events = {
+        "near-private/components": NoisyMoments.of_record(guidance["components"]),
+        "near-private/support": NoisyCounts.of_record(guidance["support"]),
     }
     for name, event in events.items():
         charges = (Charge(cohorts=before.cohorts, event=event),)

@@ -11,13 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dpal.accounting.events import (
-    NoisyMajorities,
-    NoisyVotes,
-    Release,
-    VotesWithin,
-    to_record,
-)
+from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
@@ -273,17 +267,16 @@ def _totals(
     }
 
 
-def votes_in(releases: Iterable[Release]) -> list[NoisyVotes | NoisyMajorities | VotesWithin]:
+def votes_in(releases: Iterable[Release]) -> list[Event]:
     """The events of releases, all of which are votes.
 
     Raises:
       CertificateError: one is none.
     """
-    found = [charge.event for one in releases for charge in one.charges]
-    votes = [one for one in found if isinstance(one, NoisyVotes | NoisyMajorities | VotesWithin)]
-    if len(votes) != len(found):
+    events = [charge.event for release in releases for charge in release.charges]
+    if not all(event.is_vote for event in events):
         raise CertificateError("an account of teachers releases votes only")
-    return votes
+    return events
 
 
 def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
@@ -346,9 +339,7 @@ def _rounding(costs: Mapping[str, float]) -> float:
     return _RENYI_GRIDS * (1 + costs["rdp"])
 
 
-def _by_renyi(
-    events: Sequence[NoisyVotes | NoisyMajorities | VotesWithin], target: PrivacyTarget
-) -> float:
+def _by_renyi(events: Sequence[Event], target: PrivacyTarget) -> float:
     from dpal.accounting.votes.second_opinion import epsilon_of_votes  # imports dp-accounting
 
     return epsilon_of_votes(events, delta=target.delta)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import ndtr
 
-from dpal.accounting.events import NoisyMajorities
+from dpal.accounting.events import MajorityVotes
 from dpal.accounting.votes.majority import (
     Answers,
-    answers_of,
     divergence,
     move_divergences,
     worst_divergence,
@@ -147,7 +146,7 @@ def test_far_tails_cost_what_they_should():
 
 
 def test_an_event_is_asked_as_it_says():
-    event = NoisyMajorities(answers=7, teachers=50, sigma=7.0, threshold=40.0, threshold_sigma=9.0)
-    assert answers_of(event) == Answers(50, 7.0, 40.0, 9.0)
+    event = MajorityVotes(answers=7, teachers=50, sigma=7.0, threshold=40.0, threshold_sigma=9.0)
+    assert event.question == Answers(50, 7.0, 40.0, 9.0)
     with pytest.raises(ValueError, match="read-only"):  # tables are shared between callers
         worst_divergence(Answers(50, 7.0), ORDERS)[0] = 0.0
