@@ -5,10 +5,11 @@ from __future__ import annotations
 from prefect.cache_policies import NO_CACHE
 
 from dpal.reports.commands import verify_here
+from dpal.reports.methods import methods_table
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.validation import headline, percent
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import methods_table, told
+from dpal.reports.voting_report import told
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.open_ledger import key_word
 from dpal.runs.vote_account import certify_votes

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.improvement import START
-from dpal.reports.render.markdown import block_in_markdown
-from dpal.reports.report import Table
+from dpal.reports.render.markdown import blocks_in_markdown
+from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import terms
 from dpal.reports.validation import headline, percent
 
@@ -97,34 +97,37 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
 def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
     """Means and standard deviations, one row a combination."""
     polluted = any(point.irrelevant for point in points)
-    columns = [_short(keys[0]), *(["of"] if len(keys) > 1 else []), "runs", "start"]
-    columns += [points[0].figure if points else "reached", "epsilon of start", "in all"]
-    rows = []
-    for point in points:
-        row = [str(point.x), *([point.line] if len(keys) > 1 else []), str(len(point.reached))]
-        row += [_with_spread(point.start), _with_spread(point.reached)]
-        row += [f"{point.start_epsilon:.3f}", f"{point.epsilon:.3f}"]
-        rows.append((*row, *([_with_spread(point.irrelevant)] if polluted else [])))
-    title = "Mean ± standard deviation over runs"
-    return Table(title, (*columns, *(["irrelevant chosen"] if polluted else [])), tuple(rows))
+    rows = (
+        {
+            _short(keys[0]): point.x,
+            **({"of": point.line} if len(keys) > 1 else {}),
+            "runs": len(point.reached),
+            "start": _with_spread(point.start),
+            points[0].figure: _with_spread(point.reached),
+            "epsilon of start": f"{point.start_epsilon:.3f}",
+            "in all": f"{point.epsilon:.3f}",
+            **({"irrelevant chosen": _with_spread(point.irrelevant)} if polluted else {}),
+        }
+        for point in points
+    )
+    return table("Mean ± standard deviation over runs", rows, _short(keys[0]))
 
 
 def sweep_report(
     points: Sequence[Point], records: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> str:
     """The sweep as Markdown."""
-    parts = ["# Sweep", block_in_markdown(points_table(points, keys))]
+    blocks: list[Block] = [points_table(points, keys)]
     if points:
-        one = points[0]
-        parts.append(
-            f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at "
-            f"{terms(vars(one))}, the start included; "
+        most = max(point.target_epsilon for point in points)
+        blocks.append(
+            f"Promised: epsilon up to {most:g} at {terms(vars(points[0]))}, the start included; "
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )
-        parts.append("![sweep.png](sweep.png)")
-    parts += [f"Not run: {one['swept']}: {one['refused']}" for one in records if one.get("refused")]
-    return "\n\n".join(parts) + "\n"
+    refused = (one for one in records if one.get("refused"))
+    blocks += [f"Not run: {one['swept']}: {one['refused']}" for one in refused]
+    return blocks_in_markdown("Sweep", blocks, ["sweep.png"] if points else [])
 
 
 def _with_spread(values: Sequence[float]) -> str:

@@ -257,9 +257,11 @@ def _is_in_ledger(folder: CampaignFolder) -> bool:
 
 def _holder(folder: CampaignFolder, entries: Sequence[Entry]) -> str:
     """Whose ledger a run's page tells: its own; its start's where it released nothing itself."""
-    start = folder.read_record()["plan"].get("start")
     held = campaigns_in(entries)
-    return str(start) if folder.name not in held and start in held else folder.name
+    if folder.name in held or _kind(folder) != IMPROVEMENT.name:
+        return folder.name
+    start = str(folder.read_record()["plan"]["start"])
+    return start if start in held else folder.name
 
 
 def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:

@@ -11,9 +11,10 @@ from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table, pollution_table
+from dpal.reports.methods import methods_table
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.reports.vote_tables import cost_table as votes_table
-from dpal.reports.voting_report import methods_table, told
+from dpal.reports.voting_report import told
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, AnyConfig, RunKind, folder_of, kind_of
 from flows.cli.terminal import (
     as_typed_here,
@@ -78,10 +79,10 @@ def _tell_where(folder: CampaignFolder, config: AnyConfig) -> None:
 
 
 def _show_campaign(folder: CampaignFolder) -> None:
-    phases, recorded = folder.finished_phases(), folder.read_record()["config"]
+    phases, summary = folder.finished_phases(), folder.read_record()["plan"]
     show(validation_table(phases))
-    show(spent_table(phases[-1]))
-    out.print(figures_in_words(recorded["privacy"]["accountant"]))
+    show(spent_table(phases[-1], summary))
+    out.print(figures_in_words(summary["accountant"]))
 
 
 def _show_improvement(folder: CampaignFolder) -> None:

@@ -35,14 +35,33 @@ def markdown_of(report: Report) -> str:
         "\n".join(f"- **{what}**: {number} ({more})" for number, what, more in cards),
     ]
     for section in report.sections:
-        parts.append(f"## {_line(section.title)}")
-        for block in section.blocks:
-            if isinstance(block, Table) and block.title not in ("", section.title):
-                parts.append(f"### {_line(block.title)}")
-            parts.append(block_in_markdown(block))
-    parts.append(
-        block_in_markdown(Facts(tuple((word, f"`{what}`") for word, what in report.digests)))
-    )
+        parts += [f"## {_line(section.title)}", *_told(section.blocks, section.title, "###")]
+    digests = Facts(tuple((word, f"`{what}`") for word, what in report.digests))
+    return _joined([*parts, block_in_markdown(digests)])
+
+
+def blocks_in_markdown(title: str, blocks: Sequence[Block], pictures: Sequence[str] = ()) -> str:
+    """Writes blocks under a title.
+
+    Args:
+      title: above all.
+      blocks: in reading order; tables under their own titles.
+      pictures: files that stand beside the text, shown at its end.
+    """
+    shown = (f"![{_line(picture)}]({picture})" for picture in pictures)
+    return _joined([f"# {_line(title)}", *_told(blocks, title, "##"), *shown])
+
+
+def _told(blocks: Sequence[Block], title: str, level: str) -> list[str]:
+    parts = []
+    for block in blocks:
+        if isinstance(block, Table) and block.title not in ("", title):
+            parts.append(f"{level} {_line(block.title)}")
+        parts.append(block_in_markdown(block))
+    return parts
+
+
+def _joined(parts: Sequence[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
