@@ -118,12 +118,13 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
     path, kind = to or folder.ledger_page, _kind(folder)
     holder = _holder(folder, entries)
     own = holder == folder.name
+    owner = folder if own else CampaignFolder(folder.root.parent / holder)
     report = ledger_report(
         entries,
         holder,
         title=_title(folder) if own else f"{_title(folder)}: its start, campaign {holder}",
         doubt=doubt,
-        certificate=_certificate(folder) if own else None,
+        certificate=_certificate(owner),
         has_model=kind != VOTE_ACCOUNT,
     )
     write_text(path, html_of(report))

@@ -117,8 +117,8 @@ def _improvement(config: PublicConfig, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=2))
         return
     out.print(f"improvement {config.name}: {promise(summary)}, the start included", soft_wrap=True)
-    show(choice_table(summary), left=("setting",))
-    show(cost_table(summary), left=("release", "how"))
+    show(choice_table(summary))
+    show(cost_table(summary))
 
 
 def _votes(config: PateConfig, as_json: bool) -> None:
@@ -134,9 +134,9 @@ def _votes(config: PateConfig, as_json: bool) -> None:
         return
     out.print(f"private voting {config.name}: {promise(summary)}", soft_wrap=True)
     out.print(rule_words(summary))
-    show(cost_table(summary), left=("", "account"))
+    show(cost_table(summary))
     if data is not None:
-        show(shares_table(data.record()), left=("counted",))
+        show(shares_table(data.record()))
 
 
 _PLANNED: dict[str, Callable[[Any, bool], None]] = {

@@ -87,17 +87,17 @@ def _show_campaign(folder: CampaignFolder) -> None:
 
 def _show_improvement(folder: CampaignFolder) -> None:
     summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
-    show(improvement_table(summary, metrics), left=("validation",))
-    show(cost_table(summary), left=("release", "how"))
+    show(improvement_table(summary, metrics))
+    show(cost_table(summary))
     if "irrelevant_chosen" in metrics:
-        show(pollution_table(metrics), left=("of",))
+        show(pollution_table(metrics))
 
 
 def _show_voting(folder: CampaignFolder) -> None:
     summary = folder.read_record()["plan"]
     methods = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
-    show(methods_table(methods), left=("method",))
-    show(votes_table(summary), left=("", "account"))
+    show(methods_table(methods))
+    show(votes_table(summary))
     for sentence in told(summary, folder.finished_phases()[0], methods):
         out.print(sentence, markup=False)
 

@@ -99,7 +99,7 @@ def _write(folder: Path, name: str, members: Sequence[Member]) -> None:
 
     tables = sweep_tables(members)
     for table in tables:
-        show(table, left=("method",))
+        show(table)
     record = [{"name": one.name, "swept": one.swept, "metrics": one.metrics,
                "methods": one.methods} for one in members]  # fmt: skip
     write_text(folder / "sweep.json", json.dumps(record, indent=1) + "\n")
