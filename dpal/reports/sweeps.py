@@ -27,10 +27,7 @@ class Point:
       epsilon: largest total of them.
       start_epsilon: largest cost of the starts.
       irrelevant: share of irrelevant records among the chosen of each; empty where unknown.
-      target_epsilon: what was promised.
-      delta: of the promise.
-      adjacency: of the promise.
-      unit: of the promise.
+      promise: epsilon, delta, adjacency and unit.
     """
 
     x: Any
@@ -41,15 +38,7 @@ class Point:
     epsilon: float
     start_epsilon: float
     irrelevant: tuple[float, ...]
-    target_epsilon: float
-    delta: float
-    adjacency: str
-    unit: str
-
-    @property
-    def mean(self) -> float:
-        """Of the headline figure."""
-        return statistics.fmean(self.reached)
+    promise: Mapping[str, Any]
 
 
 def spread(values: Sequence[float]) -> float:
@@ -88,7 +77,7 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
                 irrelevant=tuple(
                     run["irrelevant_chosen"] for run in runs if "irrelevant_chosen" in run
                 ),
-                **{key: runs[0][key] for key in ("target_epsilon", "delta", "adjacency", "unit")},
+                promise=runs[0],
             )
         )
     return points
@@ -119,9 +108,9 @@ def sweep_report(
     """The sweep as Markdown."""
     blocks: list[Block] = [points_table(points, keys)]
     if points:
-        most = max(point.target_epsilon for point in points)
+        most = max(point.promise["target_epsilon"] for point in points)
         blocks.append(
-            f"Promised: epsilon up to {most:g} at {terms(vars(points[0]))}, the start included; "
+            f"Promised: epsilon up to {most:g} at {terms(points[0].promise)}, the start included; "
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )

@@ -24,7 +24,7 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
     spent = max(point.epsilon for point in points)
     figure, rows = style.canvas(
         f"{first.figure[0].upper()}{first.figure[1:]} after fine-tuning on public records",
-        f"epsilon at most {spent:.3f} in all, {terms(vars(first))}",
+        f"epsilon at most {spent:.3f} in all, {terms(first.promise)}",
         size=(8.2, 8.4 if polluted else 4.6),
         nrows=2 if polluted else 1,
     )
