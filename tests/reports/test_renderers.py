@@ -25,6 +25,7 @@ from dpal.reports.report import (
     Section,
     Table,
     Verdict,
+    section,
     spent_bar,
 )
 from dpal.reports.write import write_report
@@ -156,6 +157,12 @@ def test_badges_bars_and_the_last_row_stand_out():
     assert "badge reserved" in classes
     assert classes.count("total") == 2  # the style draws the last one
     assert {"spent", "broken", "mark"} <= set(classes)
+
+
+def test_a_column_without_a_name_is_no_badge():
+    report = replace(told(), sections=(section("t", Table("t", ("", "account"), (("a", "b"),))),))
+    page = Page(html_of(report)).finish()
+    assert not any("badge" in str(one.get("class")) for _, one in page.tags)
 
 
 def test_files_are_written_with_their_figures(tmp_path):
