@@ -17,11 +17,7 @@ _ORDER = list(Layer)
 
 
 def audit_figure(report: AuditReport) -> Figure:
-    """Ratios of measured to claimed numbers, and below them epsilons against their claims.
-
-    Args:
-      report: of an audit.
-    """
+    """Ratios of measured to claimed numbers, and below them epsilons against their claims."""
     in_order = sorted(report.findings, key=lambda finding: _ORDER.index(finding.layer))
     numbers = [one for one in in_order if one.claimed is not None and not one.is_epsilon]
     epsilons = [one for one in in_order if one.is_epsilon and one.value is not None]
