@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from dpal.reports.commands import verify_here
 from dpal.reports.improvement import cost_table, improvement_table
-from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.run_page import story
 from dpal.reports.validation import headline, percent
 from dpal.runs.improvement_run import Improving
-from dpal.runs.open_ledger import key_word
-from tasks.prefect_page import Shown, show
+from tasks.prefect_page import page_of, places_of, show
 
 
 def tell_improvement(improving: Improving, now: str) -> None:
     """Writes the story anew: what happens now, and what it costs."""
-    summary, name = improving.certified.summary(), improving.config.name
-    parts = [
-        f"# Improvement {name}",
-        f"**Now:** {now}",
+    summary, phases = improving.certified.summary(), improving.folder.finished_phases()
+    about = (
         f"{summary['labels']:,} public records by {summary['method']}; start "
-        f"{summary['start'] or 'a model file'}.",
-        block_in_markdown(cost_table(summary)),
-    ]
-    if phases := improving.folder.finished_phases():
-        parts.append(block_in_markdown(improvement_table(summary, phases[0])))
-        check = verify_here(improving.folder, key_word(improving.config.runtime))
-        parts.append(f"Check it yourself: `{check}`")
-    show(
-        Shown(
-            key=f"improvement-{name.replace('_', '-')}",
-            type="markdown",
-            data="\n\n".join(parts),
-            description=f"Improvement {name}: {now}",
-        )
+        f"{summary['start'] or 'a model file'}."
     )
+    reached = [improvement_table(summary, phases[0])] if phases else []
+    title = f"Improvement {improving.config.name}"
+    told = story(
+        title,
+        summary,
+        now=now,
+        spent=summary["epsilon"] if phases else None,
+        blocks=(about, cost_table(summary), *reached),
+        places=places_of(improving.folder, improving.config.runtime, begun=bool(phases)),
+    )
+    show(page_of("improvement", title, now, told))
 
 
 def tell_improvement_end(improving: Improving) -> str:

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from dpal.reports.commands import verify_here
-from dpal.reports.render.markdown import block_in_markdown
+from dpal.reports.methods import methods_table
+from dpal.reports.report import Block
+from dpal.reports.run_page import story
 from dpal.reports.validation import headline, percent
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import methods_table, told
+from dpal.reports.voting_report import told
 from dpal.runs.ensemble import Ensemble
-from dpal.runs.open_ledger import key_word
 from dpal.runs.student import judgements
-from tasks.prefect_page import Shown, show
+from tasks.prefect_page import page_of, places_of, show
 
 
 def tell_voting(ensemble: Ensemble, now: str) -> None:
     """Writes the story of the flow run's page anew."""
-    summary, name = ensemble.certified.summary(), ensemble.config.name
-    parts = [
-        f"# Private voting {name}",
-        f"**Now:** {now}",
+    summary, phases = ensemble.certified.summary(), ensemble.folder.finished_phases()
+    about = (
         f"{summary['teachers']} teachers, {summary['mechanism']} voting, "
-        f"{summary['blocks'][0]:,} queries for the student.",
-        block_in_markdown(cost_table(summary)),
-    ]
-    methods, phases = judgements(ensemble), ensemble.folder.finished_phases()
-    if phases and methods:
-        parts += told(summary, phases[0], methods)
-        parts.append(block_in_markdown(methods_table(methods)))
-        check = verify_here(ensemble.folder, key_word(ensemble.config.runtime))
-        parts.append(f"Check it yourself: `{check}`")
-    show(
-        Shown(
-            key=f"votes-{name.replace('_', '-')}",
-            type="markdown",
-            data="\n\n".join(parts),
-            description=f"Private voting {name}: {now}",
-        )
+        f"{summary['blocks'][0]:,} queries for the student."
     )
+    methods = judgements(ensemble)
+    done = bool(phases and methods)
+    reached: list[Block] = []
+    if done:
+        reached = [*told(summary, phases[0], methods), methods_table(methods)]
+    title = f"Private voting {ensemble.config.name}"
+    page = story(
+        title,
+        summary,
+        now=now,
+        spent=summary["epsilon"] if done else None,
+        blocks=(about, cost_table(summary), *reached),
+        places=places_of(ensemble.folder, ensemble.config.runtime, begun=done),
+    )
+    show(page_of("votes", title, now, page))
 
 
 def tell_voting_end(ensemble: Ensemble) -> str:

@@ -18,11 +18,13 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.runtime import flow_run
 
+from dpal.config.runtime import RuntimeConfig
+from dpal.files.artifacts import CampaignFolder
 from dpal.planning.plan import Phase
 from dpal.reports.commands import verify_here
 from dpal.reports.figures.campaign import budget_figure
 from dpal.reports.figures.style import as_png
-from dpal.reports.run_page import Place, outcome, steps_done, story
+from dpal.reports.run_page import Place, campaign_story, outcome, steps_done
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
@@ -113,11 +115,12 @@ def tell_story(campaign: Campaign, now: str, *others: Shown) -> None:
         return
     summary, phases = campaign.certified.summary(), campaign.folder.finished_phases()
     name = campaign.config.name
-    told = Shown(
-        key=f"campaign-{name.replace('_', '-')}",
-        type="markdown",
-        data=story(summary, phases, now=now, places=_places(campaign, bool(phases))),
-        description=f"Campaign {name}: {now}",
+    places = _places(campaign, begun=bool(phases))
+    told = page_of(
+        "campaign",
+        f"Campaign {name}",
+        now,
+        campaign_story(summary, phases, now=now, places=places),
     )
     progress = Shown(
         key="progress",
@@ -128,24 +131,41 @@ def tell_story(campaign: Campaign, now: str, *others: Shown) -> None:
     show(told, progress, *others)
 
 
-def _places(campaign: Campaign, begun: bool) -> list[Place]:
-    """Where a person looks further; only what is there."""
-    folder = campaign.folder
-    found = [Place(name="MLflow", address=campaign_address(campaign), why="metrics, ledger, model")]
-    for name, path, why in (
+def page_of(kind: str, title: str, now: str, story: str) -> Shown:
+    """A run's story as an artifact.
+
+    Args:
+      kind: first word of its key.
+      title: ends in the run's name.
+      now: what happens at the moment.
+      story: in Markdown.
+    """
+    key = f"{kind}-{title.rpartition(' ')[2].replace('_', '-')}"
+    return Shown(key=key, type="markdown", data=story, description=f"{title}: {now}")
+
+
+def places_of(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) -> list[Place]:
+    """Where a person looks further at a run of any kind; only what is there."""
+    files = (
         ("Report", folder.report_page, "for everybody, opens without a server"),
         ("Certificate", folder.certificate, "what dpal verify checks"),
         ("Ledger", folder.ledger_page, "every charge, opens without a server"),
-    ):
-        if path.is_file():
-            found.append(Place(name=name, address=str(path.resolve()), why=why))
-    check = verify_here(folder, key_word(campaign.config.runtime))
+    )
+    found = [
+        Place(name=name, address=str(path.resolve()), why=why)
+        for name, path, why in files
+        if path.is_file()
+    ]
+    check = verify_here(folder, key_word(runtime))
     why = "adds everything up again; elsewhere --key takes the owner's key"
     if not folder.certificate.is_file():
         check, why = f"dpal ledger verify {folder.root}", "recomputes the chain of entries"
-    if begun:
-        found.append(Place(name="Check it yourself", address=check, why=why))
-    return found
+    return [*found, *([Place(name="Check it yourself", address=check, why=why)] if begun else [])]
+
+
+def _places(campaign: Campaign, *, begun: bool) -> list[Place]:
+    mlflow = Place(name="MLflow", address=campaign_address(campaign), why="metrics, ledger, model")
+    return [mlflow, *places_of(campaign.folder, campaign.config.runtime, begun=begun)]
 
 
 def show(*shown: Shown) -> None:

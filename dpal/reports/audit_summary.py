@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from dpal.audit.attack import CONFIDENCE
 from dpal.audit.findings import AuditReport, Finding, Layer
-from dpal.reports.render.markdown import block_in_markdown
-from dpal.reports.report import Table
+from dpal.reports.render.markdown import blocks_in_markdown
+from dpal.reports.report import Block, Points, Table, table
 
 _TITLES = {
     Layer.STEP: "Single steps",
@@ -14,17 +17,15 @@ _TITLES = {
     Layer.ATTACK: "Attacks: epsilon proven by guessing (and guesses right)",
     Layer.LEDGER: "Ledger",
 }
-_COLUMNS = ("check", "expected", "measured", "verdict")
 
 
 def findings_tables(report: AuditReport) -> list[Table]:
     """One table for each layer."""
-    tables = []
-    for layer, title in _TITLES.items():
-        rows = tuple(_row(one) for one in report.findings if one.layer is layer)
-        if rows:
-            tables.append(Table(title, _COLUMNS, rows))
-    return tables
+    tables = (
+        table(title, [_row(one) for one in report.findings if one.layer is layer])
+        for layer, title in _TITLES.items()
+    )
+    return [one for one in tables if one.rows]
 
 
 def audit_verdict(report: AuditReport) -> str:
@@ -49,11 +50,13 @@ def audit_verdict(report: AuditReport) -> str:
     )
 
 
-def defects(report: AuditReport) -> list[str]:
+def defects(findings: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is likely wrong, one sentence for each check that failed."""
     return [
-        f"{one.what}: expected {one.expected}, measured {one.measured}. Likely: {one.likely}."
-        for one in report.failed
+        f"{one['what']}: expected {one['expected']}, measured {one['measured']}. Likely: "
+        f"{one['likely']}."
+        for one in findings
+        if not one["passed"]
     ]
 
 
@@ -64,22 +67,20 @@ def audit_text(report: AuditReport, figure: str) -> str:
       report: of the audit.
       figure: path of the figure, from where the text is.
     """
-    found = [f"- {one}" for one in defects(report)]
-    parts = [
-        f"# Audit of {report.name}",
-        audit_verdict(report),
-        *(["## Defects", "\n".join(found)] if found else []),
-        f"![Claimed versus measured]({figure})",
-    ]
-    for table in findings_tables(report):
-        parts += [f"## {table.title}", block_in_markdown(table)]
-    parts.append(f"Plan digest: `{report.plan_digest}`")
-    return "\n\n".join(parts) + "\n"
+    found = defects(map(vars, report.findings))
+    blocks: list[Block] = [audit_verdict(report)]
+    blocks += ["Defects:", Points(tuple(found))] if found else []
+    blocks += [*findings_tables(report), f"Plan digest: `{report.plan_digest}`"]
+    return blocks_in_markdown(f"Audit of {report.name}", blocks, [figure])
 
 
-def _row(finding: Finding) -> tuple[str, ...]:
-    what = finding.what.replace("|", "given")
-    return what, finding.expected, finding.measured, _verdict(finding)
+def _row(finding: Finding) -> dict[str, str]:
+    return {
+        "check": finding.what.replace("|", "given"),
+        "expected": finding.expected,
+        "measured": finding.measured,
+        "verdict": _verdict(finding),
+    }
 
 
 def _verdict(finding: Finding) -> str:

@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.report import Table
+from dpal.reports.report import Table, table
 from dpal.reports.validation import headline, percent
-
-_COLUMNS = (
-    "campaign", "phases", "labels, up to", "validation", "epsilon spent", "of", "delta",
-    "adjacency", "unit", "selection", "strategy",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +25,7 @@ class Compared:
 
 def comparison_table(campaigns: Sequence[Compared]) -> Table:
     """One row a campaign. An epsilon stands with its delta, adjacency and unit."""
-    return Table("Campaigns side by side", _COLUMNS, tuple(_row(one) for one in campaigns))
+    return table("Campaigns side by side", map(_row, campaigns))
 
 
 def comparable(campaigns: Sequence[Compared]) -> str:
@@ -44,19 +39,20 @@ def comparable(campaigns: Sequence[Compared]) -> str:
     )
 
 
-def _row(one: Compared) -> tuple[str, ...]:
+def _row(one: Compared) -> dict[str, object]:
     summary, last = one.summary, one.phases[-1]
     name, value = headline(last)
-    return (
-        str(summary["name"]),
-        f"{len(one.phases)}/{len(summary['phases'])}",
-        f"{last['labels']:,}",
-        f"{percent(value)} {name}",
-        f"{last['campaign_epsilon']:.4f}",
-        f"{summary['target_epsilon']:g}",
-        f"{summary['delta']:.3g}",
-        str(summary["adjacency"]),
-        str(summary["unit"]),
-        "random" if summary["acquisition"] == "random" else str(summary["selection"]),
-        str(summary["strategy"]),
-    )
+    by_chance = summary["acquisition"] == "random"
+    return {
+        "campaign": summary["name"],
+        "phases": f"{len(one.phases)}/{len(summary['phases'])}",
+        "labels, up to": f"{last['labels']:,}",
+        "validation": f"{percent(value)} {name}",
+        "epsilon spent": f"{last['campaign_epsilon']:.4f}",
+        "of": f"{summary['target_epsilon']:g}",
+        "delta": f"{summary['delta']:.3g}",
+        "adjacency": summary["adjacency"],
+        "unit": summary["unit"],
+        "selection": "random" if by_chance else summary["selection"],
+        "strategy": summary["strategy"],
+    }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.statements import statements
-from dpal.reports.report import Picture, Report, Section, Table
+from dpal.reports.report import Picture, Report, Table, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation import figures_in, headline, percent
 
@@ -23,12 +23,8 @@ _METHODS = {
 
 def improvement_table(summary: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
     """Figures on the validation set before and after."""
-    before = figures_in(metrics, prefix=START)
-    rows = [
-        (name, percent(before[name]), percent(value))
-        for name, value in figures_in(metrics).items()
-        if name in before
-    ]
+    before, after = figures_in(metrics, prefix=START), figures_in(metrics)
+    rows = [(name, percent(before[name]), percent(after[name])) for name in after if name in before]
     rows.append(("epsilon", f"{summary['start_epsilon']:.4f}", f"{summary['epsilon']:.4f}"))
     return Table("Before and after", ("validation", "start", "improved"), tuple(rows))
 
@@ -56,14 +52,9 @@ def choice_table(summary: Mapping[str, Any]) -> Table:
 
 def pollution_table(metrics: Mapping[str, Any]) -> Table:
     """How many irrelevant records the choice let through."""
-    return Table(
-        "Irrelevant public records",
-        ("of", "share"),
-        (
-            ("the public pool", percent(metrics["irrelevant_in_pool"])),
-            ("the chosen", percent(metrics["irrelevant_chosen"])),
-        ),
-    )
+    shares = {"the public pool": "irrelevant_in_pool", "the chosen": "irrelevant_chosen"}
+    rows = ({"of": of, "share": percent(metrics[key])} for of, key in shares.items())
+    return table("Irrelevant public records", rows)
 
 
 def improvement_report(
@@ -76,57 +67,44 @@ def improvement_report(
       metrics: of the improvement's phase.
       pictures: of public records.
     """
-    summary = facts.summary
+    summary, said = facts.summary, statements("improvement")
     name, value = headline(metrics)
-    before = headline(metrics, prefix=START)[1]
-    start, spent, kind = summary["start_epsilon"], summary["epsilon"], statements("improvement")
-    declared = (
-        ["The start's own cost is declared by its makers and was checked by nobody."]
-        if summary["declared"]
-        else []
-    )
+    before, spent = headline(metrics, prefix=START)[1], summary["epsilon"]
+    declared = "The start's own cost is declared by its makers and was checked by nobody."
     beyond = (
-        "Beyond the start nothing was released: public records and a released model are all that "
-        "was read."
-        if not summary["releases"]
-        else "Beyond the start two things were released, each charged before it was drawn."
+        "Beyond the start two things were released, each charged before it was drawn."
+        if summary["releases"]
+        else "Beyond the start nothing was released: public records and a released model are all "
+        "that was read."
     )
-    pollution = [pollution_table(metrics)] if "irrelevant_chosen" in metrics else []
-    bars = spent_bars(
-        (("the start alone", start), ("any record, the start included", spent)),
-        summary["target_epsilon"],
-        title="Epsilon of any record",
-        of="of",
-    )
+    bars = (("the start alone", summary["start_epsilon"]), ("all, the start included", spent))
     return run_report(
         facts,
         promised_by=(
-            f"The start is included. Spent by {summary['accountant'].upper()}, which keeps the "
-            f"promise: {spent:.4f}; second opinion (dp-accounting), for information: "
+            f"The start included, {summary['accountant'].upper()}, which keeps the promise, says "
+            f"{spent:.4f}; second opinion (dp-accounting), for information: "
             f"{summary['epsilon_oracle']:.3f}.",
-            *declared,
+            *([declared] if summary["declared"] else []),
         ),
-        spent=(beyond, bars, cost_table(summary)),
+        spent=(beyond, spent_bars(bars, summary["target_epsilon"]), cost_table(summary)),
         sections=(
-            Section("What it bought", (improvement_table(summary, metrics),)),
-            Section(
+            section("What it bought", improvement_table(summary, metrics)),
+            section(
                 "Which public records were labeled",
-                (
-                    f"{metrics['labels']:,} public records were labeled: "
-                    f"{_METHODS[summary['method']]}.",
-                    choice_table(summary),
-                    *pollution,
-                    *pictures,
-                ),
+                f"{metrics['labels']:,} public records were labeled: "
+                f"{_METHODS[summary['method']]}.",
+                choice_table(summary),
+                pollution_table(metrics) if "irrelevant_chosen" in metrics else None,
+                *pictures,
             ),
         ),
         uncovered=(
-            kind["public"],
+            said["public"],
             "the validation set and every metric computed on it are not protected",
             "how many labels, which method and how long to train were chosen by people; what they "
             "looked at for that is not accounted for",
-            kind["declared" if summary["declared"] else "start"],
-            kind["times"],
+            said["declared" if summary["declared"] else "start"],
+            said["times"],
         ),
         cards=(
             (f"{metrics['labels']:,}", "public labels bought", "of records that nobody protects"),

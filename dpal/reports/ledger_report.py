@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpal.accounting.cohorts import Accountant
+from dpal.certificate.statements import NO_DATA_SET, STATEMENTS
 from dpal.ledger.account import (
     CampaignAccount,
     State,
@@ -13,34 +13,53 @@ from dpal.ledger.account import (
     epsilons_so_far,
 )
 from dpal.ledger.datasets import data_set
-from dpal.ledger.entries import Entry
+from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.reports.charts import style_of
+from dpal.reports.commands import check_commands
 from dpal.reports.ledger_tables import (
+    blocks_table,
+    cohorts_table,
     limit_in_words,
-    numbers_of,
     parts_table,
     promised_in,
     releases_table,
     time_table,
 )
-from dpal.reports.ledger_verdict import commands, digests, uncovered, verdict
 from dpal.reports.ledger_words import STATES, when
 from dpal.reports.report import (
-    Aside,
-    Bar,
+    Commands,
     Legend,
     Report,
+    Rows,
     Section,
-    Segment,
     Table,
+    Verdict,
+    section,
+    sentences,
     spent_bar,
 )
-from dpal.reports.summary import cohort_words, promise, terms
+from dpal.reports.summary import kept_so_far, promise, terms
 
 _DAYS = (
     "Entries of a campaign carry the day on which its plan was held: when each was written is not "
     "recorded, as durations follow how many labels were bought."
+)
+_RELEASES = (
+    "A release is anything computed from private records that leaves. It is charged before it is "
+    "drawn, and stays charged whatever happens to it."
+)
+_MECHANISMS = (
+    "What was run on private records, on whom, and with which parameters: all that is needed to "
+    "add the losses up again."
+)
+_CHECK = (
+    "This page is a copy for reading and proves nothing by itself. The ledger is the truth; these "
+    "commands recompute every digest and every epsilon, on any machine that has it:"
+)
+_OTHERS = (
+    "this campaign's promise is about this campaign alone; what it and others take together of the "
+    "same records is bounded by the data set's limit"
 )
 
 
@@ -69,64 +88,91 @@ def ledger_report(
     account, story = campaign_account(entries, campaign), history(entries, campaign)
     others = [campaign_account(entries, name) for name in campaigns_in(story)]
     so_far = {entry: spent for one in others for entry, spent in epsilons_so_far(one).items()}
-    name, head, promised = dataset_of(entries, campaign), entries[-1], promised_in(account)
-    deltas = ", ".join(f"{one.target.delta:.3g} ({one.name})" for one in others)
+    name, head = dataset_of(entries, campaign), entries[-1]
+    again = (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")
+    checks = check_commands(campaign, certificate=certificate, has_model=has_model)
+    beyond = [*STATEMENTS["exceptions"], STATEMENTS["tuning"], _OTHERS if name else NO_DATA_SET]
     return Report(
         title=title,
         about=f"Privacy ledger, as of entry {head.sequence} of {when(head.recorded_at)} UTC",
-        promise=promise(promised),
-        verdict=verdict(entries, account, doubt=doubt, certificate=certificate),
+        promise=promise(promised_in(account)),
+        verdict=_verdict(entries, account, doubt, certificate),
         sections=(
-            Section("Budget by cohort", (_how_to_read(account), _cohorts(account))),
-            *([] if name is None else [_dataset(entries, name)]),
-            Section(
+            section("Budget by cohort", cohorts_table(account), note=_how_to_read(account)),
+            *([_dataset(entries, name)] if name else []),
+            section(
                 "Timeline of releases",
-                (
-                    Aside(
-                        "A release is anything computed from private records that leaves. It is "
-                        "charged before it is drawn, and stays charged whatever happens to it. "
-                        + _progress(account)
-                    ),
-                    _timeline(account, so_far),
-                ),
+                _timeline(account, so_far),
+                note=f"{_RELEASES} {_progress(account)}",
             ),
-            Section(
-                "Every mechanism",
-                (
-                    Aside(
-                        "What was run on private records, on whom, and with which parameters: all "
-                        "that is needed to add the losses up again."
-                    ),
-                    releases_table(account),
-                ),
-            ),
-            Section(
-                "Every entry",
-                (
-                    Aside(
-                        f"{_told(name, others)} The epsilon is its campaign's so far, at that "
-                        f"campaign's delta: {deltas}."
-                    ),
-                    time_table(story, so_far),
-                ),
-            ),
-            Section(
-                "How to check it",
-                (
-                    "This page is a copy for reading and proves nothing by itself. The ledger is "
-                    "the truth; these commands recompute every digest and every epsilon, on any "
-                    "machine that has it:",
-                    commands(campaign, certificate, has_model=has_model),
-                ),
-            ),
-            Section("What is not covered", (uncovered(name),)),
+            section("Every mechanism", releases_table(account), note=_MECHANISMS),
+            section("Every entry", time_table(story, so_far), note=_whose(name, others)),
+            section("How to check it", _CHECK, Commands((*checks, again))),
+            section("What is not covered", sentences(beyond)),
         ),
-        digests=tuple(digests(entries, account, certificate)),
+        digests=_digests(entries, account, certificate),
     )
 
 
-def _how_to_read(account: CampaignAccount) -> Aside:
-    return Aside(
+def _verdict(
+    entries: Sequence[Entry], account: CampaignAccount, doubt: str | None, certificate: str | None
+) -> Verdict:
+    """Judges a run by a ledger whose chain is whole."""
+    kept, said = kept_so_far(account.epsilon, promised_in(account))
+    mishaps = _mishaps(entries, account)
+    if not kept:
+        title = "More was spent than promised."
+    elif doubt is not None:
+        title = "The promise is kept as far as this copy of the ledger says; there is a doubt."
+    elif mishaps:
+        title = "The promise is kept, and the ledger is whole; mind the marked points."
+    else:
+        title = "The promise is kept, and the ledger is whole."
+    whole = f"The chain of all {len(entries):,} entries is whole: none is altered, missing or out "
+    newest = (
+        "It is the newest copy known to the machine that wrote this page: its head is the one that "
+        "was anchored there."
+    )
+    missing = "There is no certificate yet; a finished campaign has one."
+    points = (
+        (kept, said),
+        (True, f"{whole}of place."),
+        (doubt is None, doubt or newest),
+        (bool(certificate), f"Certified: certificate {certificate}." if certificate else missing),
+        *((False, mishap) for mishap in mishaps),
+    )
+    return Verdict(title, "broken" if not kept else "mind" if mishaps or doubt else "kept", points)
+
+
+def _mishaps(entries: Sequence[Entry], account: CampaignAccount) -> list[str]:
+    lost = [one.release.name for one in account.releases if one.state is State.FORFEIT]
+    adopted = [str(entry.sequence) for entry in entries if entry.kind is Kind.ADOPT]
+    told = []
+    if lost:
+        told.append(f"Spent, and no longer accounted for by its files: {', '.join(lost)}.")
+    if adopted:
+        told.append(
+            f"A person vouched for this copy of the ledger (entry {', '.join(adopted)}); the "
+            "reason stands among the entries."
+        )
+    return told
+
+
+def _digests(entries: Sequence[Entry], account: CampaignAccount, certificate: str | None) -> Rows:
+    """What names the ledger, the run and its plan."""
+    opening = [entry for entry in entries if entry.kind is Kind.OPEN]
+    return (
+        ("head of the ledger", f"entry {entries[-1].sequence}, {entries[-1].digest}"),
+        ("last entry of the campaign", f"entry {account.last.sequence}, {account.last.digest}"),
+        ("plan", account.plan),
+        ("pool (salted)", account.pool),
+        *(("ledger", str(entry.body["identity"])) for entry in opening),
+        *([("certificate", certificate)] if certificate else []),
+    )
+
+
+def _how_to_read(account: CampaignAccount) -> str:
+    return (
         f"Epsilon at {terms(promised_in(account))}. A cohort is records with one privacy history: "
         "those labeled in the same phase, or those behind the same votes. The last row holds for "
         "every record, whatever path it took; the promise is about that one. The red line is the "
@@ -135,67 +181,21 @@ def _how_to_read(account: CampaignAccount) -> Aside:
     )
 
 
-def _cohorts(account: CampaignAccount) -> Table:
-    by_rdp, target = account.accountant is Accountant.RDP, account.target.epsilon
-    rows, bars = [], []
-    for one in account.cohorts:
-        numbers = (one.epsilon_pld, one.epsilon_rdp, one.selection_epsilon)
-        rows.append((cohort_words(one.cohort), *(f"{number:.4f}" for number in numbers)))
-        bars.append(spent_bar(one.epsilon_rdp if by_rdp else one.epsilon_pld, target))
-    whole = f"{account.epsilon:.4f}"
-    rows.append(("any record, any path", *(("", whole) if by_rdp else (whole, "")), ""))
-    return Table(
-        "Budget by cohort",
-        ("cohort", "epsilon (PLD)", "epsilon (Rényi)", "of it, selections"),
-        tuple(rows),
-        bars=(*bars, spent_bar(account.epsilon, target)),
-        bars_title=f"spent ({account.accountant.upper()})",
-        total=True,
-    )
-
-
 def _dataset(entries: Sequence[Entry], name: str) -> Section:
     known, parts = data_set(entries, name), parts_of(entries, name)
-    whole, numbers = known.limit.filter.limit.divergence, numbers_of(parts)
     held = {part.campaign: not part.ended for part in parts}
-    rows, bars = [], []
-    for block in known.blocks:
-        left = block.left(known.limit).divergence / whole if whole else 0.0
-        taken = f"{block.epsilon_taken(known.limit):.4f} of {known.limit.filter.epsilon:g}"
-        rows.append((f"block {block.block}", f"{block.size:,}", taken, f"{100 * left:.1f}%"))
-        segments = (
-            Segment(
-                width=100 * part.share,
-                style=style_of(numbers[part.campaign]),
-                held=not part.ended,
-            )
-            for part in parts
-            if part.block == block.block
-        )
-        bars.append(Bar(segments=tuple(segments)))
     legend = [
-        (f"{campaign}{' (held, not spent yet)' if still else ''}", style_of(number), still)
-        for (campaign, still), number in zip(held.items(), numbers.values(), strict=True)
+        (f"{campaign}{' (held, not spent yet)' * still}", style_of(number), still)
+        for number, (campaign, still) in enumerate(held.items())
     ]
-    return Section(
-        f"Data set {name}",
-        (
-            Aside(
-                f"Its owner's limit for every record: {limit_in_words(known.limit)}. Records that "
-                "arrived together are a block, with the whole limit to themselves, less what was "
-                "spent on them before. Shares of a block add up over campaigns; epsilons do not."
-            ),
-            Legend((*legend, ("left", "track", False))),
-            Table(
-                f"Data set {name}",
-                ("block", "size", "epsilon taken", "left"),
-                tuple(rows),
-                bars=tuple(bars),
-                bars_title="share of its budget",
-            ),
-            parts_table(name, parts),
-        ),
+    about = (
+        f"Its owner's limit for every record: {limit_in_words(known.limit)}. Records that arrived "
+        "together are a block, with the whole limit to themselves, less what was spent on them "
+        "before. Shares of a block add up over campaigns; epsilons do not."
     )
+    shares = Legend((*legend, ("left", "track", False)))
+    tables = blocks_table(known, parts), parts_table(name, parts)
+    return section(f"Data set {name}", shares, *tables, note=about)
 
 
 def _timeline(account: CampaignAccount, so_far: dict[int, float]) -> Table:
@@ -223,11 +223,12 @@ def _progress(account: CampaignAccount) -> str:
     return f"{done} of {total} planned releases are committed.{ended}"
 
 
-def _told(name: str | None, others: Sequence[CampaignAccount]) -> str:
-    if name is None:
-        return f"All entries of this campaign, and those about the ledger itself. {_DAYS}"
+def _whose(name: str | None, others: Sequence[CampaignAccount]) -> str:
+    """Whose entries are told, and at which deltas."""
+    names = ", ".join(one.name for one in others)
+    told = f"the campaigns on data set {name} ({names}), those of its owner" if name else ""
+    deltas = ", ".join(f"{one.target.delta:.3g} ({one.name})" for one in others)
     return (
-        f"All entries of the campaigns on data set {name} ("
-        f"{', '.join(one.name for one in others)}), those of its owner, and those about the "
-        f"ledger itself. {_DAYS}"
+        f"All entries of {told or 'this campaign'}, and those about the ledger itself. {_DAYS} The "
+        f"epsilon is its campaign's so far, at that campaign's delta: {deltas}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from dpal.ledger.account import CampaignAccount
 from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
 from dpal.ledger.history import Part
+from dpal.reports.charts import style_of
 from dpal.reports.ledger_words import (
     COUNTED,
     STATES,
@@ -20,8 +22,11 @@ from dpal.reports.ledger_words import (
     mechanism_in_words,
     when,
 )
-from dpal.reports.report import Table
-from dpal.reports.summary import promise
+from dpal.reports.report import Bar, Table, table
+from dpal.reports.summary import promise, spent_table
+
+_BLOCKS = ("block", "size", "epsilon taken", "share left", "by")
+_PARTS = ("block", "campaign", "state", "size", "takes part", "epsilon alone", "of it", "counted")
 
 
 def promised_in(account: CampaignAccount) -> dict[str, Any]:
@@ -32,6 +37,7 @@ def promised_in(account: CampaignAccount) -> dict[str, Any]:
         "delta": target.delta,
         "adjacency": target.adjacency.value,
         "unit": target.unit.value,
+        "accountant": account.accountant.value,
     }
 
 
@@ -51,38 +57,23 @@ def limit_in_words(limit: Limit) -> str:
 
 def cohorts_table(account: CampaignAccount) -> Table:
     """What each cohort has spent, and any record on whatever path."""
-    rows = [
-        (
-            one.cohort.replace("_", " "),
-            f"{one.selection_epsilon:.4f}",
-            f"{one.epsilon_rdp:.4f}",
-            f"{one.epsilon_pld:.4f}",
-        )
-        for one in account.cohorts
-    ]
-    whole = f"{account.epsilon:.4f}"
-    by_rdp = account.accountant.value == "rdp"
-    rows.append(("any path", "-", whole if by_rdp else "-", "-" if by_rdp else whole))
-    columns = ("cohort", "selection", "epsilon (RDP)", "epsilon (PLD)")
-    return Table("Epsilon by cohort, as the ledger adds it up", columns, tuple(rows))
+    spent = {"cohorts": [vars(one) for one in account.cohorts], "campaign_epsilon": account.epsilon}
+    return spent_table(spent, promised_in(account))
 
 
 def releases_table(account: CampaignAccount) -> Table:
     """Every release, with its mechanisms and whom they charge."""
-    rows = []
-    for one in account.releases:
-        for charge in one.release.charges:
-            mechanism, parameters = mechanism_in_words(to_record(charge.event))
-            rows.append(
-                (
-                    str(one.sequence),
-                    one.release.name,
-                    STATES[one.state],
-                    cohorts_in_words(list(charge.cohorts)),
-                    mechanism,
-                    parameters,
-                )
-            )
+    rows = [
+        (
+            str(one.sequence),
+            one.release.name,
+            STATES[one.state],
+            cohorts_in_words(list(charge.cohorts)),
+            *mechanism_in_words(to_record(charge.event)),
+        )
+        for one in account.releases
+        for charge in one.release.charges
+    ]
     columns = ("entry", "release", "state", "about", "mechanism", "parameters")
     return Table("Releases", columns, tuple(rows))
 
@@ -94,82 +85,65 @@ def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:
       entries: of one campaign or of many.
       so_far: by an entry's number, its campaign's epsilon once it stood.
     """
-    rows = tuple(
-        (
-            str(entry.sequence),
-            when(entry.recorded_at),
-            actor(entry),
-            in_words(entry),
-            about(entry) or "-",
-            f"{so_far[entry.sequence]:.4f}" if entry.sequence in so_far else "",
-        )
+    rows = (
+        {
+            "entry": entry.sequence,
+            "day (UTC)": when(entry.recorded_at),
+            "who": actor(entry),
+            "what": in_words(entry),
+            "about": about(entry) or "-",
+            "epsilon": f"{so_far[entry.sequence]:.4f}" if entry.sequence in so_far else "",
+        }
         for entry in entries
     )
-    columns = ("entry", "day (UTC)", "who", "what", "about", "epsilon")
-    return Table("Entries, the last column is the campaign's epsilon so far", columns, rows)
+    return table("Entries, the last column is the campaign's epsilon so far", rows)
 
 
-def blocks_table(known: DataSet) -> Table:
-    """What is taken and left of each block."""
-    whole = known.limit.filter.limit.divergence
-    rows = tuple(
-        (
-            str(one.block),
-            f"{one.size:,}",
-            f"{one.epsilon_taken(known.limit):.4f}",
-            f"{100 * one.left(known.limit).divergence / whole:.1f}%" if whole else "0.0%",
-            ", ".join(one.campaigns) or "-",
-        )
+def blocks_table(known: DataSet, parts: Sequence[Part] = ()) -> Table:
+    """What is taken and left of each block.
+
+    Args:
+      known: the data set.
+      parts: what campaigns take of it, for bars.
+    """
+    whole, numbers = known.limit.filter.limit.divergence, numbers_of(parts)
+    rows = (
+        {
+            "block": one.block,
+            "size": f"{one.size:,}",
+            "epsilon taken": f"{one.epsilon_taken(known.limit):.4f}",
+            "share left": f"{100 * one.left(known.limit).divergence / (whole or math.inf):.1f}%",
+            "by": ", ".join(one.campaigns) or "-",
+        }
         for one in known.blocks
     )
-    columns = ("block", "size", "epsilon taken", "share left", "by")
-    return Table(f"Data set {known.name}, block by block", columns, rows)
+    segments: dict[int, list[tuple[float, str, bool]]] = {one.block: [] for one in known.blocks}
+    for part in parts:
+        style = style_of(numbers[part.campaign])
+        segments[part.block].append((100 * part.share, style, not part.ended))
+    bars = tuple(Bar(tuple(pieces)) for pieces in segments.values()) if parts else ()
+    title = f"Data set {known.name}, block by block"
+    return table(title, rows, *_BLOCKS, bars=bars, bars_title="share of its budget")
 
 
 def parts_table(name: str, parts: Sequence[Part]) -> Table:
     """What each campaign takes of each block, in order of the campaigns."""
-    rows = tuple(
-        (
-            str(one.block),
-            one.campaign,
-            "spent" if one.ended else "held",
-            f"{one.size:,}",
-            f"{100 * one.participation:.1f}%",
-            f"{one.epsilon:.4f}",
-            f"{100 * one.share:.1f}%",
-            COUNTED[one.basis],
-        )
+    rows = (
+        {
+            "block": one.block,
+            "campaign": one.campaign,
+            "state": "spent" if one.ended else "held",
+            "size": f"{one.size:,}",
+            "takes part": f"{100 * one.participation:.1f}%",
+            "epsilon alone": f"{one.epsilon:.4f}",
+            "of it": f"{100 * one.share:.1f}%",
+            "counted": COUNTED[one.basis],
+        }
         for one in sorted(parts, key=lambda one: one.block)
     )
-    columns = (
-        "block",
-        "campaign",
-        "state",
-        "size",
-        "takes part",
-        "epsilon alone",
-        "of it",
-        "counted",
-    )
-    return Table(f"Data set {name}, campaign by campaign", columns, rows)
+    return table(f"Data set {name}, campaign by campaign", rows, *_PARTS)
 
 
 def numbers_of(parts: Sequence[Part]) -> dict[str, int]:
     """A number for each campaign on a data set, in order of their holds: its color."""
     return {name: at for at, name in enumerate(dict.fromkeys(part.campaign for part in parts))}
-
-
-def entry_record(entry: Entry, so_far: Mapping[int, float]) -> dict[str, Any]:
-    """An entry in words as one JSON object."""
-    return {
-        "sequence": entry.sequence,
-        "recorded_at": entry.recorded_at,
-        "campaign": entry.campaign,
-        "kind": entry.kind.value,
-        "release": entry.release,
-        "who": actor(entry),
-        "what": in_words(entry),
-        "about": about(entry),
-        "epsilon_so_far": so_far.get(entry.sequence),
-        "digest": entry.digest,
-    }

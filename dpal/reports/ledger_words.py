@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED
@@ -29,7 +29,48 @@ def actor(entry: Entry) -> str:
 
 def in_words(entry: Entry) -> str:
     """What an entry says, in one sentence without a full stop."""
-    return _SAID[entry.kind](entry)
+    body = entry.body
+    match entry.kind:
+        case Kind.OPEN:
+            return f"opened the ledger {body['identity'][:12]}"
+        case Kind.ADOPT:
+            lost = f" although entry {body['despite'][:12]} was lost" if body["despite"] else ""
+            said = f"vouched for this copy of the ledger{lost} (it was {body['found']})"
+            return f"{said}: {quoted(body['reason'])}"
+        case Kind.REGISTER:
+            return f"registered data set {body['dataset']}: {_limit(body)}"
+        case Kind.LIMIT:
+            changed = f"changed the limit of {body['dataset']} to {_limit(body)}"
+            return f"{changed}: {quoted(body['reason'])}"
+        case Kind.BLOCK:
+            left = left_of_limit([str(one["campaign"]) for one in body.get("earlier", ())])
+            said = f"added block {body['block']} of {body['size']:,} with {left}"
+            return said + _similar(body) + _apart(body)
+        case Kind.INDEX:
+            names = f"put {body['records']:,} names or contents of known records on file"
+            return names + _similar(body)
+        case Kind.HOLD:
+            planned = _plural(len(body["releases"]), "release")
+            cost = f"epsilon {body['epsilon']:g} at delta {body['delta']:.3g}"
+            return f"set its plan aside: {planned}, {cost}"
+        case Kind.RESERVE:
+            again = ", charged once more" if attempt_number(entry.release) > 1 else ""
+            return f"may draw {entry.release}{again}"
+        case Kind.CHECKPOINT if body["steps"] == 0:
+            files = _plural(len(body.get("discarded", {})), "file")
+            name = planned_name(entry.release)
+            return f"began {name} again; {files} thrown away, which stay spent"
+        case Kind.CHECKPOINT:
+            steps = _plural(int(body["steps"]), "step")
+            return f"{planned_name(entry.release)}: {steps} on disk"
+        case Kind.COMMIT:
+            return f"{entry.release} is on disk"
+        case Kind.FORFEIT:
+            return f"{entry.release} stays spent: {body['file']} is {body['reason']}"
+        case Kind.END:
+            drawn = _plural(len(body["releases"]), "release")
+            returned = "; what it held and did not use flowed back" if body["data"] else ""
+            return f"ended after {drawn}{returned}"
 
 
 def about(entry: Entry) -> str:
@@ -102,38 +143,6 @@ def quoted(text: str) -> str:
     return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in told)
 
 
-def _open(entry: Entry) -> str:
-    return f"opened the ledger {entry.body['identity'][:12]}"
-
-
-def _adopt(entry: Entry) -> str:
-    body = entry.body
-    lost = f" although entry {body['despite'][:12]} was lost" if body["despite"] else ""
-    said = f"vouched for this copy of the ledger{lost} (it was {body['found']})"
-    return f"{said}: {quoted(body['reason'])}"
-
-
-def _register(entry: Entry) -> str:
-    return f"registered data set {entry.body['dataset']}: {_limit(entry.body)}"
-
-
-def _changed(entry: Entry) -> str:
-    body = entry.body
-    return f"changed the limit of {body['dataset']} to {_limit(body)}: {quoted(body['reason'])}"
-
-
-def _block(entry: Entry) -> str:
-    body = entry.body
-    left = left_of_limit([str(one["campaign"]) for one in body.get("earlier", ())])
-    said = f"added block {body['block']} of {body['size']:,} with {left}"
-    return said + _similar(body) + _apart(body)
-
-
-def _index(entry: Entry) -> str:
-    body = entry.body
-    return f"put {body['records']:,} names or contents of known records on file{_similar(body)}"
-
-
 def _similar(body: Mapping[str, Any]) -> str:
     if "similar" not in body:
         return ""
@@ -149,58 +158,6 @@ def _apart(body: Mapping[str, Any]) -> str:
     return f"; {', '.join(apart['campaigns'])} said to be about other people: " + quoted(
         apart["reason"]
     )
-
-
-def _hold(entry: Entry) -> str:
-    body = entry.body
-    return (
-        f"set its plan aside: {_plural(len(body['releases']), 'release')}, epsilon "
-        f"{body['epsilon']:g} at delta {body['delta']:.3g}"
-    )
-
-
-def _reserve(entry: Entry) -> str:
-    again = ", charged once more" if attempt_number(entry.release) > 1 else ""
-    return f"may draw {entry.release}{again}"
-
-
-def _checkpoint(entry: Entry) -> str:
-    body, name = entry.body, planned_name(entry.release)
-    if body["steps"] == 0:
-        files = _plural(len(body.get("discarded", {})), "file")
-        return f"began {name} again; {files} thrown away, which stay spent"
-    return f"{name}: {_plural(int(body['steps']), 'step')} on disk"
-
-
-def _commit(entry: Entry) -> str:
-    return f"{entry.release} is on disk"
-
-
-def _forfeit(entry: Entry) -> str:
-    body = entry.body
-    return f"{entry.release} stays spent: {body['file']} is {body['reason']}"
-
-
-def _end(entry: Entry) -> str:
-    drawn = _plural(len(entry.body["releases"]), "release")
-    returned = "; what it held and did not use flowed back" if entry.body["data"] else ""
-    return f"ended after {drawn}{returned}"
-
-
-_SAID: dict[Kind, Callable[[Entry], str]] = {
-    Kind.OPEN: _open,
-    Kind.ADOPT: _adopt,
-    Kind.REGISTER: _register,
-    Kind.LIMIT: _changed,
-    Kind.BLOCK: _block,
-    Kind.INDEX: _index,
-    Kind.HOLD: _hold,
-    Kind.RESERVE: _reserve,
-    Kind.CHECKPOINT: _checkpoint,
-    Kind.COMMIT: _commit,
-    Kind.FORFEIT: _forfeit,
-    Kind.END: _end,
-}
 
 
 def _limit(body: Mapping[str, Any]) -> str:

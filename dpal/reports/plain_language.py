@@ -10,6 +10,7 @@ from dpal.accounting.events import RandomizedResponse
 from dpal.planning.explain_selection import WHO_SEES
 from dpal.planning.selection import expected_precision
 from dpal.planning.spec import SelectionMode
+from dpal.reports.report import Rows
 
 _CHANGED = {
     "zero_out": "had been blanked",
@@ -39,7 +40,7 @@ def best_guess(epsilon: float, delta: float) -> float:
     return (1.0 + delta * grown) / (1.0 + grown)
 
 
-def promised(summary: Mapping[str, Any], run: str) -> list[tuple[str, str]]:
+def promised(summary: Mapping[str, Any], run: str) -> Rows:
     """What was promised: a word of the promise, and what it means.
 
     Args:
@@ -48,7 +49,7 @@ def promised(summary: Mapping[str, Any], run: str) -> list[tuple[str, str]]:
     """
     epsilon, delta, unit = summary["target_epsilon"], summary["delta"], summary["unit"]
     guess = best_guess(epsilon, delta)
-    return [
+    return (
         (
             "in one sentence",
             f"Whoever sees everything that left this {run} sees nearly the same as if the "
@@ -74,7 +75,7 @@ def promised(summary: Mapping[str, Any], run: str) -> list[tuple[str, str]]:
             f"Who is protected: one {unit}. A person with several of them is protected less, "
             "by each of them together.",
         ),
-    ]
+    )
 
 
 def who_sees(summary: Mapping[str, Any]) -> str:

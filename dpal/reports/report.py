@@ -1,62 +1,43 @@
 """A report as a value: what is told, before anything says how it looks.
 
-Renderers are in `dpal.reports.render`. Everything in a report is public.
+Renderers are in `dpal.reports.render`. Everything in a report is public. A plain string is a
+paragraph; in any text, `so` is a word of a machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.charts import Chart
 
 PROMISE_AT = 92.0  # where on a bar the promise is, of 100: there is room to pass it
-BROKEN, SPENT = "broken", "spent"  # styles of bars, beside those of `charts`
-_UNNUMBERED = (
-    "",
-    "-",
-    "none",
-    "not private",
-    "in the total",
-    "all of it",
-)  # cells that may stand among numbers
+BROKEN, SPENT, CONTROL = "broken", "spent", "control"  # styles of bars, beside those of `charts`
+_UNNUMBERED = ("", "-", "none", "not private", "in the total", "all of it")  # beside numbers
 _SHORT = 24  # characters; cells so short are not broken into lines
 
-
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """A piece of a bar.
-
-    Attributes:
-      width: in parts of 100.
-      style: of `charts`, or `SPENT`, `BROKEN`.
-      held: whether it is only set aside.
-    """
-
-    width: float
-    style: str
-    held: bool = False
+Rows = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bar:
     """Pieces one after the other; what passes 100 is cut off.
 
     Attributes:
-      segments: in order.
+      segments: width in parts of 100, style, and whether it is only held, of each piece.
       mark: what the bar must not pass, of 100; None for nothing.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[tuple[float, str, bool], ...]
     mark: float | None = None
 
-    def pieces(self) -> list[tuple[float, float, Segment]]:
-        """Start and width of each piece."""
+    def pieces(self) -> list[tuple[float, float, str, bool]]:
+        """Start, width, style, and whether it is held, of each piece."""
         found, start = [], 0.0
-        for segment in self.segments:
-            width = max(0.0, min(100.0 - start, segment.width))
-            found.append((start, width, segment))
+        for wanted, style, held in self.segments:
+            width = max(0.0, min(100.0 - start, wanted))
+            found.append((start, width, style, held))
             start += width
         return found
 
@@ -119,67 +100,51 @@ class Points:
 class Facts:
     """Words, and what each of them means or is."""
 
-    rows: tuple[tuple[str, str], ...]
+    rows: Rows
 
 
 @dataclass(frozen=True)
 class Commands:
     """Commands, and what each of them does; empty where the next one says it."""
 
-    rows: tuple[tuple[str, str], ...]
+    rows: Rows
 
 
 @dataclass(frozen=True)
 class Legend:
-    """What the colors of bars stand for.
-
-    Attributes:
-      rows: name, style, and whether it is only held.
-    """
+    """What bars stand for: name, style, and whether it is only held."""
 
     rows: tuple[tuple[str, str, bool], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """An image.
-
-    Attributes:
-      name: of its file, without ending.
-      alt: what it shows, in words.
-      png: its bytes.
-    """
+    """An image: the name of its file without ending, what it shows in words, its bytes."""
 
     name: str
     alt: str
     png: bytes
 
 
-# A plain string is a paragraph; in any text, `so` is a word of a machine.
 Block = str | Aside | Points | Facts | Commands | Legend | Table | Chart | Picture
 
 
 @dataclass(frozen=True)
 class Section:
-    """Something told under a heading.
-
-    Attributes:
-      title: the heading.
-      blocks: in reading order.
-    """
+    """Blocks under a heading, in reading order."""
 
     title: str
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Verdict:
     """What a reader should know first.
 
     Attributes:
       title: in one sentence.
       tone: "kept", "mind" where something needs to be looked into, or "broken".
-      points: what was found, and whether it is as it should be.
+      points: whether something is as it should be, and what was found.
     """
 
     title: str
@@ -206,7 +171,7 @@ class Report:
     promise: str
     verdict: Verdict
     sections: tuple[Section, ...]
-    digests: tuple[tuple[str, str], ...]
+    digests: Rows
     cards: tuple[tuple[str, str, str], ...] = ()
 
     def blocks(self, kind: type[Any]) -> list[Any]:
@@ -214,11 +179,36 @@ class Report:
         return [block for part in self.sections for block in part.blocks if isinstance(block, kind)]
 
 
+def section(title: str, *blocks: Block | None, note: str = "") -> Section:
+    """Blocks under a heading; those that are None are left out.
+
+    Args:
+      title: the heading.
+      blocks: in reading order.
+      note: how to read them, before them.
+    """
+    quiet = Aside(note) if note else None
+    return Section(title, tuple(block for block in (quiet, *blocks) if block is not None))
+
+
+def table(title: str, rows: Iterable[Mapping[str, object]], *columns: str, **more: Any) -> Table:
+    """A table of rows, each with its cells by column.
+
+    Args:
+      title: above it.
+      rows: with the same columns; numbers are already formatted.
+      columns: their names, where there may be no row.
+      more: as `Table` has it.
+    """
+    cells = [{column: str(cell) for column, cell in row.items()} for row in rows]
+    names = tuple(cells[0]) if cells else columns
+    return Table(title, names, tuple(tuple(row.values()) for row in cells), **more)
+
+
 def spent_bar(epsilon: float, target: float) -> Bar:
-    """A bar of what was spent, with the promise as its mark."""
-    kept = epsilon <= target  # NaN is no promise kept
-    share = PROMISE_AT * epsilon / target if epsilon == epsilon else 100.0
-    return Bar(segments=(Segment(width=share, style=SPENT if kept else BROKEN),), mark=PROMISE_AT)
+    """A bar of what was spent, with the promise as its mark. NaN is no promise kept."""
+    width, kept = PROMISE_AT * epsilon / target, epsilon <= target
+    return Bar(((width if width < 100.0 else 100.0, SPENT if kept else BROKEN, False),), PROMISE_AT)
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
@@ -233,6 +223,11 @@ def pieces(text: str) -> list[tuple[bool, str]]:
     return [(at % 2 == 1, part) for at, part in enumerate(parts)]
 
 
-def sentences(texts: Sequence[str]) -> Points:
+def capital(text: str) -> str:
+    """A text as it begins a sentence."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def sentences(texts: Iterable[str]) -> Points:
     """Statements as a list: each begins with a capital letter and ends with a full stop."""
-    return Points(tuple(f"{text[0].upper()}{text[1:].rstrip('.')}." for text in texts))
+    return Points(tuple(f"{capital(text).rstrip('.')}." for text in texts))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.render.markdown import block_in_markdown
-from dpal.reports.report import Table
+from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import promise
 from dpal.reports.validation import headline, percent
 
@@ -39,33 +39,46 @@ class Place:
 
 
 def story(
+    title: str,
+    summary: Mapping[str, Any],
+    *,
+    now: str,
+    spent: float | None,
+    blocks: Sequence[Block],
+    places: Sequence[Place],
+) -> str:
+    """Tells a run of any kind in Markdown.
+
+    Args:
+      title: what kind of run it is, and its name.
+      summary: of its certified plan.
+      now: what happens at the moment, in a sentence.
+      spent: epsilon so far; None where that is not known yet.
+      blocks: what its kind alone has to tell.
+      places: where to look further.
+    """
+    so_far = [] if spent is None else [f"**Spent:** {_bar(spent, summary['target_epsilon'])}"]
+    looks = ["## Where to look", "\n".join(place.line() for place in places)] if places else []
+    told = [f"# {title}", f"**Now:** {now}", f"**Promised:** {promise(summary)}.", *so_far]
+    return "\n\n".join([*told, *map(block_in_markdown, blocks), *looks])
+
+
+def campaign_story(
     summary: Mapping[str, Any],
     phases: Sequence[Mapping[str, Any]],
     *,
     now: str,
     places: Sequence[Place],
 ) -> str:
-    """Tells a campaign in Markdown.
-
-    Args:
-      summary: the certified plan's summary.
-      phases: metrics of the finished phases.
-      now: what happens at the moment, in a sentence.
-      places: where to look further.
-    """
-    return "\n\n".join(
-        [
-            f"# Campaign {summary['name']}",
-            f"**Now:** {now}",
-            f"**Promised:** {promise(summary)}.",
-            f"**Spent:** {_bar(summary, phases)}",
-            block_in_markdown(_table(summary, phases, now)),
-            "Labels are those of the plan. Accuracy is measured on the validation set, which is "
-            "not protected.",
-            "## Where to look",
-            "\n".join(place.line() for place in places),
-        ]
+    """Tells a campaign: what is planned of each phase, and what the finished ones reached."""
+    note = (
+        "Labels are those of the plan. Accuracy is measured on the validation set, which is not "
+        "protected."
     )
+    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
+    blocks = (_table(summary, phases, now), note)
+    title = f"Campaign {summary['name']}"
+    return story(title, summary, now=now, spent=spent, blocks=blocks, places=places)
 
 
 def outcome(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> str:
@@ -83,10 +96,8 @@ def steps_done(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) 
     return float(100.0 * sum(steps[: len(phases)]) / sum(steps))
 
 
-def _bar(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> str:
+def _bar(spent: float, target: float) -> str:
     """The budget as a line of characters and in numbers."""
-    target = summary["target_epsilon"]
-    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
     full = min(_BAR, round(_BAR * spent / target))
     bar = "\u2588" * full + "\u2591" * (_BAR - full)
     return f"`{bar}` epsilon {spent:.3f} of {target:g}"
@@ -98,12 +109,16 @@ def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now:
     rows, labels = [], 0
     for number, plan in enumerate(summary["phases"]):
         labels += plan["cohort_size"]
-        reached, spent, state = "-", "-", "planned"
-        if number < len(phases):
-            reached = percent(headline(phases[number])[1])
-            spent, state = f"{phases[number]['campaign_epsilon']:.4f}", "done"
-        elif number == len(phases) and f"phase-{number}" in now:
-            state = "under way"
-        rows.append((str(number), state, f"{labels:,}", f"{plan['steps']:,}", reached, spent))
-    columns = ("phase", "state", "labels, up to", "private steps", f"validation {name}", "epsilon")
-    return Table("Phases", columns, tuple(rows))
+        done = phases[number] if number < len(phases) else None
+        under_way = number == len(phases) and f"phase-{number}" in now
+        rows.append(
+            {
+                "phase": number,
+                "state": "done" if done else "under way" if under_way else "planned",
+                "labels, up to": f"{labels:,}",
+                "private steps": f"{plan['steps']:,}",
+                f"validation {name}": percent(headline(done)[1]) if done else "-",
+                "epsilon": f"{done['campaign_epsilon']:.4f}" if done else "-",
+            }
+        )
+    return table("Phases", rows)

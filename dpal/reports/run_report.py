@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.commands import ELSEWHERE, ELSEWHERE_WITHOUT_MODEL, TRUSTED
+from dpal.reports.commands import TRUSTED, check_commands
 from dpal.reports.plain_language import promised
 from dpal.reports.report import (
     Aside,
@@ -14,15 +14,16 @@ from dpal.reports.report import (
     Commands,
     Facts,
     Report,
+    Rows,
     Section,
     Table,
     Verdict,
+    capital,
+    section,
     sentences,
     spent_bar,
 )
 from dpal.reports.summary import kept_so_far, promise, terms
-
-Rows = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,60 +78,43 @@ def run_report(
       defect: title of the verdict where something else than the ledger says not to rely on it.
       checks: further commands that check the run, and what they do.
     """
-    summary, target = facts.summary, facts.summary["target_epsilon"]
+    summary, number = facts.summary, facts.head["sequence"]
+    digests = {
+        "last ledger entry": f"entry {number}, {facts.head['digest']}" if number else "",
+        "plan": summary["plan_digest"],
+        "certificate": facts.certificate,
+    }
+    as_of = f"ledger entry {number}" if number else "its certificate; no ledger was written"
     own = (
-        (f"{target:g}", "epsilon promised", f"delta {summary['delta']:.3g}"),
+        (f"{summary['target_epsilon']:g}", "epsilon promised", f"delta {summary['delta']:.3g}"),
         (f"{facts.spent:.3f}", "epsilon spent", "by any record, at most"),
     )
-    last = f"entry {facts.head['sequence']}, {facts.head['digest']}"
-    what_it_means = Facts(tuple(promised(summary, facts.run)))
-    how_to_read = Aside(f"Epsilon at {terms(summary)}.")
     return Report(
-        title=f"{facts.run[0].upper()}{facts.run[1:]} {summary['name']}",
-        about=f"Privacy report, as of {_entry(facts)}",
+        title=f"{capital(facts.run)} {summary['name']}",
+        about=f"Privacy report, as of {as_of}",
         promise=promise(summary),
         verdict=_verdict(facts, points, defect),
         cards=(*own, *cards),
         sections=(
-            Section("What was promised", (what_it_means, *promised_by)),
-            Section("What was spent", (how_to_read, *spent)),
+            section("What was promised", Facts(promised(summary, facts.run)), *promised_by),
+            section("What was spent", *spent, note=f"Epsilon at {terms(summary)}."),
             *sections,
-            Section("What this does not protect", (sentences(uncovered),)),
-            Section("How to check it", (*_checks(facts, checks),)),
+            section("What this does not protect", sentences(uncovered)),
+            _how_to_check(facts, checks),
         ),
-        digests=(
-            *([("last ledger entry", last)] if facts.head["sequence"] else []),
-            ("plan", summary["plan_digest"]),
-            *([("certificate", facts.certificate)] if facts.certificate else []),
-        ),
+        digests=tuple((what, digest) for what, digest in digests.items() if digest),
     )
 
 
-def spent_bars(
-    rows: Sequence[tuple[str, float]], target: float, *, title: str, of: str, total: bool = True
-) -> Table:
-    """Epsilons under the promise.
-
-    Args:
-      rows: who or what, and its epsilon; the last is the whole where that is a total.
-      target: what is promised.
-      title: of the table.
-      of: what the rows are.
-      total: whether the last row stands out.
-    """
+def spent_bars(rows: Sequence[tuple[str, float]], target: float) -> Table:
+    """Epsilons of any record under the promise: after what, and how much."""
     return Table(
-        title,
-        (of, "epsilon"),
+        "Epsilon of any record",
+        ("after", "epsilon"),
         tuple((name, f"{epsilon:.4f}") for name, epsilon in rows),
         bars=tuple(spent_bar(epsilon, target) for _, epsilon in rows),
         bars_title=f"of the promise (red: {target:g})",
-        total=total,
     )
-
-
-def _entry(facts: RunFacts) -> str:
-    number = facts.head["sequence"]
-    return f"ledger entry {number}" if number else "its certificate; no ledger was written"
 
 
 def _verdict(facts: RunFacts, points: Sequence[tuple[bool, str]], defect: str) -> Verdict:
@@ -140,37 +124,32 @@ def _verdict(facts: RunFacts, points: Sequence[tuple[bool, str]], defect: str) -
         (True, False): f"The promise is kept so far; the {facts.run} is not finished.",
     }
     title = titles.get((kept, facts.finished), "More was spent than promised.")
-    certified = f"It is certified: whoever has the certificate can check it. {TRUSTED}"
-    missing = f"There is no certificate yet; a finished {facts.run} has one."
-    has_one = facts.certificate is not None
-    return Verdict(
-        title=defect if kept and defect else title,
-        tone="broken" if not kept or defect else "kept" if has_one else "mind",
-        points=((kept, said), (has_one, certified if has_one else missing), *points),
+    certified = (
+        f"It is certified: whoever has the certificate can check it. {TRUSTED}"
+        if facts.certificate
+        else f"There is no certificate yet; a finished {facts.run} has one."
     )
+    tone = "broken" if not kept or defect else "kept" if facts.certificate else "mind"
+    every = ((kept, said), (facts.certificate is not None, certified), *points)
+    return Verdict(defect if kept and defect else title, tone, every)
 
 
-def _checks(facts: RunFacts, checks: Rows) -> list[Block]:
-    name = facts.summary["name"]
-    whole = (f"dpal ledger verify {name}", "The ledger is whole, and the files are its own.")
-    elsewhere = (
-        ELSEWHERE if facts.has_model else ELSEWHERE_WITHOUT_MODEL,
-        f"Every epsilon is computed again, by another accountant, on any machine"
-        f"{', the model is opened' if facts.has_model else ''}, and the signature is compared with "
-        "the data owner's public key, which they print with dpal ledger key.",
+def _how_to_check(facts: RunFacts, checks: Rows) -> Section:
+    commands = check_commands(
+        facts.summary["name"], certificate=facts.certificate, has_model=facts.has_model
     )
     blocks: list[Block] = [
-        f"This page is a copy for reading and proves nothing by itself. These commands do, beside "
+        "This page is a copy for reading and proves nothing by itself. These commands do, beside "
         f"the files of the {facts.run}:",
-        Commands((whole, *([elsewhere] if facts.certificate else []), *checks)),
+        Commands((*commands, *checks)),
     ]
     if facts.restore:
-        back = tuple((command, "") for command in facts.restore)
-        says = (
+        back = Commands(tuple((command, "") for command in facts.restore))
+        without = (
             "The pool's state, the selection and the labels come with them where their cache is, "
             "and nowhere else."
         )
-        blocks += ["Bring back the files of a phase:", Commands(back), Aside(says)]
+        blocks += ["Bring back the files of a phase:", back, Aside(without)]
     if facts.files:
         blocks += ["Files beside this one:", Facts(facts.files)]
-    return blocks
+    return section("How to check it", *blocks)

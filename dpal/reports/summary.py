@@ -7,111 +7,106 @@ from typing import Any
 
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.promise import CAMPAIGN, paper_mark
+from dpal.ledger.datasets import Basis
 from dpal.planning.spec import Strategy
-from dpal.reports.report import Table
+from dpal.reports.ledger_words import COUNTED
+from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation import figures_in, headline, percent
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
     """What each phase will do."""
     alone = any(phase["catch_up_steps"] for phase in summary["phases"])
-    rows = []
-    for phase in summary["phases"]:
-        row = [
-            str(phase["phase"]),
-            _how_selected(phase["selection"]),
-            f"{phase['cohort_size']:,}",
-            *([f"{phase['catch_up_steps']:,}"] if alone else []),
-            f"{phase['steps']:,}",
-            f"{phase['noise_multiplier']:.4f}",
-            f"{phase['sample_rate_old']:.4f}" if phase["phase"] else "-",
-            f"{phase['sample_rate_new']:.4f}",
-            f"{phase['expected_batch_size']:,.1f}",
-        ]
-        rows.append(tuple(row))
-    columns = ["phase", "selection", "new labels", *(["steps on new alone"] if alone else [])]
-    columns += ["steps", "noise", "rate old", "rate new", "batch"]
-    return Table("Plan by phase", tuple(columns), tuple(rows))
+    rows = (
+        {
+            "phase": phase["phase"],
+            "selection": _how_selected(phase["selection"]),
+            "new labels": f"{phase['cohort_size']:,}",
+            **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
+            "steps": f"{phase['steps']:,}",
+            "noise": f"{phase['noise_multiplier']:.4f}",
+            "rate old": f"{phase['sample_rate_old']:.4f}" if phase["phase"] else "-",
+            "rate new": f"{phase['sample_rate_new']:.4f}",
+            "batch": f"{phase['expected_batch_size']:,.1f}",
+        }
+        for phase in summary["phases"]
+    )
+    return table("Plan by phase", rows)
 
 
 def cohort_table(summary: Mapping[str, Any]) -> Table:
     """What each cohort will have spent at the end, and any record on whatever path."""
-    rest = summary["pool_size"] - sum(one["size"] for one in summary["cohorts"])
-    return Table(
-        "Epsilon by cohort, at the end",
-        ("cohort", "records", "selection", "epsilon (RDP)", "epsilon (PLD)"),
+    size, never = summary["pool_size"], f"{summary['never_selected_epsilon']:.4f}"
+    rest = size - sum(one["size"] for one in summary["cohorts"])
+    both = (f"{summary[key]:.4f}" for key in ("epsilon_rdp", "epsilon_pld"))
+    rows = [
         (
-            *(
-                (
-                    str(one["cohort"]),
-                    f"{one['size']:,}",
-                    f"{one['selection_epsilon']:.4f}",
-                    f"{one['epsilon_rdp']:.4f}",
-                    f"{one['epsilon_pld']:.4f}",
-                )
-                for one in summary["cohorts"]
-            ),
-            ("never selected", f"{rest:,}", "all of it", "-",
-             f"{summary['never_selected_epsilon']:.4f}"),
-            ("any path", f"{summary['pool_size']:,}", "-",
-             f"{summary['epsilon_rdp']:.4f}", f"{summary['epsilon_pld']:.4f}"),
-        ),
-    )  # fmt: skip
+            str(one["cohort"]),
+            f"{one['size']:,}",
+            *(f"{one[key]:.4f}" for key in ("selection_epsilon", "epsilon_rdp", "epsilon_pld")),
+        )
+        for one in summary["cohorts"]
+    ]
+    rows += [("never selected", f"{rest:,}", "all of it", "-", never)]
+    rows += [("any path", f"{size:,}", "-", *both)]
+    columns = ("cohort", "records", "selection", "epsilon (RDP)", "epsilon (PLD)")
+    return Table("Epsilon by cohort, at the end", columns, tuple(rows))
 
 
 def shares_table(summary: Mapping[str, Any]) -> Table:
     """How far each block of the data set takes part, and what this campaign takes of it."""
-    return Table(
-        "Blocks of the data set that take part",
-        ("block", "records", "takes part", "epsilon of this campaign", "counted"),
-        tuple(
-            (
-                str(one["block"]),
-                f"{one['size']:,}",
-                f"{100 * one['participation']:.1f} %",
-                f"{one['epsilon']:.4f}",
-                "with other campaigns" if one["basis"] == "renyi" else "alone; takes all",
-            )
-            for one in summary["blocks"]
-        ),
+    rows = (
+        {
+            "block": one["block"],
+            "records": f"{one['size']:,}",
+            "takes part": f"{100 * one['participation']:.1f} %",
+            "epsilon of this campaign": f"{one['epsilon']:.4f}",
+            "counted": COUNTED[Basis(one["basis"])],
+        }
+        for one in summary["blocks"]
     )
+    return table("Blocks of the data set that take part", rows)
 
 
 def validation_table(phases: Sequence[Mapping[str, Any]]) -> Table:
     """Figures on the validation set after each finished phase, of which there is one."""
-    name, _ = headline(phases[0])
     # A figure that is not defined on a set of labels is not in any phase's metrics.
-    columns = [f"validation {one}" for one in figures_in(phases[0])]
-    return Table(
-        f"{name[0].upper()}{name[1:]} by phase",
-        ("phase", "labels, up to", *columns, "epsilon so far"),
-        tuple(
-            (
-                str(phase["phase"]),
-                f"{phase['labels']:,}",
-                *(percent(value) for value in figures_in(phase).values()),
-                f"{phase['campaign_epsilon']:.4f}",
-            )
-            for phase in phases
-        ),
+    rows = (
+        {
+            "phase": phase["phase"],
+            "labels, up to": f"{phase['labels']:,}",
+            **{f"validation {name}": percent(one) for name, one in figures_in(phase).items()},
+            "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
+        }
+        for phase in phases
     )
+    return table(f"{capital(headline(phases[0])[0])} by phase", rows)
 
 
-def spent_table(spent: Mapping[str, Any]) -> Table:
-    """What each cohort has spent, from the ledger: metrics of a phase, or the ledger's view."""
+def spent_table(spent: Mapping[str, Any], promised: Mapping[str, Any]) -> Table:
+    """What each cohort has spent, and any record on whatever path, under the promise.
+
+    Args:
+      spent: metrics of a phase, or the ledger's own sum.
+      promised: summary of the plan, or the promise that the ledger holds.
+    """
+    target, whole = promised["target_epsilon"], f"{spent['campaign_epsilon']:.4f}"
+    keys = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
+    key = f"epsilon_{promised['accountant']}"
+    rows = [
+        (cohort_words(one["cohort"]), *(f"{one[key]:.4f}" for key in keys))
+        for one in spent["cohorts"]
+    ]
+    rows.append(("any record, any path", *(whole if one == key else "-" for one in keys)))
+    epsilons = (*(one[key] for one in spent["cohorts"]), spent["campaign_epsilon"])
     after = f"after phase {spent['phase']}" if "phase" in spent else "as the ledger adds it up"
     return Table(
         f"Epsilon by cohort, {after}",
-        ("cohort", "selection", "epsilon (RDP)", "epsilon (PLD)"),
-        tuple(
-            (
-                one["cohort"].replace("_", " "),
-                f"{one['selection_epsilon']:.4f}",
-                f"{one['epsilon_rdp']:.4f}",
-                f"{one['epsilon_pld']:.4f}",
-            )
-            for one in spent["cohorts"]
-        ),
+        ("cohort", "of it, selections", "epsilon (RDP)", "epsilon (PLD)"),
+        tuple(rows),
+        bars=tuple(spent_bar(epsilon, target) for epsilon in epsilons),
+        bars_title=f"of the promise (red: {target:g})",
+        total=True,
     )
 
 
@@ -142,17 +137,13 @@ def kept_so_far(spent: float, summary: Mapping[str, Any]) -> tuple[bool, str]:
 def promise(summary: Mapping[str, Any]) -> str:
     """The promise in one sentence, with everything that belongs to an epsilon."""
     adjacency = {"zero_out": "blanked", "replace_one": "replaced by another"}
+    # What must be said of a delta that only published results have.
+    mark = paper_mark(summary["delta"], summary["unit"], summary.get("pool_size"))
     return (
         f"epsilon {summary['target_epsilon']:g} at delta {summary['delta']:.3g} for every "
-        f"{summary['unit']} of the pool, when its content is "
-        f"{adjacency[summary['adjacency']]} (adjacency {summary['adjacency']}){_mark(summary)}"
+        f"{summary['unit']} of the pool, when its content is {adjacency[summary['adjacency']]} "
+        f"(adjacency {summary['adjacency']})" + (f"; {mark}" if mark else "")
     )
-
-
-def _mark(summary: Mapping[str, Any]) -> str:
-    """What must be said of a delta that only published results have."""
-    mark = paper_mark(summary["delta"], summary["unit"], summary.get("pool_size"))
-    return mark and f"; {mark}"
 
 
 def other_strategy(used: Strategy, asked: Strategy) -> str:

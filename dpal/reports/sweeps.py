@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.improvement import START
-from dpal.reports.render.markdown import block_in_markdown
-from dpal.reports.report import Table
+from dpal.reports.render.markdown import blocks_in_markdown
+from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import terms
 from dpal.reports.validation import figures_in, headline, percent
 
@@ -28,10 +28,7 @@ class Point:
       start_epsilon: largest cost of the starts.
       runs: how many were averaged.
       irrelevant: share of irrelevant records among the chosen of each; empty where unknown.
-      target_epsilon: what was promised.
-      delta: of the promise.
-      adjacency: of the promise.
-      unit: of the promise.
+      promise: epsilon, delta, adjacency and unit.
     """
 
     x: Any
@@ -43,15 +40,7 @@ class Point:
     start_epsilon: float
     runs: int
     irrelevant: tuple[float, ...]
-    target_epsilon: float
-    delta: float
-    adjacency: str
-    unit: str
-
-    @property
-    def mean(self) -> float:
-        """Of the headline figure."""
-        return statistics.fmean(self.reached)
+    promise: Mapping[str, Any]
 
 
 def spread(values: Sequence[float]) -> float:
@@ -94,7 +83,7 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
                 irrelevant=tuple(
                     run["irrelevant_chosen"] for run in runs if "irrelevant_chosen" in run
                 ),
-                **{key: runs[0][key] for key in ("target_epsilon", "delta", "adjacency", "unit")},
+                promise=runs[0],
             )
         )
     return points
@@ -104,36 +93,40 @@ def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
     """Means and standard deviations, one row a combination."""
     polluted = any(point.irrelevant for point in points)
     started = any(point.start for point in points)
-    columns = [_short(keys[0]), *(["of"] if len(keys) > 1 else []), "runs"]
-    columns += [*(["start"] if started else []), points[0].figure if points else "reached"]
-    columns += ["epsilon of start", "in all"] if started else ["epsilon"]
-    rows = []
-    for point in points:
-        row = [str(point.x), *([point.line] if len(keys) > 1 else []), str(point.runs)]
-        row += [*([_with_spread(point.start)] if started else []), _with_spread(point.reached)]
-        row += [*([f"{point.start_epsilon:.3f}"] if started else []), f"{point.epsilon:.3f}"]
-        rows.append((*row, *([_with_spread(point.irrelevant)] if polluted else [])))
-    title = "Mean ± standard deviation over runs"
-    return Table(title, (*columns, *(["irrelevant chosen"] if polluted else [])), tuple(rows))
+    rows = (
+        {
+            _short(keys[0]): point.x,
+            **({"of": point.line} if len(keys) > 1 else {}),
+            "runs": point.runs,
+            **({"start": _with_spread(point.start)} if started else {}),
+            points[0].figure or "reached": _with_spread(point.reached),
+            **({"epsilon of start": f"{point.start_epsilon:.3f}"} if started else {}),
+            "in all" if started else "epsilon": f"{point.epsilon:.3f}",
+            **({"irrelevant chosen": _with_spread(point.irrelevant)} if polluted else {}),
+        }
+        for point in points
+    )
+    return table("Mean ± standard deviation over runs", rows, _short(keys[0]))
 
 
 def sweep_report(
     points: Sequence[Point], records: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> str:
     """The sweep as Markdown."""
-    parts = ["# Sweep", block_in_markdown(points_table(points, keys))]
+    blocks: list[Block] = [points_table(points, keys)]
     if points:
-        one = points[0]
-        parts.append(
-            f"Promised: epsilon up to {max(point.target_epsilon for point in points):g} at "
-            f"{terms(vars(one))}{', the start included' if one.start else ''}; "
+        start = ", the start included" if points[0].start else ""
+        most = max(point.promise["target_epsilon"] for point in points)
+        blocks.append(
+            f"Promised: epsilon up to {most:g} at {terms(points[0].promise)}{start}; "
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )
-        if one.reached:
-            parts.append("![sweep.png](sweep.png)")
-    parts += [f"Not run: {one['swept']}: {one['refused']}" for one in records if one.get("refused")]
-    return "\n\n".join(parts) + "\n"
+    refused = (one for one in records if one.get("refused"))
+    blocks += [f"Not run: {one['swept']}: {one['refused']}" for one in refused]
+    return blocks_in_markdown(
+        "Sweep", blocks, ["sweep.png"] if any(point.reached for point in points) else []
+    )
 
 
 def _with_spread(values: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.promise import VOTES
 from dpal.certificate.statements import statements
-from dpal.reports.report import Block, Report, Section, Table
+from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.voting.release import UNANSWERED, Released
 
@@ -85,46 +85,43 @@ def cost_table(summary: Mapping[str, Any]) -> Table:
 
 def modes_table(rows: Sequence[tuple[str, float, str]]) -> Table:
     """Costs of the same queries, counted in several ways."""
-    return Table(
-        "Ways to count the same queries",
-        ("mode", "epsilon", "what it promises"),
-        tuple((name, f"{epsilon:.4f}", claim) for name, epsilon, claim in rows),
-    )
+    cells = tuple((name, f"{epsilon:.4f}", claim) for name, epsilon, claim in rows)
+    return Table("Ways to count the same queries", ("mode", "epsilon", "what it promises"), cells)
 
 
 def sweep_table(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Votes over the values of one setting."""
     private = all("exact" in row for row in rows)
-    columns = [key, "epsilon of all", "queries that fit", "unanimous votes turned"]
-    columns += ["these answers turned", *PRIVATE_COLUMNS] if private else []
-    cells = []
-    for row in rows:
-        cell = [
-            f"{row['value']:g}",
-            f"{row['epsilon']:.4f}",
-            f"{row['fit']:,}",
-            f"{row['unanimous']:.1%}",
-        ]
-        if private:
-            turned = "-" if row["turned"] is None else f"{row['turned']:.1%}"
-            cell += [turned, f"{row['exact']:.4f}", f"{row['papernot']:.4f}"]
-        cells.append(tuple(cell))
-    return Table(f"Votes over {key}", tuple(columns), tuple(cells))
+    return table(f"Votes over {key}", (_swept(key, row, private=private) for row in rows))
+
+
+def _swept(key: str, row: Mapping[str, Any], *, private: bool) -> dict[str, str]:
+    cells = {
+        key: f"{row['value']:g}",
+        "epsilon of all": f"{row['epsilon']:.4f}",
+        "queries that fit": f"{row['fit']:,}",
+        "unanimous votes turned": f"{row['unanimous']:.1%}",
+    }
+    if private:
+        cells["these answers turned"] = "-" if row["turned"] is None else f"{row['turned']:.1%}"
+        costs = f"{row['exact']:.4f}", f"{row['papernot']:.4f}"
+        cells |= dict(zip(PRIVATE_COLUMNS, costs, strict=True))
+    return cells
 
 
 def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
     """Mechanisms, the one to choose first."""
-    rows = [
-        (
-            str(one["mechanism"]),
-            "-" if one["limit"] is None else f"{one['limit']:.3g}",
-            f"{one['sigma']:.3g}",
-            f"{one['queries']:,}",
-            str(one["why"]),
-        )
+    rows = (
+        {
+            "mechanism": one["mechanism"],
+            "limit": "-" if one["limit"] is None else f"{one['limit']:.3g}",
+            "sigma": f"{one['sigma']:.3g}",
+            "queries": f"{one['queries']:,}",
+            "why": one["why"],
+        }
         for one in options
-    ]
-    return Table("Mechanisms", ("mechanism", "limit", "sigma", "queries", "why"), tuple(rows))
+    )
+    return table("Mechanisms", rows)
 
 
 def released_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
@@ -163,23 +160,19 @@ def account_report(
     summary, planned = facts.summary, len(facts.summary["blocks"])
     answers = [block.labels for block in blocks if block.labels.ndim == 2 and block.labels.size]
     noisy = "A noisy summary of the ballots is released: `votes-summary/summary.json`."
+    released = section(
+        "What was released",
+        f"{capital(rule_words(summary))}. {len(blocks)} of {planned} blocks are released.",
+        noisy if has_summary else None,
+        *(f"{block.file}: {block.note}" for block in blocks if block.note),
+        _blocks_table(blocks) if blocks else None,
+        released_table(names, np.concatenate(answers)) if answers else None,
+    )
     return run_report(
         facts,
         promised_by=certified_votes(summary),
         spent=spent_on_votes(summary),
-        sections=(
-            Section(
-                "What was released",
-                (
-                    f"{capital(rule_words(summary))}. {len(blocks)} of {planned} blocks are "
-                    "released.",
-                    *([noisy] if has_summary else []),
-                    *(f"{block.file}: {block.note}" for block in blocks if block.note),
-                    *([_blocks_table(blocks)] if blocks else []),
-                    *([released_table(names, np.concatenate(answers))] if answers else []),
-                ),
-            ),
-        ),
+        sections=(released,),
         uncovered=(
             "queries and their released labels are not protected",
             "how the teachers were trained, and that no record reached two of them, is what "
@@ -207,14 +200,8 @@ def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
 
 def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
     """What an account costs, all queries that it may ever answer included."""
-    bar = spent_bars(
-        (("all queries, whatever the votes are", summary["epsilon"]),),
-        summary["target_epsilon"],
-        title="Epsilon of any record",
-        of="of",
-        total=False,
-    )
-    return bar, cost_table(summary)
+    every = ("all queries, whatever the votes are", summary["epsilon"])
+    return spent_bars([every], summary["target_epsilon"]), cost_table(summary)
 
 
 def not_of_votes() -> list[str]:
@@ -223,14 +210,13 @@ def not_of_votes() -> list[str]:
     return [said[key] for key in ("partitions", "other_accounts", "student", "times")]
 
 
-def capital(text: str) -> str:
-    """A text as it begins a sentence."""
-    return f"{text[0].upper()}{text[1:]}"
-
-
 def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:
-    rows = [
-        (block.file, f"{block.queries:,}", f"{Released(block.labels).answered:.1%}")
+    rows = (
+        {
+            "file": block.file,
+            "queries": f"{block.queries:,}",
+            "answered": f"{Released(block.labels).answered:.1%}",
+        }
         for block in blocks
-    ]
-    return Table("Released blocks", ("file", "queries", "answered"), tuple(rows))
+    )
+    return table("Released blocks", rows)

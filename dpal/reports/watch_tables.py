@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from dpal.data.inbox.state import Accepted, WatchState
-from dpal.reports.report import Table
+from dpal.reports.report import Table, table
 
 _LATEST = 20
 
-One = TypeVar("One")
-
-
-def files_table(state: WatchState) -> Table:
-    """The files that were accepted last."""
-    rows = tuple((one.name, f"{one.records:,}", _block(one)) for one in _latest(state.accepted))
-    return Table(_title("Accepted files", state.accepted), ("file", "records", "block"), rows)
-
-
-def quarantine_table(state: WatchState) -> Table:
-    """The files that were put into quarantine last."""
-    rows = tuple((one.name, one.place, one.reason) for one in _latest(state.quarantined))
-    return Table(
-        _title("Files in quarantine", state.quarantined), ("file", "where it is", "why"), rows
-    )
-
-
-def runs_table(state: WatchState) -> Table:
-    """The campaigns that were started, or refused, last."""
-    rows = tuple(
-        (one.name, f"{one.files:,}", one.stage.value, one.plan or "-", one.said or "-")
-        for one in _latest(state.runs)
-    )
-    columns = ("campaign", "files", "state", "plan", "remark")
-    return Table(_title("Campaigns", state.runs), columns, rows)
-
 
 def watch_tables(state: WatchState) -> list[Table]:
-    """All that there is something to show of."""
-    every = (runs_table(state), files_table(state), quarantine_table(state))
-    return [one for one in every if one.rows]
-
-
-def _latest(every: Sequence[One]) -> Sequence[One]:
-    return every[-_LATEST:]
+    """Campaigns that were started or refused, accepted files and those in quarantine: the last."""
+    runs = [
+        {
+            "campaign": one.name,
+            "files": f"{one.files:,}",
+            "state": one.stage.value,
+            "plan": one.plan or "-",
+            "remark": one.said or "-",
+        }
+        for one in state.runs
+    ]
+    files = [
+        {"file": one.name, "records": f"{one.records:,}", "block": _block(one)}
+        for one in state.accepted
+    ]
+    quarantine = [
+        {"file": one.name, "where it is": one.place, "why": one.reason} for one in state.quarantined
+    ]
+    titles = {"Campaigns": runs, "Accepted files": files, "Files in quarantine": quarantine}
+    return [table(_title(title, rows), rows[-_LATEST:]) for title, rows in titles.items() if rows]
 
 
 def _title(title: str, every: Sequence[object]) -> str:

@@ -53,6 +53,9 @@ def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> Non
 
 def results(folder: CampaignFolder) -> Shown:
     """Accuracy phase by phase, and what each cohort has spent."""
-    phases, recorded = folder.finished_phases(), folder.read_record()["config"]
-    accountant = recorded["privacy"]["accountant"]
-    return [validation_table(phases), spent_table(phases[-1]), figures_in_words(accountant)]
+    phases, summary = folder.finished_phases(), folder.read_record()["plan"]
+    return [
+        validation_table(phases),
+        spent_table(phases[-1], summary),
+        figures_in_words(summary["accountant"]),
+    ]

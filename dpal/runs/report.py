@@ -118,12 +118,13 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
     path, kind = to or folder.ledger_page, _kind(folder)
     holder = _holder(folder, entries)
     own = holder == folder.name
+    owner = folder if own else CampaignFolder(folder.root.parent / holder)
     report = ledger_report(
         entries,
         holder,
         title=_title(folder) if own else f"{_title(folder)}: its start, campaign {holder}",
         doubt=doubt,
-        certificate=_certificate(folder) if own else None,
+        certificate=_certificate(owner),
         has_model=kind != VOTE_ACCOUNT,
     )
     write_text(path, html_of(report))
@@ -255,9 +256,11 @@ def _is_in_ledger(folder: CampaignFolder) -> bool:
 
 def _holder(folder: CampaignFolder, entries: Sequence[Entry]) -> str:
     """Whose ledger a run's page tells: its own; its start's where it released nothing itself."""
-    start = folder.read_record()["plan"].get("start")
     held = campaigns_in(entries)
-    return str(start) if folder.name not in held and start in held else folder.name
+    if folder.name in held or _kind(folder) != IMPROVEMENT.name:
+        return folder.name
+    start = str(folder.read_record()["plan"]["start"])
+    return start if start in held else folder.name
 
 
 def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:

@@ -11,8 +11,9 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import write_text
 from dpal.labelers import Labeler
 from dpal.reports.figures.style import save
+from dpal.reports.methods import methods_table
 from dpal.reports.vote_tables import cost_table
-from dpal.reports.voting_report import methods_table, told
+from dpal.reports.voting_report import told
 from dpal.reports.voting_sweeps import SweptVoting, sweep_figures, sweep_report, sweep_tables
 from dpal.runs.baselines import compare
 from dpal.runs.ensemble import Ensemble

@@ -67,7 +67,7 @@ def audit(
         for table in findings_tables(report):
             show(table)
         out.print(audit_verdict(report), markup=False)
-        for one in defects(report):
+        for one in defects(map(vars, report.findings)):
             out.print(f"DEFECT  {one}", style="red", markup=False)
         out.print(f"report: {folder_of(config).root / 'audit' / TEXT}")
     if not report.passed:

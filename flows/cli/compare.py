@@ -36,7 +36,7 @@ def compare(
                 "continue it with `dpal run`"
             )
         found.append(Compared(summary=folder.read_record()["plan"], phases=phases))
-    show(comparison_table(found), left=("campaign", "selection", "strategy"))
+    show(comparison_table(found))
     out.print(comparable(found), markup=False)
     if plot is not None:
         from dpal.reports.figures.campaign import comparison_curves

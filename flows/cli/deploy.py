@@ -90,7 +90,7 @@ def deploy(
     err.print("asking Prefect ...", style="dim")
     changes = _remove(own) if remove else make(own, wanted, _folders(workdirs), notify)
     rows = tuple((one.kind, one.name, one.done.value, one.about) for one in changes)
-    show(Table("On the Prefect server", _KINDS, rows), left=_KINDS)
+    show(Table("On the Prefect server", _KINDS, rows))
     if remove:
         return
     for pool in wanted:

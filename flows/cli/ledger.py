@@ -28,8 +28,6 @@ LedgerUrl = Annotated[
     typer.Option(metavar="URL", help="The ledger, if no campaign in the folder says so yet."),
 ]
 
-_LEFT = {"what", "about", "release", "mechanism", "parameters", "campaign", "who", "by", "counted"}
-
 
 @ledger_app.command("show", epilog="Example: dpal ledger show artifacts/digits --by time")
 def ledger_show(
@@ -48,7 +46,7 @@ def ledger_show(
         if isinstance(one, str):
             out.print(one, markup=False)
         else:
-            show(one, left=_LEFT)
+            show(one)
 
 
 @ledger_app.command("export", epilog="Example: dpal ledger export artifacts --to ledger.parquet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,13 +26,13 @@ from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
     blocks_table,
     cohorts_table,
-    entry_record,
     limit_in_words,
     parts_table,
     promise_of,
     releases_table,
     time_table,
 )
+from dpal.reports.ledger_words import about, actor, in_words
 from dpal.reports.report import Table
 from dpal.reports.summary import shares_table
 from dpal.runs.certify import sign_files
@@ -113,7 +113,7 @@ class LedgerView:
         so_far = _so_far(accounts)
         return {
             "promises": [_promise_object(one) for one in accounts],
-            "entries": [entry_record(one, so_far) for one in self.story()],
+            "entries": [_entry_object(one, so_far) for one in self.story()],
             "head": self.head(),
         }
 
@@ -238,4 +238,20 @@ def _account_object(account: CampaignAccount) -> dict[str, Any]:
             }
             for one in account.releases
         ],
+    }
+
+
+def _entry_object(entry: Entry, so_far: Mapping[int, float]) -> dict[str, Any]:
+    """An entry in words as one JSON object."""
+    return {
+        "sequence": entry.sequence,
+        "recorded_at": entry.recorded_at,
+        "campaign": entry.campaign,
+        "kind": entry.kind.value,
+        "release": entry.release,
+        "who": actor(entry),
+        "what": in_words(entry),
+        "about": about(entry),
+        "epsilon_so_far": so_far.get(entry.sequence),
+        "digest": entry.digest,
     }

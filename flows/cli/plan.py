@@ -16,10 +16,6 @@ from flows.cli.settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import err, out, show
 
 _WIDTH = 96
-LEFT = (  # columns of words
-    "", "account", "charged as", "counted", "how", "method", "of", "release", "setting",
-    "validation",
-)  # fmt: skip
 
 
 def plan(
@@ -74,7 +70,7 @@ def plan(
 
         out.print(f"{config.name}: {promise(record)}", soft_wrap=True)
     for table in view.tables:
-        show(table, left=LEFT)
+        show(table)
     for title, text in view.words:
         out.print(f"\n[bold]{title}[/]" if title else "")
         out.print(textwrap.fill(text, min(out.width, _WIDTH)), markup=False)

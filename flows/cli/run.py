@@ -12,7 +12,6 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
 from dpal.runs.kinds import CAMPAIGN, folder_of, kind_of
 from dpal.runs.results import Shown
-from flows.cli.plan import LEFT
 from flows.cli.terminal import (
     as_typed_here,
     err,
@@ -66,7 +65,7 @@ def show_results(results: Shown) -> None:
         if isinstance(shown, str):
             out.print(shown, markup=False)
         else:
-            show(shown, left=LEFT)
+            show(shown)
 
 
 def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:

@@ -148,7 +148,7 @@ def _start(
     _deploy(stack, crew.logs / "deploy.log", files)
     crew.start(*workers(stack))
     columns = ("what", "where", "account", "password")
-    show(Table("Running", columns, tuple(stack.logins())), left=columns)
+    show(Table("Running", columns, tuple(stack.logins())))
     if stack.ledger:
         out.print(f"runtime.ledger: {stack.ledger}", markup=False)
     out.print(f"MLflow's runs: {how_to_open_mlflow(stack.url('mlflow'))}", markup=False)

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -106,8 +106,8 @@ def leave_at_once(sentence: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def show(table: Table, *, left: Collection[str] = ()) -> None:
-    """Prints a table, numbers aligned to the right, columns of sentences to the left."""
+def show(table: Table) -> None:
+    """Prints a table, numbers aligned to the right, words to the left."""
     rich = RichTable(
         title=f"\n{table.title}",
         title_justify="left",
@@ -115,10 +115,11 @@ def show(table: Table, *, left: Collection[str] = ()) -> None:
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    for column, width in zip(table.columns, _widths(table, out.width), strict=True):
+    widths = _widths(table, out.width)
+    for at, column in enumerate(table.columns):
         # Folded rather than cut: on the narrowest terminal no digit may go missing.
-        side: JustifyMethod = "left" if column in left else "right"
-        rich.add_column(column, justify=side, overflow="fold", width=width)
+        side: JustifyMethod = "right" if table.is_number(at) else "left"
+        rich.add_column(column, justify=side, overflow="fold", width=widths[at])
     for row in table.rows:
         rich.add_row(*(Text(cell) for cell in row))  # a reason is free text, and no markup
     out.print(rich)

@@ -194,6 +194,6 @@ def vote(
         typer.echo(json.dumps(view.record, indent=2))
         return
     for table in view.tables:
-        show(table, left=("what it promises", "why", "", "account"))
+        show(table)
     for line in view.lines:
         out.print(line, markup=False, soft_wrap=True)

@@ -73,9 +73,7 @@ def _show(config: WatchConfig) -> None:
 
     known, state = standing(config), watch_folder(config).read()
     for table in (*watch_tables(state), blocks_table(known)):
-        show(
-            table, left=("file", "where it is", "why", "campaign", "state", "plan", "remark", "by")
-        )
+        show(table)
     out.print(f"limit of data set {known.name}: {limit_in_words(known.limit)}", markup=False)
     out.print(f"{config.folder}: {state.remark or 'not looked at yet'}", markup=False)
     out.print(in_words(config, state), markup=False)

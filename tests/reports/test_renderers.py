@@ -23,9 +23,9 @@ from dpal.reports.report import (
     Points,
     Report,
     Section,
-    Segment,
     Table,
     Verdict,
+    section,
     spent_bar,
 )
 from dpal.reports.write import write_report
@@ -67,7 +67,7 @@ def told(text: str = "plain words") -> Report:
         title=text,
         about=text,
         promise=text,
-        verdict=Verdict(title=text, tone="kept", points=((True, text), (False, text))),
+        verdict=Verdict(text, "kept", ((True, text), (False, text))),
         cards=((text, text, text),),
         sections=(Section(text, blocks), Section("Charts", (CHART, replace(CHART, name="two")))),
         digests=((text, "d1ce"),),
@@ -139,14 +139,15 @@ def test_what_stands_between_backticks_is_a_word_of_a_machine():
 )  # fmt: skip
 def test_a_bar_that_passes_the_promise_is_broken_and_stays_a_bar(epsilon, style, width):
     bar = spent_bar(epsilon, 5.0)
-    [(start, drawn, segment)] = bar.pieces()
-    assert (start, segment.style, bar.mark) == (0.0, style, PROMISE_AT)
+    [(start, drawn, shown, _)] = bar.pieces()
+    assert (start, shown, bar.mark) == (0.0, style, PROMISE_AT)
     assert drawn == pytest.approx(width)
 
 
 def test_pieces_of_a_bar_follow_each_other_and_end_at_100():
-    bar = Bar(segments=tuple(Segment(width=width, style="s0") for width in (60.0, 30.0, 40.0)))
-    assert [(start, width) for start, width, _ in bar.pieces()] == [(0, 60), (60, 30), (90, 10)]
+    bar = Bar(tuple((width, "s0", False) for width in (60.0, 30.0, 40.0)))
+    drawn = [(start, width) for start, width, _, _ in bar.pieces()]
+    assert drawn == [(0, 60), (60, 30), (90, 10)]
 
 
 def test_badges_bars_and_the_last_row_stand_out():
@@ -156,6 +157,12 @@ def test_badges_bars_and_the_last_row_stand_out():
     assert "badge reserved" in classes
     assert classes.count("total") == 2  # the style draws the last one
     assert {"spent", "broken", "mark"} <= set(classes)
+
+
+def test_a_column_without_a_name_is_no_badge():
+    report = replace(told(), sections=(section("t", Table("t", ("", "account"), (("a", "b"),))),))
+    page = Page(html_of(report)).finish()
+    assert not any("badge" in str(one.get("class")) for _, one in page.tags)
 
 
 def test_files_are_written_with_their_figures(tmp_path):

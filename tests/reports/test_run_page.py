@@ -4,7 +4,7 @@ import pytest
 
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
-from dpal.reports.run_page import Place, outcome, steps_done, story
+from dpal.reports.run_page import Place, campaign_story, outcome, steps_done, story
 
 SUMMARY = {
     "name": "clinic",
@@ -22,7 +22,7 @@ DONE = [{"phase": 0, "validation_accuracy": 0.436, "campaign_epsilon": 4.0, "lab
 
 
 def test_a_story_says_what_is_promised_spent_and_under_way():
-    told = story(SUMMARY, DONE, now="phase-1 trains 50 private steps.", places=[])
+    told = campaign_story(SUMMARY, DONE, now="phase-1 trains 50 private steps.", places=[])
     assert told.startswith("# Campaign clinic\n")
     assert "**Now:** phase-1 trains 50 private steps." in told
     assert "epsilon 8 at delta 1e-05 for every record" in told
@@ -37,9 +37,22 @@ def test_a_story_says_what_is_promised_spent_and_under_way():
 
 
 def test_before_anything_is_released_the_bar_is_empty():
-    told = story(SUMMARY, [], now="the plan is certified.", places=[])
+    told = campaign_story(SUMMARY, [], now="the plan is certified.", places=[])
     assert "`" + "\u2591" * 24 + "` epsilon 0.000 of 8" in told
     assert "done" not in told
+
+
+def test_any_kind_tells_its_own_and_spending_only_once_it_is_known():
+    place = Place(name="Report", address="artifacts/better/report.html", why="for everybody")
+    known = {"now": "it learns", "blocks": ("600 public records.",), "places": [place]}
+    told = story("Improvement better", SUMMARY, spent=2.0, **known)
+    assert told.startswith("# Improvement better\n")
+    assert "` epsilon 2.000 of 8" in told
+    assert "600 public records." in told
+    assert "`artifacts/better/report.html` (for everybody)" in told
+    before = story("Improvement better", SUMMARY, spent=None, **{**known, "places": []})
+    assert "Spent" not in before
+    assert "Where to look" not in before
 
 
 @pytest.mark.parametrize(

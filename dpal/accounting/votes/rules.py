@@ -98,6 +98,7 @@ class Bound:
     def price(self) -> float:
         """What telling the bound costs, at its order."""
         # Settings name mechanisms of this module, and are read without numpy.
+        from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost
 
         return sanitizing_cost(self.order, beta=self.beta, noise=self.noise)
 

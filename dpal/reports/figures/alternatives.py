@@ -10,18 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.reports.figures.style import (
-    BLUE,
-    GREY,
-    LEGEND,
-    PROMISE,
-    canvas,
-    colors_for,
-    in_percent,
-    name_places,
-    note,
-    places_of,
-)
+from dpal.reports.figures import style
 
 _PRECISION = "expected_precision"
 
@@ -37,30 +26,30 @@ def sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str) -> F
     planned = [row for row in rows if row["planned"]]
     panels = _panels(planned)
     count = max(1, len(panels))
-    figure, grid = canvas(
+    figure, grid = style.canvas(
         f"Plans over {key}", promise, size=(8.6, 1.2 + 2.2 * count), nrows=count, sharex=True
     )
-    places, are_numbers = places_of(row[key] for row in rows)
+    places, are_numbers = style.places_of(row[key] for row in rows)
     for axes, (name, label) in zip(grid, panels, strict=False):
         points = [(places[row[key]], row[name]) for row in planned if row[name] is not None]
-        axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", label=label)
+        axes.plot(*zip(*points, strict=True), color=style.BLUE, marker="o", label=label)
         if name == _PRECISION:
             chance: list[Any] = [row.get("precision_by_chance") for row in rows]
             at = [places[row[key]] for row in rows]
-            axes.plot(at, chance, color=GREY, linestyle="--", label="by chance")
-            in_percent(axes.yaxis)
-            axes.legend(**LEGEND)
+            axes.plot(at, chance, color=style.GREY, linestyle="--", label="by chance")
+            style.in_percent(axes.yaxis)
+            axes.legend(**style.LEGEND)
             axes.set_ylim(0, 1.05)
         axes.set_ylabel(label)
         axes.margins(y=0.2)
     last = grid[-1]
     for row in (row for row in rows if not row["planned"]):
         low: dict[str, Any] = {"transform": last.get_xaxis_transform(), "clip_on": False}
-        last.plot(places[row[key]], 0.04, marker="x", color=PROMISE, **low)
-        shown = {"ha": "center", "color": PROMISE, "xycoords": last.get_xaxis_transform()}
-        note(last, "no plan", (places[row[key]], 0.07), shift=(0, 0), fontsize=7, **shown)
+        last.plot(places[row[key]], 0.04, marker="x", color=style.PROMISE, **low)
+        shown = {"ha": "center", "color": style.PROMISE, "xycoords": last.get_xaxis_transform()}
+        style.note(last, "no plan", (places[row[key]], 0.07), shift=(0, 0), fontsize=7, **shown)
     if not are_numbers:
-        name_places(last, places)
+        style.name_places(last, places)
     last.set_xlabel(key)
     return figure
 
@@ -75,7 +64,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], promise: str) -> Figure
     planned = [row for row in rows if row["planned"]]
     panels, missing = _panels(planned), len(rows) - len(planned)
     left_out = f"; {missing} of {len(rows)} have no plan" if missing else ""
-    figure, grid = canvas(
+    figure, grid = style.canvas(
         "Strategies and ways to select",
         promise + left_out,
         size=(9.6, 1.8 + 0.34 * max(4, len(planned))),
@@ -84,22 +73,22 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], promise: str) -> Figure
         sharey=True,
     )
     names = list(dict.fromkeys(str(row["strategy"]) for row in rows))
-    colors = dict(zip(names, colors_for(len(names)), strict=True))
+    colors = dict(zip(names, style.colors_for(len(names)), strict=True))
     for axes, (name, label) in zip(grid, panels, strict=False):
         for at, row in enumerate(planned):
             value = row[name]
             if value is None:
-                note(axes, "depends on the scores", (0, at), shift=(3, 0), va="center")
+                style.note(axes, "depends on the scores", (0, at), shift=(3, 0), va="center")
                 continue
             axes.barh(at, value, height=0.7, color=colors[row["strategy"]])
             text = f"{value:.0%}" if name == _PRECISION else _short(value)
-            note(axes, text, (value, at), shift=(3, 0), va="center")
+            style.note(axes, text, (value, at), shift=(3, 0), va="center")
         axes.set_xlabel(label)
         axes.margins(x=0.22)
         if name == _PRECISION:
             axes.set_xlim(0, 1.2)
             axes.set_xticks([0, 0.5, 1])
-            in_percent(axes.xaxis)
+            style.in_percent(axes.xaxis)
     labels = [f"{row['strategy']}, {row['selection']}" for row in planned]
     grid[0].set_yticks(range(len(planned)), labels, fontsize=8)
     grid[0].invert_yaxis()

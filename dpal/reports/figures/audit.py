@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpal.audit.findings import AuditReport, Finding, Layer
-from dpal.reports.figures.style import BLUE, GREY, INK, PROMISE, QUIET, canvas, note
+from dpal.reports.figures import style
 
 _ROW = 0.34  # inches
 _FARTHEST = 0.22  # of measured over claimed from 1; what lies beyond is drawn at the edge
@@ -17,17 +17,13 @@ _ORDER = list(Layer)
 
 
 def audit_figure(report: AuditReport) -> Figure:
-    """Ratios of measured to claimed numbers, and below them epsilons against their claims.
-
-    Args:
-      report: of an audit.
-    """
+    """Ratios of measured to claimed numbers, and below them epsilons against their claims."""
     in_order = sorted(report.findings, key=lambda finding: _ORDER.index(finding.layer))
     numbers = [one for one in in_order if one.claimed is not None and not one.is_epsilon]
     epsilons = [one for one in in_order if one.is_epsilon and one.value is not None]
     target, failed = report.target, len(report.failed)
     outcome = f"{failed} of {len(report.findings)} checks failed" if failed else "all checks passed"
-    figure, [above, below] = canvas(
+    figure, [above, below] = style.canvas(
         f"Audit of {report.name}: {outcome}",
         f"promised: epsilon {target.epsilon:g} at delta {target.delta:.3g}, adjacency "
         f"{target.adjacency}, unit {target.unit}; measured on canaries, nothing charged",
@@ -43,18 +39,18 @@ def audit_figure(report: AuditReport) -> Figure:
 
 def _ratios(axes: Axes, findings: Sequence[Finding]) -> None:
     """A dot for each number, with the range that chance allows."""
-    axes.axvline(1.0, color=PROMISE, linewidth=1.4)
+    axes.axvline(1.0, color=style.PROMISE, linewidth=1.4)
     for row, finding in enumerate(findings):
         ratio = (finding.value or 0.0) / (finding.claimed or 1.0)
         shown = min(max(ratio, 1 - _FARTHEST), 1 + _FARTHEST)
         least, most = _allowed(finding)
-        axes.barh(row, most - least, left=least, height=0.5, color=GREY, alpha=0.3)
+        axes.barh(row, most - least, left=least, height=0.5, color=style.GREY, alpha=0.3)
         marker = "o" if shown == ratio else (">" if ratio > 1 else "<")
-        color = BLUE if finding.passed else PROMISE
+        color = style.BLUE if finding.passed else style.PROMISE
         axes.plot(shown, row, marker=marker, color=color, markersize=6, zorder=3)
         beside = {"xycoords": axes.get_yaxis_transform(), "va": "center"}
-        color = QUIET if finding.passed else PROMISE
-        note(axes, f"{ratio:.4g}", (1.01, row), shift=(0, 0), color=color, **beside)
+        color = style.QUIET if finding.passed else style.PROMISE
+        style.note(axes, f"{ratio:.4g}", (1.01, row), shift=(0, 0), color=color, **beside)
     _label(axes, findings, "measured / claimed (dot); what chance allows sound code (grey)")
     axes.set_xlim(1 - _FARTHEST - 0.01, 1 + _FARTHEST + 0.01)
     axes.set_xticks([0.8, 0.9, 1.0, 1.1, 1.2])
@@ -75,14 +71,16 @@ def _bounds(axes: Axes, findings: Sequence[Finding]) -> None:
     farthest = 1.15 * max([1.0, *values, *claims])
     for row, finding in enumerate(findings):
         value, claimed = min(finding.value or 0.0, farthest), finding.claimed
-        color = PROMISE if not finding.passed else GREY if claimed is None else BLUE
+        color = (
+            style.PROMISE if not finding.passed else style.GREY if claimed is None else style.BLUE
+        )
         axes.barh(row, max(value, 0.004 * farthest), height=0.5, color=color)
         why = "   (not private: shows that guessing works)" if claimed is None else ""
-        note(axes, f"{finding.value:.2f}{why}", (value, row), shift=(4, 0), va="center")
+        style.note(axes, f"{finding.value:.2f}{why}", (value, row), shift=(4, 0), va="center")
         if claimed is not None:
-            axes.plot([claimed] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=2)
+            axes.plot([claimed] * 2, [row - 0.36, row + 0.36], color=style.INK, linewidth=2)
             if value < claimed:
-                note(axes, f"{claimed:.2f}", (claimed, row), shift=(4, 0), va="center")
+                style.note(axes, f"{claimed:.2f}", (claimed, row), shift=(4, 0), va="center")
     _label(axes, findings, "epsilon that an attack proves (bar) and that is claimed (dark line)")
     axes.set_xlim(0, farthest)
 
@@ -91,8 +89,8 @@ def _label(axes: Axes, findings: Sequence[Finding], below: str) -> None:
     """Names the rows, and what the numbers are."""
     axes.set_yticks(range(len(findings)), [finding.what for finding in findings], fontsize=8)
     for tick, finding in zip(axes.get_yticklabels(), findings, strict=True):
-        tick.set_color(INK if finding.passed else PROMISE)
+        tick.set_color(style.INK if finding.passed else style.PROMISE)
     axes.set_ylim(len(findings) - 0.4, -0.6)
-    axes.tick_params(axis="x", labelsize=8, colors=QUIET)
+    axes.tick_params(axis="x", labelsize=8, colors=style.QUIET)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(below, fontsize=8, color=QUIET)
+    axes.set_xlabel(below, fontsize=8, color=style.QUIET)

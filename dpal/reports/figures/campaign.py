@@ -9,21 +9,11 @@ from matplotlib.figure import Figure
 
 from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
 from dpal.reports.comparison import Compared, comparable
-from dpal.reports.figures.style import (
-    GREY,
-    INK,
-    LEGEND,
-    PALETTE,
-    canvas,
-    in_percent,
-    legend_beside,
-    note,
-    promise_line,
-)
+from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words, terms
 from dpal.reports.validation import headline, percent
 
-_COLORS = {**dict(zip(STYLES, PALETTE, strict=True)), REST: GREY}
+_COLORS = {**dict(zip(STYLES, style.PALETTE, strict=True)), REST: style.GREY}
 
 
 def budget_chart(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> Chart:
@@ -82,7 +72,7 @@ def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> 
 
 def chart_figure(chart: Chart) -> Figure:
     """A chart, drawn where no page draws it."""
-    figure, [axes] = canvas(chart.title, chart.below, size=(7.2, 4.2))
+    figure, [axes] = style.canvas(chart.title, chart.below, size=(7.2, 4.2))
     for line in chart.lines:
         dotted = ":" if line.style == REST else "-"
         axes.plot(
@@ -93,17 +83,17 @@ def chart_figure(chart: Chart) -> Figure:
             label=line.name,
         )
         for place, label in zip(line.points, line.labels, strict=False):
-            note(axes, label, place, shift=(0, 7), ha="center", color=INK)
+            style.note(axes, label, place, shift=(0, 7), ha="center", color=style.INK)
     axes.set_xlabel(chart.x.title)
     axes.set_ylabel(chart.y.title)
     axes.set_xticks(chart.x.ticks)
     axes.set_ylim(chart.y.low, chart.y.high)
     if chart.y.percent:
-        in_percent(axes.yaxis)
+        style.in_percent(axes.yaxis)
     if chart.limit is not None:
-        promise_line(axes, chart.limit, highest=0)
+        style.promise_line(axes, chart.limit, highest=0)
     if len(chart.lines) > 1:
-        legend_beside(axes)
+        style.legend_beside(axes)
     return figure
 
 
@@ -120,7 +110,7 @@ def validation_figure(phases: Sequence[Mapping[str, Any]]) -> Figure:
 def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
     """Validation figure against labels, and against epsilon; one line a campaign."""
     name, _ = headline(campaigns[0].phases[0])
-    figure, [left, right] = canvas(
+    figure, [left, right] = style.canvas(
         f"Validation {name} of campaigns",
         comparable(campaigns),
         size=(10.4, 4.6),
@@ -130,14 +120,14 @@ def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
     )
     for number, campaign in enumerate(campaigns):
         values = [headline(phase)[1] for phase in campaign.phases]
-        shown: dict[str, Any] = {"marker": "o", "color": PALETTE[number % len(PALETTE)]}
+        shown: dict[str, Any] = {"marker": "o", "color": style.PALETTE[number % len(style.PALETTE)]}
         for axes, key in ((left, "labels"), (right, "campaign_epsilon")):
             places = [float(phase[key]) for phase in campaign.phases]
             axes.plot(places, values, label=campaign.summary["name"], **shown)
     left.set_xlabel("labels, up to")
     right.set_xlabel("epsilon that any record may have lost")
     left.set_ylabel(f"{name} (validation set, not protected)")
-    in_percent(left.yaxis)
+    style.in_percent(left.yaxis)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=6, **LEGEND)
+    figure.legend(handles, labels, loc="outside lower left", ncols=6, **style.LEGEND)
     return figure

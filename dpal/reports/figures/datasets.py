@@ -8,16 +8,7 @@ from matplotlib.figure import Figure
 
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.history import Part
-from dpal.reports.figures.style import (
-    INK,
-    LEGEND,
-    PALETTE,
-    PROMISE,
-    QUIET,
-    canvas,
-    in_percent,
-    note,
-)
+from dpal.reports.figures import style
 from dpal.reports.ledger_tables import limit_in_words, numbers_of
 
 HELD = 0.45  # how strong a color is while a campaign holds what it may not use
@@ -30,7 +21,7 @@ def dataset_figure(known: DataSet, parts: Sequence[Part]) -> Figure:
       known: the data set.
       parts: of all campaigns on it, in order.
     """
-    figure, [axes] = canvas(
+    figure, [axes] = style.canvas(
         f"Budget of data set {known.name}",
         limit_in_words(known.limit),
         size=(7.2, 1.9 + 0.5 * len(known.blocks)),
@@ -46,7 +37,7 @@ def dataset_figure(known: DataSet, parts: Sequence[Part]) -> Figure:
                 part.share,
                 left=start,
                 height=0.62,
-                color=PALETTE[numbers[part.campaign] % len(PALETTE)],
+                color=style.PALETTE[numbers[part.campaign] % len(style.PALETTE)],
                 alpha=1.0 if part.ended else HELD,
                 edgecolor="white",
                 label=None if part.campaign in named else label,
@@ -54,21 +45,21 @@ def dataset_figure(known: DataSet, parts: Sequence[Part]) -> Figure:
             named.add(part.campaign)
             start += part.share
         taken = f"epsilon {block.epsilon_taken(known.limit):.3f}"
-        note(axes, taken, (start, block.block), shift=(5, 0), va="center")
+        style.note(axes, taken, (start, block.block), shift=(5, 0), va="center")
     axes.set_yticks(
         [block.block for block in known.blocks],
         [f"block {block.block}\n{block.size:,}" for block in known.blocks],
-        color=INK,
+        color=style.INK,
         fontsize=9,
     )
     axes.set_ylim(len(known.blocks) - 0.5, -0.5)
     axes.set_xlabel(
-        "share of the block's budget; shares add up, epsilons do not", color=QUIET, fontsize=9
+        "share of the block's budget; shares add up, epsilons do not", color=style.QUIET, fontsize=9
     )
-    axes.axvline(1.0, color=PROMISE, linewidth=1.2, linestyle="--")
+    axes.axvline(1.0, color=style.PROMISE, linewidth=1.2, linestyle="--")
     axes.set_xlim(0, 1.2)  # room for the words beside a full bar
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    in_percent(axes.xaxis)
+    style.in_percent(axes.xaxis)
     if named:
-        figure.legend(loc="outside lower left", ncols=4, **LEGEND)
+        figure.legend(loc="outside lower left", ncols=4, **style.LEGEND)
     return figure

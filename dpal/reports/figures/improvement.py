@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from dpal.reports.figures.style import GREY, INK, QUIET
+from dpal.reports.figures import style
 
 _RIGHT, _WRONG = "#2e9f57", "#cf3c3c"
 _ACROSS, _MOST = 10, 100  # pictures in a row, as in the paper's figure, and in all
@@ -51,16 +51,16 @@ def central_figure(examples: Sequence[Central]) -> Figure:
         axes.set_yticks([])
         axes.imshow(example.image, cmap="gray", vmin=0, vmax=255)
         right = example.label == example.predicted
-        color = GREY if example.label is None else _RIGHT if right else _WRONG
+        color = style.GREY if example.label is None else _RIGHT if right else _WRONG
         for edge in axes.spines.values():
             edge.set_edgecolor(color)
             edge.set_linewidth(2)
         if example.label is not None and not right:
             words = f"{example.predicted} | {example.label}"
-            axes.set_xlabel(words, fontsize=6, color=INK, labelpad=1)
+            axes.set_xlabel(words, fontsize=6, color=style.INK, labelpad=1)
     figure.suptitle(
         "Most central public record of each cluster (wrong ones: prediction | label)",
         fontsize=9,
-        color=QUIET,
+        color=style.QUIET,
     )
     return figure

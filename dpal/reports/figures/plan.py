@@ -18,20 +18,7 @@ from dpal.planning.plan import Plan
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.spec import CampaignSpec
 from dpal.planning.timeline import Timeline
-from dpal.reports.figures.style import (
-    BARS,
-    BLUE,
-    GREY,
-    GRID,
-    INK,
-    WARM,
-    beside,
-    canvas,
-    colors_for,
-    legend_beside,
-    note,
-    promise_line,
-)
+from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words
 
 _HATCH: Final = "////"
@@ -48,8 +35,8 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
         if kind == SELECTION:
             axes.axvspan(at - 0.5, at + 0.5, color="#f1f4f7", zorder=0)
             shown = {"fontsize": 7, "ha": "center", "va": "top", "xycoords": top}
-            note(axes, f"selection {phase}", (at, 0.99), shift=(0, 0), **shown)
-    colors = colors_for(len(plan.phases))
+            style.note(axes, f"selection {phase}", (at, 0.99), shift=(0, 0), **shown)
+    colors = style.colors_for(len(plan.phases))
     for number, (cohort, epsilons) in enumerate(grown.cohorts.items()):
         never = cohort == NEVER_SELECTED
         axes.plot(
@@ -57,31 +44,31 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
             epsilons,
             marker="o",
             markersize=4,
-            color=GREY if never else colors[number],
+            color=style.GREY if never else colors[number],
             linestyle=":" if never else "-",
             label=f"{cohort_words(cohort)}: {epsilons[-1]:.3f}",
         )
     axes.plot(
         places,
         grown.campaign,
-        color=INK,
+        color=style.INK,
         linestyle=(0, (4, 2)),
         linewidth=1,
         label=f"over all paths: {grown.campaign[-1]:.3f}",
     )
-    promise_line(axes, plan.spec.target.epsilon, highest=max(grown.campaign))
+    style.promise_line(axes, plan.spec.target.epsilon, highest=max(grown.campaign))
     words = {SELECTION: "select"}
     axes.set_xticks(places, [f"{words.get(kind, 'train')}\n{at}" for kind, at in grown.releases])
     axes.set_xlabel("release, and the phase it belongs to")
     axes.set_ylabel(f"epsilon ({grown.accountant.upper()})")
-    legend_beside(axes)
+    style.legend_beside(axes)
     return figure
 
 
 def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
     """What every cohort ends with, and how much of it each phase added."""
     figure, [axes] = _canvas(plan, "Budget by cohort, and the phase that spent it", size=(8.6, 4.8))
-    colors, promised = colors_for(len(plan.phases)), plan.spec.target.epsilon
+    colors, promised = style.colors_for(len(plan.phases)), plan.spec.target.epsilon
     for place, epsilons in enumerate(grown.cohorts.values()):
         before = 0.0
         for (kind, phase), epsilon in zip(grown.releases, epsilons, strict=True):
@@ -98,8 +85,8 @@ def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
             before = epsilon
         # Above the promised line where both would meet.
         top = max(before, promised) if before > _NEAR * promised else before
-        note(axes, f"{before:.3f}", (place, top), shift=(0, 3), ha="center")
-    promise_line(axes, promised, highest=max(grown.campaign), at_right=True)
+        style.note(axes, f"{before:.3f}", (place, top), shift=(0, 3), ha="center")
+    style.promise_line(axes, promised, highest=max(grown.campaign), at_right=True)
     axes.set_xticks(
         range(len(grown.cohorts)),
         [f"{cohort_words(cohort)}\n{plan.cohort_size(cohort):,}" for cohort in grown.cohorts],
@@ -109,8 +96,10 @@ def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
     axes.set_ylabel(f"epsilon ({grown.accountant.upper()}), added up in order")
     handles = [Patch(color=color, label=f"phase {at}") for at, color in enumerate(colors)]
     if any(kind == SELECTION for kind, _ in grown.releases):
-        handles.append(Patch(facecolor=GREY, edgecolor="white", hatch=_HATCH, label="selection"))
-    legend_beside(axes, handles=handles)
+        handles.append(
+            Patch(facecolor=style.GREY, edgecolor="white", hatch=_HATCH, label="selection")
+        )
+    style.legend_beside(axes, handles=handles)
     return figure
 
 
@@ -122,52 +111,46 @@ def schedule_figure(plan: Plan) -> Figure:
     phases, base = plan.phases, base_phases(plan.spec.schedule)
     places = list(range(len(phases)))
     _draw_steps(steps, plan, base)
-    naive: dict[str, Any] = {
-        "linestyle": "--",
-        "marker": "s",
-        "markersize": 9,
-        "markerfacecolor": "none",
-    }
-    rates.plot(
-        places, [one.sample_rate for one in base], color=GREY, label="naive schedule", **naive
-    )
+    naive: dict[str, Any] = {"marker": "s", "markersize": 9, "markerfacecolor": "none"}
+    rate = [one.sample_rate for one in base]
+    rates.plot(places, rate, "--", color=style.GREY, label="naive schedule", **naive)
     new = [phase.training.sample_rate_new for phase in phases]
-    rates.plot(places, new, color=BLUE, marker="o", label="records of the phase")
+    rates.plot(places, new, color=style.BLUE, marker="o", label="records of the phase")
     if len(phases) > 1:
         old = [phase.training.sample_rate_old for phase in phases[1:]]
-        rates.plot(places[1:], old, color=WARM, marker="o", label="records labeled before")
+        rates.plot(places[1:], old, color=style.WARM, marker="o", label="records labeled before")
     rates.set_ylabel("sample rate of a step")
     rates.set_ylim(bottom=0)
     multipliers = [phase.training.noise_multiplier for phase in phases]
-    noise.plot(places, multipliers, color=BLUE, marker="o")
+    noise.plot(places, multipliers, color=style.BLUE, marker="o")
     noise.set_ylim(0, 1.25 * max(multipliers))
     for at, phase in enumerate(phases):
         text = f"{multipliers[at]:.3f}\nbatch {phase.training.expected_batch_size:,.0f}"
-        note(noise, text, (at, multipliers[at]), shift=(0, -6), ha="center", va="top")
+        style.note(noise, text, (at, multipliers[at]), shift=(0, -6), ha="center", va="top")
     noise.set_ylabel("noise multiplier")
     noise.set_xticks(
         places, [f"phase {at}\n+{phase.cohort_size:,}" for at, phase in enumerate(phases)]
     )
     noise.set_xlabel("phase, and the records it adds")
     for axes in (steps, rates):
-        legend_beside(axes)
+        style.legend_beside(axes)
     return figure
 
 
 def _draw_steps(axes: Axes, plan: Plan, base: Sequence[BasePhase]) -> None:
     """Bars of each phase's steps, those on new records alone above the others."""
-    left, right = beside(0, 2, len(base)), beside(1, 2, len(base))
+    left, right = style.beside(0, 2, len(base)), style.beside(1, 2, len(base))
     caught = [phase.catch_up.steps if phase.catch_up else 0 for phase in plan.phases]
     trained = [phase.training.steps for phase in plan.phases]
     naive = [one.steps for one in base]
-    wide = 0.9 * BARS / 2
-    axes.bar(left, naive, wide, color=GRID, edgecolor=GREY, label="naive schedule")
-    axes.bar(right, trained, wide, color=BLUE, label="this plan")
+    wide = 0.9 * style.BARS / 2
+    axes.bar(left, naive, wide, color=style.GRID, edgecolor=style.GREY, label="naive schedule")
+    axes.bar(right, trained, wide, color=style.BLUE, label="this plan")
     if any(caught):
-        axes.bar(right, caught, wide, bottom=trained, color=WARM, label="new records alone")
+        axes.bar(right, caught, wide, bottom=trained, color=style.WARM, label="new records alone")
     total = [sum(both) for both in zip(trained, caught, strict=True)]
     for place, count in zip([*left, *right], [*naive, *total], strict=True):
-        note(axes, f"{count:,}", (place, count), shift=(0, 2), ha="center")
+        style.note(axes, f"{count:,}", (place, count), shift=(0, 2), ha="center")
     axes.set_ylabel("steps")
     axes.margins(y=0.15)
 
@@ -196,7 +179,9 @@ def promise_words(spec: CampaignSpec, *, swept: str = "") -> str:
 def _canvas(plan: Plan, title: str, **more: Any) -> tuple[Figure, list[Axes]]:
     spec = plan.spec
     how = "random selection" if not spec.selects else f"{spec.acquisition}, {spec.selection}"
-    return canvas(f"{title}: {spec.name}, {spec.strategy}, {how}", promise_words(spec), **more)
+    return style.canvas(
+        f"{title}: {spec.name}, {spec.strategy}, {how}", promise_words(spec), **more
+    )
 
 
 def growth_figure(summary: Mapping[str, Any], story: Grown) -> Figure:
@@ -207,15 +192,15 @@ def growth_figure(summary: Mapping[str, Any], story: Grown) -> Figure:
       story: its releases added up.
     """
     title = f"Budget spent from release to release: {summary['name']}"
-    figure, [axes] = canvas(title, promise_of([summary]), size=(8.6, 4.8))
+    figure, [axes] = style.canvas(title, promise_of([summary]), size=(8.6, 4.8))
     places = range(len(story.names))
-    axes.bar(places, story.alone, width=0.5, color=BLUE, label="each alone")
-    axes.plot(places, story.together, marker="o", color=INK, label="all up to it")
-    promise_line(axes, summary["target_epsilon"], highest=max(story.together, default=0.0))
+    axes.bar(places, story.alone, width=0.5, color=style.BLUE, label="each alone")
+    axes.plot(places, story.together, marker="o", color=style.INK, label="all up to it")
+    style.promise_line(axes, summary["target_epsilon"], highest=max(story.together, default=0.0))
     axes.set_xlim(-0.6, max(len(story.names), _FEWEST) - 0.4)
     axes.set_xticks(places, story.names, rotation=20, ha="right", fontsize=8)
     axes.set_ylabel(f"epsilon ({story.accountant.upper()})")
-    legend_beside(axes)
+    style.legend_beside(axes)
     return figure
 
 
@@ -234,9 +219,9 @@ def values_figure(
     made = [row for row in rows if row["planned"]]
     title, shown = f"{name}: plans over {', '.join(varied)}", ("epsilon", *telling)
     size = (8.6, 2.2 + 2.0 * len(shown))
-    figure, every = canvas(title, promise_of(made), size=size, nrows=len(shown))
+    figure, every = style.canvas(title, promise_of(made), size=size, nrows=len(shown))
     for axes, key in zip(every, shown, strict=True):
-        axes.bar(range(len(made)), [row[key] for row in made], width=0.6, color=BLUE)
+        axes.bar(range(len(made)), [row[key] for row in made], width=0.6, color=style.BLUE)
         axes.set_xticks(
             range(len(made)), ["\n".join(str(row[one]) for one in varied) for row in made]
         )

@@ -90,11 +90,7 @@ def colors_for(count: int) -> list[tuple[float, float, float, float]]:
 
 
 def places_of(values: Iterable[Any]) -> tuple[dict[Any, float], bool]:
-    """Where values stand on an axis: numbers at themselves, words one after the other.
-
-    Returns:
-      A place for each value, and whether all are numbers.
-    """
+    """Where values stand, numbers at themselves and words in order; and whether all are numbers."""
     known = list(dict.fromkeys(values))
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
     return {one: float(one) if numbers else float(at) for at, one in enumerate(known)}, numbers
@@ -106,13 +102,7 @@ def name_places(axes: Axes, places: dict[Any, float]) -> None:
 
 
 def beside(group: int, of: int, count: int) -> list[float]:
-    """Places of the bars of one group beside those of others.
-
-    Args:
-      group: its number.
-      of: how many groups there are.
-      count: bars in each.
-    """
+    """Places of the bars of one group of several, each with so many bars, side by side."""
     return [place + (group - (of - 1) / 2) * BARS / of for place in range(count)]
 
 

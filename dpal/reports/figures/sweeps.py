@@ -8,16 +8,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpal.reports.figures.style import (
-    GREY,
-    PALETTE,
-    canvas,
-    in_percent,
-    legend_beside,
-    name_places,
-    note,
-    places_of,
-)
+from dpal.reports.figures import style
 from dpal.reports.summary import terms
 from dpal.reports.sweeps import Point, spread
 
@@ -32,19 +23,19 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
     polluted, first = all(point.irrelevant for point in points), points[0]
     spent = max(point.epsilon for point in points)
     started = [value for point in points for value in point.start]
-    figure, rows = canvas(
+    figure, rows = style.canvas(
         f"{first.figure[0].upper()}{first.figure[1:]}"
         + (" after fine-tuning on public records" if started else ""),
-        f"epsilon at most {spent:.3f} in all, {terms(vars(first))}",
+        f"epsilon at most {spent:.3f} in all, {terms(first.promise)}",
         size=(8.2, 8.4 if polluted else 4.6),
         nrows=2 if polluted else 1,
     )
     _lines(rows[0], points, lambda point: point.reached)
     if started:
         start = statistics.fmean(started)
-        rows[0].axhline(start, color=GREY, linestyle="--", linewidth=1)
-        inside = {"xycoords": ("axes fraction", "data"), "color": GREY}
-        note(rows[0], "starts, mean", (0.0, start), shift=(4, 3), **inside)
+        rows[0].axhline(start, color=style.GREY, linestyle="--", linewidth=1)
+        inside = {"xycoords": ("axes fraction", "data"), "color": style.GREY}
+        style.note(rows[0], "starts, mean", (0.0, start), shift=(4, 3), **inside)
     rows[0].set_ylabel(f"validation {first.figure}, mean and sd")
     if polluted:
         _lines(rows[1], points, lambda point: point.irrelevant)
@@ -52,15 +43,15 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
         rows[1].set_ylim(bottom=0)
     for axes in rows:
         axes.set_xlabel(key)
-        in_percent(axes.yaxis, decimals=1)
-        legend_beside(axes)
+        style.in_percent(axes.yaxis, decimals=1)
+        style.legend_beside(axes)
     return figure
 
 
 def _lines(
     axes: Axes, points: Sequence[Point], values_of: Callable[[Point], Sequence[float]]
 ) -> None:
-    places, are_numbers = places_of(point.x for point in points)
+    places, are_numbers = style.places_of(point.x for point in points)
     for number, name in enumerate(dict.fromkeys(point.line for point in points)):
         mine = [point for point in points if point.line == name]
         axes.errorbar(
@@ -72,8 +63,8 @@ def _lines(
             capsize=3,
             linewidth=1.6 if are_numbers else 0,
             elinewidth=1.6,
-            color=PALETTE[number % len(PALETTE)],
+            color=style.PALETTE[number % len(style.PALETTE)],
             label=f"{name or 'mean'}: {100 * statistics.fmean(values_of(mine[-1])):.1f} %",
         )
     if not are_numbers:
-        name_places(axes, places)
+        style.name_places(axes, places)

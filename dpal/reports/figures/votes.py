@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
 
 from matplotlib.figure import Figure
 
-from dpal.reports.figures.style import (
-    BARS,
-    BLUE,
-    GREEN,
-    GREY,
-    LEGEND,
-    PROMISE,
-    WARM,
-    beside,
-    canvas,
-)
+from dpal.reports.figures import style
+from dpal.reports.methods import AVERAGES, WORDS, Methods, known_of, of_label
+from dpal.reports.sweeps import spread
 
-_COLORS = {"pate": BLUE, "non_private": GREY, "dp_sgd": WARM, "dp_sgd_adaptive": PROMISE}
+_COLORS = {
+    "pate": style.BLUE,
+    "non_private": style.GREY,
+    "dp_sgd": style.WARM,
+    "dp_sgd_adaptive": style.PROMISE,
+}
 
 
 def labels_figure(
-    title: str,
-    below: str,
-    labels: Sequence[str],
-    methods: Mapping[str, tuple[str, Sequence[tuple[float, float]]]],
-    *,
-    figure: str,
-    lowest: float = 0.0,
+    *runs: Methods, figure: str, below: str, more: str = "", lowest: float = 0.0
 ) -> Figure:
-    """Bars of one figure, label by label and method by method.
+    """Bars of one figure, label by label and method by method; means of several runs.
 
     Args:
-      title: above all.
+      runs: methods of one run, or of its repetitions.
+      figure: which one.
       below: what is promised.
-      labels: k names.
-      methods: by name, what it is called and k means with their standard deviations; a mean that
-        is not known is NaN.
-      figure: what the figure is called.
+      more: of the title.
       lowest: where bars begin.
     """
-    drawn, [axes] = canvas(title, below, size=(max(6.4, 0.52 * len(labels) + 2.5), 3.8))
-    for at, (name, (called, values)) in enumerate(methods.items()):
-        means, spreads = zip(*values, strict=True)
+    labels, first = list(runs[0]["pate"]["labels"]), runs[0]
+    size = (max(6.4, 0.52 * len(labels) + 2.5), 3.8)
+    drawn, [axes] = style.canvas(f"{AVERAGES[figure]} of each label{more}", below, size=size)
+    for at, name in enumerate(first):
+        known = [known_of(of_label(run, name, label, figure) for run in runs) for label in labels]
         axes.bar(
-            beside(at, len(methods), len(labels)),
-            means,
-            BARS / len(methods),
-            yerr=spreads if any(spreads) else None,
+            style.beside(at, len(first), len(labels)),
+            [statistics.fmean(values) if values else math.nan for values in known],
+            style.BARS / len(first),
+            yerr=[spread(values) for values in known] if len(runs) > 1 else None,
             error_kw={"linewidth": 0.6},
-            label=called,
-            color=_COLORS.get(name, GREEN),
+            label=WORDS[name],
+            color=_COLORS.get(name, style.GREEN),
         )
     axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
-    axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle="--")
+    axes.axhline(0.5, color=style.GREY, linewidth=0.8, linestyle="--")
     axes.set_ylim(lowest, 1)
-    axes.set_ylabel(figure)
-    axes.legend(**LEGEND, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_ylabel(AVERAGES[figure])
+    axes.legend(**style.LEGEND, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return drawn

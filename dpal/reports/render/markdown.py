@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from itertools import starmap
+from typing import Any
 
 from dpal.reports.charts import Chart
 from dpal.reports.report import (
@@ -35,82 +36,50 @@ def markdown_of(report: Report) -> str:
         "\n".join(f"- **{what}**: {number} ({more})" for number, what, more in cards),
     ]
     for section in report.sections:
-        parts.append(f"## {_line(section.title)}")
-        for block in section.blocks:
-            if isinstance(block, Table) and block.title not in ("", section.title):
-                parts.append(f"### {_line(block.title)}")
-            parts.append(block_in_markdown(block))
-    parts.append(
-        block_in_markdown(Facts(tuple((word, f"`{what}`") for word, what in report.digests)))
-    )
+        parts += [f"## {_line(section.title)}", *_told(section.blocks, section.title, "###")]
+    digests = Facts(tuple((word, f"`{what}`") for word, what in report.digests))
+    return _joined([*parts, block_in_markdown(digests)])
+
+
+def blocks_in_markdown(title: str, blocks: Sequence[Block], pictures: Sequence[str] = ()) -> str:
+    """Writes blocks under a title.
+
+    Args:
+      title: above all.
+      blocks: in reading order; tables under their own titles.
+      pictures: files that stand beside the text, shown at its end.
+    """
+    shown = (f"![{_line(picture)}]({picture})" for picture in pictures)
+    return _joined([f"# {_line(title)}", *_told(blocks, title, "##"), *shown])
+
+
+def _told(blocks: Sequence[Block], title: str, level: str) -> list[str]:
+    parts = []
+    for block in blocks:
+        if isinstance(block, Table) and block.title not in ("", title):
+            parts.append(f"{level} {_line(block.title)}")
+        parts.append(block_in_markdown(block))
+    return parts
+
+
+def _joined(parts: Sequence[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-@singledispatch
 def block_in_markdown(block: Block) -> str:
     """One block of a report."""
-    raise TypeError(type(block).__name__)
+    return _WRITTEN[type(block)](block)
 
 
-@block_in_markdown.register
-def _(block: str) -> str:
-    return _text(block)
-
-
-@block_in_markdown.register
-def _(block: Aside) -> str:
-    return _text(block.text)
-
-
-@block_in_markdown.register
-def _(block: Points) -> str:
-    return _list(block.sentences)
-
-
-@block_in_markdown.register
-def _(block: Facts) -> str:
-    return "\n".join(f"- **{_text(word)}**: {_text(what)}" for word, what in block.rows)
-
-
-@block_in_markdown.register
-def _(block: Commands) -> str:
-    return "\n\n".join(
-        f"    {' '.join(command.splitlines())}" + (f"\n\n{_text(does)}" if does else "")
-        for command, does in block.rows
-    )
-
-
-@block_in_markdown.register
-def _(_: Legend) -> str:
-    return ""  # of bars, which are not shown here
-
-
-@block_in_markdown.register(Chart)
-@block_in_markdown.register(Picture)
-def _(block: Chart | Picture) -> str:
-    return f"![{_line(block.alt)}]({FIGURES}/{block.name}.png)"
-
-
-@block_in_markdown.register
-def _(block: Table) -> str:
+def _table(table: Table) -> str:
     """Numbers are aligned to the right."""
-    lines = [tuple(map(_line, row)) for row in (block.columns, *block.rows)]
+    lines = [tuple(map(_line, row)) for row in (table.columns, *table.rows)]
+    right = [table.is_number(at) for at in range(len(table.columns))]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
-    right = [block.is_number(at) for at in range(len(widths))]
-
-    def laid_out(cells: Sequence[str]) -> str:
-        padded = (
-            f" {cell:>{width}} " if number else f" {cell:<{width}} "
-            for cell, width, number in zip(cells, widths, right, strict=True)
-        )
-        return "|" + "|".join(padded) + "|"
-
-    rule = (
-        "-" * (width + 1) + (":" if number else "-")
-        for width, number in zip(widths, right, strict=True)
-    )
-    head, *rows = map(laid_out, lines)
-    return "\n".join([head, "|" + "|".join(rule) + "|", *rows])
+    shapes = list(zip(widths, right, strict=True))
+    rule = ("-" * (width + 1) + (":" if number else "-") for width, number in shapes)
+    head, *rows = ("|".join(["", *map(_cell, line, widths, right), ""]) for line in lines)
+    return "\n".join([head, f"|{'|'.join(rule)}|", *rows])
 
 
 def literal(text: str) -> str:
@@ -133,4 +102,33 @@ def _list(texts: Sequence[str]) -> str:
     return "\n".join(f"- {_text(text)}" for text in texts)
 
 
+def _cell(text: str, width: int, number: bool) -> str:
+    return f" {text:>{width}} " if number else f" {text:<{width}} "
+
+
+def _fact(word: str, what: str) -> str:
+    return f"- **{_text(word)}**: {_text(what)}"
+
+
+def _command(command: str, does: str) -> str:
+    return f"    {' '.join(command.splitlines())}" + (f"\n\n{_text(does)}" if does else "")
+
+
+def _figure(figure: Chart | Picture) -> str:
+    return f"![{_line(figure.alt)}]({FIGURES}/{figure.name}.png)"
+
+
 _line = literal
+_WRITTEN: dict[type, Callable[[Any], str]] = {
+    str: _text,
+    Aside: lambda aside: _text(aside.text),
+    Points: lambda points: _list(points.sentences),
+    Facts: lambda facts: "\n".join(
+        f"- **{_text(one)}**: {_text(what)}" for one, what in facts.rows
+    ),
+    Commands: lambda commands: "\n\n".join(starmap(_command, commands.rows)),
+    Legend: lambda _: "",  # of bars, which are not shown here
+    Table: _table,
+    Chart: _figure,
+    Picture: _figure,
+}
