@@ -90,9 +90,23 @@ _VOTING_2 = {
     "times": _TIMES,
 }
 
+_LISTED = {
+    "releases": "what is released about private records is the list in the plan, each with its "
+    "events and drawn as the ledger says; that the program draws what an event says is the "
+    "statement of whoever wrote this kind of run",
+    "other_runs": "other runs on the same records are not in this sum, but for what the ledger "
+    "holds for a registered data set",
+    "times": _TIMES,
+}
+
 _ALL: Final[Mapping[int, Mapping[str, dict[str, Any]]]] = {
     1: {"campaign": _CAMPAIGN, "improvement": _IMPROVEMENT, "voting": _VOTING},
-    2: {"campaign": _CAMPAIGN_2, "improvement": _IMPROVEMENT_2, "voting": _VOTING_2},
+    2: {
+        "campaign": _CAMPAIGN_2,
+        "improvement": _IMPROVEMENT_2,
+        "voting": _VOTING_2,
+        "listed": _LISTED,
+    },
 }
 
 _PAPER = {
@@ -108,7 +122,7 @@ def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[st
     """The sentences of a kind of certificate in a format.
 
     Args:
-      kind: campaign, improvement or voting.
+      kind: campaign, improvement, voting or listed.
       form: number of the format; the first says nothing of large deltas.
       paper: whether delta is at least one over the size of the pool.
     """

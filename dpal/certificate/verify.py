@@ -11,11 +11,12 @@ from dpal.certificate.document import kind_of
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.improvement import IMPROVEMENT
 from dpal.certificate.kinds.kind import CertificateKind
+from dpal.certificate.kinds.listed import LISTED
 from dpal.certificate.kinds.voting import VOTING
 from dpal.ledger.entries import Entry
 
 KINDS: Final[Mapping[str, CertificateKind[Any]]] = {
-    kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING)
+    kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING, LISTED)
 }
 
 

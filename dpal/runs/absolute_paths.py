@@ -7,12 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from dpal.config.campaign import CampaignConfig
-from dpal.config.improvement import PublicConfig
-from dpal.config.runtime import RuntimeConfig
-from dpal.config.voting import PateConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 
-Config = TypeVar("Config", CampaignConfig, PublicConfig, PateConfig)
+Config = TypeVar("Config", bound=RunConfig)
 _Section = TypeVar("_Section", bound=BaseModel)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.certificate.document import read_certificate
+from dpal.certificate.statements import statements
 from dpal.errors import AnchorError, DataError, LedgerError, LedgerMissing
 from dpal.files.artifacts import NO_HEAD, VOTE_ACCOUNT, CampaignFolder, damaged
 from dpal.files.atomic import write_text
@@ -20,8 +21,8 @@ from dpal.reports.campaign_report import campaign_report
 from dpal.reports.improvement import improvement_report
 from dpal.reports.ledger_report import ledger_report
 from dpal.reports.render.html import html_of
-from dpal.reports.report import Picture, Report
-from dpal.reports.run_report import RunFacts
+from dpal.reports.report import Picture, Report, table
+from dpal.reports.run_report import RunFacts, run_report
 from dpal.reports.vote_tables import ReleasedBlock, account_report
 from dpal.reports.voting_report import pate_report
 from dpal.reports.write import write_report
@@ -99,7 +100,7 @@ def report_of(folder: CampaignFolder) -> Report:
     phases = folder.finished_phases()
     if phases and folder.phase(len(phases) - 1).read_manifest() is None:
         raise DataError(f"files of phase {len(phases) - 1} were altered; see `dpal ledger verify`")
-    return _TOLD[_kind(folder)](folder, phases)
+    return _TOLD.get(_kind(folder), _any)(folder, phases)
 
 
 def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
@@ -183,6 +184,27 @@ def _account(folder: CampaignFolder, phases: Phases) -> Report:
     )
 
 
+def _any(folder: CampaignFolder, phases: Phases) -> Report:
+    """What every run has: its promise, what it spent, how to verify it."""
+    summary = folder.read_record()["plan"]
+    if not folder.certificate.is_file():
+        raise DataError(f"{folder.name} is not finished, so there is nothing to report")
+    rows = [{"release": one["release"], "kind": one["kind"]} for one in summary["releases"]]
+    said = statements(str(_document(folder).get("kind")))
+    proof = (
+        f"{summary['epsilon']:.4f} by the accountant {summary['accountant']}; dp-accounting, the "
+        f"second opinion, finds {summary['epsilon_oracle']:.4f}"
+    )
+    return run_report(
+        _facts(folder, summary["epsilon"], phases),
+        promised_by=(proof,),
+        spent=(table("What was released", rows, "release"),),
+        sections=(),
+        uncovered=tuple(said.values()),
+        cards=(),
+    )
+
+
 _TOLD: dict[str, Callable[[CampaignFolder, Phases], Report]] = {
     CAMPAIGN.name: _campaign,
     IMPROVEMENT.name: _improvement,
@@ -202,7 +224,7 @@ def _facts(folder: CampaignFolder, spent: float, phases: Phases) -> RunFacts:
         folder.root / AUDIT: "the audit",
     }
     return RunFacts(
-        run=_RUNS[_kind(folder)],
+        run=_RUNS.get(_kind(folder), _kind(folder)),
         summary=summary,
         spent=spent,
         finished=len(phases) == len(summary["phases"]),
@@ -223,7 +245,7 @@ def _kind(folder: CampaignFolder) -> str:
 
 
 def _title(folder: CampaignFolder) -> str:
-    run = _RUNS[_kind(folder)]
+    run = _RUNS.get(_kind(folder), _kind(folder))
     return f"{run[0].upper()}{run[1:]} {folder.name}"
 
 

@@ -1,0 +1,127 @@
+"""Runs whose plan is a list of releases: what a kind of one's own needs beside its releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpal.accounting.events import Release
+from dpal.canonical import plain
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.listed import LISTED
+from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.data.files import digest_of
+from dpal.planning.listed import CertifiedList, ListedPlan, ListedSpec, certify_list
+from dpal.privacy import PrivacyTarget
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.certify import keep_certificate, program_versions
+from dpal.runs.kinds import kind_of
+from dpal.runs.run import Run, hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun(Run[ListedPlan]):
+    """A run of a kind of one's own.
+
+    Attributes:
+      config: what the person wrote.
+      certified: the list of releases and its proof.
+      files: private files that it reads.
+    """
+
+    noun = "run"
+
+    config: RunConfig
+    certified: CertifiedList
+    files: tuple[Path, ...]
+
+    @classmethod
+    def planned(
+        cls,
+        config: RunConfig,
+        target: PrivacyTarget,
+        releases: Sequence[Release],
+        *,
+        files: Sequence[Path],
+        pool_size: int,
+        **settings: Any,
+    ) -> ListedRun:
+        """Certifies a run.
+
+        Args:
+          config: its settings.
+          target: what it promises.
+          releases: all that it releases, in order.
+          files: private files that it reads.
+          pool_size: how many units they hold; public.
+          settings: further public numbers that decide it.
+
+        Raises:
+          PlanRejected: the releases cost more than is promised.
+        """
+        spec = ListedSpec(
+            name=config.name, target=target, settings={"pool_size": pool_size, **settings}
+        )
+        certified = certify_list(ListedPlan.of(spec, releases))
+        return cls(config=config, certified=certified, files=tuple(files))
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """As settings say it."""
+        return kind_of(self.config).name
+
+    @property
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+        return self.config.name
+
+    @property
+    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
+        """Where ledger and files are."""
+        return self.config.runtime
+
+    @property
+    def model(self) -> Path:
+        """Where a run that releases weights keeps them."""
+        return self.folder.phase(0).model
+
+    def released(self) -> list[Path]:
+        """The folder of what was released."""
+        return [self.model.parent]
+
+    def settle(self, draw: Callable[[], None]) -> None:
+        """Reserves the one release of the plan, draws it into `model`, commits it; all once.
+
+        Raises:
+          BudgetExceeded: the promise does not cover it. Nothing was drawn.
+        """
+        (release,) = self.plan.releases()
+        with self.ledger() as ledger:
+            ledger.settle(release, draw, inputs=[], artifacts=[self.model])
+
+    def begin(self) -> None:
+        """Holds the plan and writes what later commands need to know; again, nothing changes."""
+        with self.ledger() as ledger:
+            hold(self, ledger, digest_of(self.files), data=None, compared=None)
+        self.folder.write_record(
+            {
+                "kind": self.kind,
+                "name": self.name,
+                "plan": self.certified.summary(),
+                "config": with_absolute_paths(self.config).model_dump(mode="json"),
+            }
+        )
+
+
+def certify(run: ListedRun) -> Path:
+    """Writes certificate.json from what the ledger holds."""
+    with run.ledger() as ledger:
+        entries = ledger.store.verified()
+    evidence, versions = evidence_in(entries, run.name, plain(run.plan)), program_versions()
+
+    def certified(form: int) -> dict[str, Any]:
+        return LISTED.build(evidence, versions=versions, form=form)
+
+    return keep_certificate(run.folder, certified, run.runtime)

@@ -1,0 +1,94 @@
+"""A kind of run in one file has every command, a certificate, a deployment and the automations."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import write_blobs
+
+ROOT = Path(__file__).parent.parent.parent
+MOST_LINES = 80
+CALL = """
+import sys
+import tests.runs.toy
+from flows.cli.main import main
+sys.argv = ["dpal", *sys.argv[1:]]
+main()
+"""
+
+
+def call(*arguments, **environment):
+    """A command in a process that knows the kind; its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, *arguments],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    write_blobs(tmp_path / "pool.parquet", 400, seed=1, labeled=False)
+    settings = {"kind": "mean", "name": "toy", "pool": "pool.parquet"}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_is_one_short_file():
+    assert len((ROOT / "tests/runs/toy.py").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_a_promise_that_it_cannot_keep_is_refused(place):
+    from dpal.errors import PlanRejected
+    from tests.runs.toy import MeanConfig, plan
+
+    with pytest.raises(PlanRejected):
+        plan(MeanConfig(name="toy", pool=place / "pool.parquet", sigma=0.5))
+
+
+def test_it_has_every_command(place, prefect_api):
+    planned = json.loads(call("plan", "toy.yaml", "--explain", "--plots", "figures", "--json"))
+    assert planned["epsilon"] <= 2
+    assert [Path(path).is_file() for path in planned["plots"]] == [True]
+    swept = json.loads(call("plan", "toy.yaml", "--sweep", "sigma=4,1", "--json"))
+    assert [row["planned"] for row in swept["rows"]] == [True, False]
+
+    said = call("run", "toy.yaml", PREFECT_API_URL=prefect_api)
+    folder = Path(said.split()[-1])
+    certificate = (folder / "certificate.json").read_bytes()
+    call("run", "toy.yaml", PREFECT_API_URL=prefect_api)  # everything is done
+    assert (folder / "certificate.json").read_bytes() == certificate
+    assert "toy" in call("status")
+    for report in ("report.md", "report.html", "ledger.html"):
+        (folder / report).unlink()
+    call("report", str(folder))
+    assert "epsilon 2 at delta 1e-05" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "report.html").is_file()
+    model = str(folder / "phase-0" / "model.safetensors")
+    checked = call("verify", str(folder), "--ledger", str(folder), "--model", model, "--key", "own")
+    assert "FAILED" not in checked
+    promoted = call("promote", "models:/dpal-toy/1", "--reason", "a test", "--ledger", "artifacts")
+    assert "champion of dpal-toy" in promoted
+
+
+def test_it_is_deployed_and_watched_over(place, prefect_api):
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    call("deploy", "toy.yaml", PREFECT_API_URL=prefect_api)
+    with temporary_settings({PREFECT_API_URL: prefect_api}), get_client(sync_client=True) as client:
+        made = {deployment.name: deployment for deployment in client.read_deployments()}
+        watched = client._client.post("/automations/filter", json={}).json()
+    assert made["toy"].entrypoint == "flows.whole_run.mean"
+    silent = next(each for each in watched if each["name"] == "dpal: crash silent runs")
+    assert "mean" in silent["trigger"]["match_related"]["prefect.resource.name"]

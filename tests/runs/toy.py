@@ -1,0 +1,80 @@
+"""A kind of run in one file: a noisy mean of private vectors, released as a model's weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save
+
+from dpal.accounting.events import Charge, NoisyMoments, Release
+from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.data.catalog import Role, open_source
+from dpal.features.spec import ExtractorSpec
+from dpal.files.atomic import staged
+from dpal.mechanisms.gaussian import noisy_sum
+from dpal.models.spec import ModelSpec
+from dpal.privacy import PrivacyTarget
+from dpal.randomness import secure
+from dpal.runs.kinds import KINDS, RunKind
+from dpal.runs.listed_run import ListedRun, certify  # noqa: F401
+from dpal.runs.results import results  # noqa: F401
+from dpal.runs.sweeps import sweep_member, write_sweep  # noqa: F401
+from dpal.runs.tracked import ServedModel, Tracked
+
+
+class MeanConfig(RunConfig):
+    """The mean of vectors, each clipped to length 1."""
+
+    kind: Literal["mean"] = "mean"
+    name: str
+    pool: Path
+    sigma: float = 4.0
+    epsilon: float = 2.0
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+def plan(config: MeanConfig) -> ListedRun:
+    charge = Charge(cohorts=("0",), event=NoisyMoments(noise_multiplier=config.sigma))
+    release = Release(name="mean", kind="training", phase=0, charges=(charge,))
+    target, size = PrivacyTarget(epsilon=config.epsilon, delta=1e-5), len(vectors(config))
+    return ListedRun.planned(config, target, [release], files=[config.pool], pool_size=size)
+
+
+prepare = plan
+
+
+def vectors(config: MeanConfig) -> np.ndarray:
+    rows = np.stack(pq.read_table(config.pool)["features"].to_pylist()).astype(float)
+    return rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def advance(run: ListedRun, labeler: object = None) -> ListedRun:
+    def draw() -> None:
+        rows = vectors(run.config)
+        mean = noisy_sum(rows.sum(0), run.config.sigma, rng=secure()) / len(rows)
+        weights = {"1.weight": torch.tensor(np.stack([mean, -mean])).float()}
+        with staged(run.model) as temporary:
+            temporary.write_bytes(save({**weights, "1.bias": torch.zeros(2)}))
+
+    run.begin()
+    run.settle(draw)
+    return run
+
+
+def tracked_of(run: ListedRun) -> Tracked:
+    spec = ModelSpec(name="logistic", input_shape=(8,), classes=2)
+    source = open_source(run.config.pool, Role.POOL, label_column=None, content=None)
+    about = {"spec": spec, "extractor": ExtractorSpec(), "source": source, "class_names": ()}
+    served = ServedModel(weights=run.model, **about)
+    return Tracked(parameters={"sigma": run.config.sigma}, figures={}, model=served)
+
+
+KINDS["mean"] = RunKind(
+    name="mean", noun="a noisy mean", settings=MeanConfig, parse=MeanConfig.model_validate,
+    entrypoint="flows.whole_run.mean", steps=__name__, template="",
+    does="Releases a noisy mean.", does_named="Releases the noisy mean {name}.",
+)  # fmt: skip
