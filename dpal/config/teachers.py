@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from dpal.accounting.votes.rules import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
+from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
 from dpal.config.form import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section, Share

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.config.guarded import Guarded
 from dpal.config.help import explain
 from dpal.config.runtime import RunConfig, RuntimeConfig

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
-from dpal.accounting.votes.rules import CLIPPED, Mechanism
+from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism
 from dpal.config.data import DataConfig
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
-from dpal.accounting.events import NoisyCounts, NoisyMoments
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency, PrivacyTarget
+
+if TYPE_CHECKING:
+    from dpal.accounting.events import NoisyCounts, NoisyMoments
 
 _LEAST_NOISE = 0.05  # noise multiplier from which the search goes up
 
@@ -172,6 +175,8 @@ def guidance_for(
       max_norm: as in `Guidance`.
       target: gives delta and adjacency.
     """
+    from dpal.accounting.events import NoisyCounts, NoisyMoments  # settings are read without them
+
     check.positive(
         **{"near_private.pca_epsilon": pca_epsilon, "near_private.support_epsilon": support_epsilon}
     )

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dpal import check
-from dpal.accounting.events import SELECTION_RANGE
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
@@ -213,6 +212,8 @@ class CampaignSpec:
                 f"acquisition {self.acquisition} with privacy.selection_epsilon 0 would not be "
                 "private; use acquisition random, selection hidden, or leave it null"
             )
+        from dpal.accounting.events import SELECTION_RANGE  # settings are read without it
+
         least = share / len(self.schedule.queries)
         if self.target.adjacency is Adjacency.REPLACE_ONE:
             least /= 2  # both contents of the record answer

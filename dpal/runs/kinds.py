@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dpal.accounting.votes.rules import Mechanism
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import KIND, PublicConfig, parse_public
 from dpal.config.runtime import RunConfig

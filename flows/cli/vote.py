@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dpal.accounting.votes.rules import MOST_BLOCKS, Mechanism
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.config.section import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit

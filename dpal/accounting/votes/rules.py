@@ -12,58 +12,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dpal import check
 from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes
 from dpal.accounting.events.majority_votes import MOST_TEACHERS
+from dpal.accounting.votes.mechanisms import CLIPPED as CLIPPED
+from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS as FEWEST_TEACHERS
+from dpal.accounting.votes.mechanisms import MOST_BLOCKS as MOST_BLOCKS
+from dpal.accounting.votes.mechanisms import PLURALITY as PLURALITY
+from dpal.accounting.votes.mechanisms import SCALED as SCALED
+from dpal.accounting.votes.mechanisms import Confidence as Confidence
+from dpal.accounting.votes.mechanisms import Mechanism as Mechanism
 from dpal.errors import ParameterError
 
-FEWEST_TEACHERS = 3
-MOST_BLOCKS = 10_000  # of queries: each is a release, an entry of the ledger, a file
 _MOST_LABELS = 62  # a Powerset ballot is one number
-
-
-class Mechanism(StrEnum):
-    """What a query releases, and from which noisy counts.
-
-    BINARY: for each label whether more teachers say yes than no.
-    TOP_M: the same, of ballots with at most `limit` positives.
-    TAU_L2, TAU_L1: the same, of ballots scaled down to a norm of at most `limit`.
-    POWERSET: the set of labels that most teachers cast; with a `limit`, of at most so many.
-    GNMAX: the class that most teachers name; for single-label data.
-    """
-
-    BINARY = "binary"
-    TOP_M = "top_m"
-    TAU_L2 = "tau_l2"
-    TAU_L1 = "tau_l1"
-    POWERSET = "powerset"
-    GNMAX = "gnmax"
-
-
-CLIPPED = (Mechanism.TOP_M, Mechanism.TAU_L2, Mechanism.TAU_L1)
-SCALED = (Mechanism.TAU_L2, Mechanism.TAU_L1)
-PLURALITY = (Mechanism.POWERSET, Mechanism.GNMAX)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confidence:
-    """Answer only where the largest count, with noise, is above a threshold.
-
-    Of yes-or-no votes every label is checked by itself.
-
-    Attributes:
-      threshold: votes that are wanted.
-      sigma: standard deviation of the noise on the largest count.
-    """
-
-    threshold: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        check.at_least(0, threshold=self.threshold)
-        check.positive(confidence_sigma=self.sigma)
 
 
 @dataclass(frozen=True, kw_only=True)
