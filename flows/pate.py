@@ -11,13 +11,14 @@ from dpal.config.voting import PateConfig, parse_pate
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, compare
 from dpal.runs.kinds import folder_of
+from dpal.runs.store_sync import bring_files, keep_files
 from dpal.runs.student import tracked_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.pate_page import tell_voting, tell_voting_end
 from tasks.prefect_page import run_name
 from tasks.reporting import write_report
+from tasks.run_page import tell_end, tell_run
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
@@ -66,20 +67,22 @@ def vote_and_learn(config: PateConfig) -> State:
 def _vote(config: PateConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
     with claim(folder_of(config).root), watched(config.runtime):
+        bring_files(config)
         ensemble = prepare_ensemble(config)
         reach_tracking(ensemble)
         hold_ensemble(ensemble)
         record_ensemble(ensemble)
-        tell_voting(ensemble, "the plan is certified; teachers are trained")
+        tell_run(ensemble, "the plan is certified; teachers are trained")
         deal_records(ensemble)
         train_teachers(ensemble)
         release_labels(ensemble)
-        tell_voting(ensemble, "votes are released; the student learns")
+        tell_run(ensemble, "votes are released; the student learns")
         train_on_votes(ensemble)
         close_student(ensemble)
-        compare(ensemble, run_campaign, judges=JUDGES, tell=partial(tell_voting, ensemble))
+        compare(ensemble, run_campaign, judges=JUDGES, tell=partial(tell_run, ensemble))
         certify_student(ensemble)
         dvc_hash = version_files(config.runtime, ensemble.files.root)
         write_report(ensemble)
         track_finished(ensemble, tracked_of(ensemble), dvc_hash)
-        return tell_voting_end(ensemble)
+        keep_files(ensemble)
+        return tell_end(ensemble)

@@ -11,6 +11,7 @@ from dpal.runs.fine_tuning import ask_public_labeler, labeling_job
 from dpal.runs.improvement_run import Improving, tracked_of
 from dpal.runs.kinds import folder_of
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
+from dpal.runs.store_sync import bring_files, keep_files
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
@@ -28,9 +29,9 @@ from tasks.improvement import (
     release_components,
     release_support,
 )
-from tasks.improvement_page import tell_improvement, tell_improvement_end
 from tasks.prefect_page import run_name
 from tasks.reporting import write_report
+from tasks.run_page import tell_end, tell_run
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
@@ -60,6 +61,7 @@ def improve_model(config: PublicConfig) -> State:
 def _improve(config: PublicConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
     with claim(folder_of(config).root), watched(config.runtime):
+        bring_files(config)
         improving = prepare_improvement(config)
         if config.start.rotations is not None:
             pretrain_on_rotations(improving)
@@ -67,7 +69,7 @@ def _improve(config: PublicConfig) -> str:
         reach_tracking(improving)
         hold_guidance(improving)
         record_improvement(improving)
-        tell_improvement(improving, "the plan is certified")
+        tell_run(improving, "the plan is certified")
         if improving.start.to_train is not None and not is_trained(improving):
             run_campaign(improving.start.to_train)
         improving = with_trained_start(improving)
@@ -81,14 +83,15 @@ def _improve(config: PublicConfig) -> str:
         dvc_hash = version_files(config.runtime, improving.files.root)
         write_report(improving)
         track_finished(improving, tracked_of(improving), dvc_hash)
-        return tell_improvement_end(improving)
+        keep_files(improving)
+        return tell_end(improving)
 
 
 def _learn(improving: Improving) -> None:
     """Chooses public records, has them labeled and learns from them; free."""
     choose_public(improving)
     if pending := ask_public_labeler(improving):
-        tell_improvement(improving, "public records wait for people to label them")
+        tell_run(improving, "public records wait for people to label them")
         wait_for_labels(labeling_job(improving), improving.files, pending)
     fine_tune_model(improving)
     close_improvement(improving)

@@ -21,11 +21,12 @@ from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.prefect_page import run_name
 from tasks.reporting import write_report
+from tasks.run_page import tell_end, tell_run
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.runs import watched
 from tasks.training_monitor import leading
 from tasks.versioning import version_released
-from tasks.whole_run import advance, certify, prepare, tell, tracked_of
+from tasks.whole_run import advance, certify, prepare, tracked_of
 
 
 def __getattr__(name: str) -> Flow[Any, Any]:
@@ -57,12 +58,12 @@ def _run(kind: RunKind, config: RunConfig | Mapping[str, Any]) -> State:
         bring_files(config)
         run = prepare(config)
         reach_tracking(run)
-        tell(run, "the plan is certified")
+        tell_run(run, "the plan is certified")
         run = advance(run)
         certify(run)
         dvc_hash = version_released(run.runtime, run.released())
         write_report(run)
         track_finished(run, tracked_of(run), dvc_hash)
         keep_files(run)
-        last = tell(run, "finished")
+        last = tell_end(run)
     return Completed(message=last, data=str(root))

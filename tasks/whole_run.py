@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.config.runtime import RunConfig
-from dpal.reports.summary import promise
 from dpal.runs.kinds import KINDS, UseCases, kind_of
 from dpal.runs.run import Run
 from dpal.runs.tracked import Tracked
 from tasks.boundary import releasing_task, task
-from tasks.prefect_page import Shown, show
 
 
 @task()
@@ -34,16 +32,6 @@ def certify(run: Run[Any]) -> None:
 def tracked_of(run: Run[Any]) -> Tracked:
     """What MLflow is told of it."""
     return _steps_of(run).tracked_of(run)
-
-
-def tell(run: Run[Any], now: str) -> str:
-    """Writes the story of the flow run's page anew; returns it in a line."""
-    summary, certified = run.certified.summary(), run.certified
-    last = f"{now}: epsilon {certified.epsilon:.4f} of {promise(summary)}"
-    lines = [f"# {run.noun.capitalize()} {run.name}", f"**Now:** {last}"]
-    key = f"{run.kind}-{run.name.replace('_', '-')}"
-    show(Shown(key=key, type="markdown", data="\n\n".join(lines), description=f"{run.name}: {now}"))
-    return last
 
 
 def _steps_of(run: Run[Any]) -> UseCases:

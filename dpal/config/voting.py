@@ -102,11 +102,6 @@ class PateConfig(RunConfig):
                 "voting.agreement bounds answers by a divergence at an order of its own, which "
                 "cannot be added to what others on data.dataset release; leave it null"
             )
-        if self.runtime.store is not None:
-            raise ValueError(
-                "runtime.store carries campaigns between machines, and teachers stay in "
-                "runtime.artifacts; leave it null"
-            )
         return self
 
 

@@ -99,6 +99,11 @@ class Ensemble(Run[VotingPlan]):
         """Those of the student."""
         return self.folder.phase(0)
 
+    @property
+    def title(self) -> str:
+        """What pages call it."""
+        return f"Private voting {self.name}"
+
     def plan_tables(self) -> Sequence[Table]:
         """What votes cost, and what they take of a data set."""
         taken = [] if self.data is None else [shares_table(self.data.record())]

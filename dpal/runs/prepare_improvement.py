@@ -67,11 +67,6 @@ def plan_improvement(config: PublicConfig) -> Improving:
       PlanRejected: the promise does not cover the start and what near_private releases.
       ParameterError: the wishes contradict each other or the data.
     """
-    if config.runtime.store is not None:
-        raise ConfigError(
-            "runtime.store carries campaigns between machines, and an improvement stays in "
-            "runtime.artifacts; leave runtime.store null"
-        )
     if config.start.trains:
         return _with_training(config)
     start = start_of(config)

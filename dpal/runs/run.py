@@ -44,6 +44,11 @@ class Run(ABC, Generic[P]):
         """In the ledger, and of the folder."""
 
     @property
+    def title(self) -> str:
+        """What pages call it."""
+        return f"{self.noun.capitalize()} {self.name}"
+
+    @property
     def plan(self) -> P:
         """What every step obeys."""
         return self.certified.plan

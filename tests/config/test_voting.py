@@ -100,7 +100,6 @@ WRONG = [
         {"data": {"dataset": "clinic"}, "voting": {"agreement": 0.95}},
         "cannot be added to what others on data.dataset release",
     ),
-    ({"runtime": {"store": "file:///tmp/store"}}, "runtime.store"),
     ({"baselines": {"run": ["lucky"]}}, "baselines.run"),
     ({"name": "Upper"}, "name"),
     ({"name": "../outside"}, "name"),
