@@ -11,12 +11,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpal.certificate.author import author_of
-from dpal.certificate.check_against import Model, Pool
 from dpal.certificate.checks import MALFORMED
 from dpal.certificate.document import read_certificate
 from dpal.certificate.envelope import SUFFIX
@@ -35,6 +34,9 @@ from flows.cli.keys import Keys, is_own, trust_in
 from flows.cli.terminal import out
 from flows.cli.verify_exports import check_export, signed_export
 from flows.cli.verify_view import Report, tell_checks
+
+if TYPE_CHECKING:
+    from dpal.certificate.check_against import Model, Pool
 
 _REGISTERED = "models:/"
 _SALT, _RUNS = "pool.salt", "mlflow.sqlite"
@@ -169,6 +171,8 @@ def _given(
         return _Given(document=document, signature=signed, model=None)
     if not Path(model).is_file():
         raise CertificateError(f"there is no model at {model}")
+    from dpal.certificate.check_against import Model
+
     return _Given(document=document, signature=signed, model=Model.at(Path(model)))
 
 
@@ -252,6 +256,8 @@ def _pool(
         raise CertificateError(f"there is no salt at {salt}")
     for path in [salt] if salt else [*beside, *below]:
         if path.is_file():
+            from dpal.certificate.check_against import Pool
+
             return Pool(digest=digest_of(files), salt=path.read_bytes()), ""
     return None, (
         "the commitment opens with the campaign's pool.salt only, which never leaves its folder; "
