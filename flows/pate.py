@@ -12,7 +12,7 @@ from dpal.ledger.campaign_lock import claim, conducting
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, compare
 from dpal.runs.kinds import folder_of
 from dpal.runs.store_sync import bring_files, keep_files
-from dpal.runs.student import tracked_of
+from dpal.runs.voting import tracked_of
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow

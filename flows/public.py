@@ -8,7 +8,8 @@ from prefect.states import Completed
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.ledger.campaign_lock import claim, conducting
 from dpal.runs.fine_tuning import ask_public_labeler, labeling_job
-from dpal.runs.improvement_run import Improving, tracked_of
+from dpal.runs.improvement import tracked_of
+from dpal.runs.improvement_run import Improving
 from dpal.runs.kinds import folder_of
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
 from dpal.runs.store_sync import bring_files, keep_files

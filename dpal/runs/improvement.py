@@ -19,7 +19,7 @@ from dpal.runs.fine_tuning import (
 )
 from dpal.runs.improvement_report import certify_improved as certify
 from dpal.runs.improvement_report import draw_central, record_improvement
-from dpal.runs.improvement_run import Improving, tracked_of
+from dpal.runs.improvement_run import Improving
 from dpal.runs.near_private_hold import end_guidance, hold_guidance
 from dpal.runs.near_private_release import release_components, release_support
 from dpal.runs.prepare_improvement import is_trained, with_trained_start
@@ -28,6 +28,7 @@ from dpal.runs.prepare_improvement import prepare_improvement as prepare
 from dpal.runs.results import Shown
 from dpal.runs.sweeps import deciding, write_sweep
 from dpal.runs.sweeps import sweep_member as any_member
+from dpal.runs.tracked import ServedModel, Tracked
 
 __all__ = [
     "advance", "certify", "plan", "prepare", "results", "sweep_member", "tracked_of", "write_sweep",
@@ -83,3 +84,26 @@ def sweep_member(values: dict[str, Any]) -> dict[str, Any]:
     stem = config.start.name or f"{values['name']}-start"
     start = {**(named.get("start") or {}), "name": f"{stem}-{digest(alike)[:8]}"}
     return {**named, "start": start}
+
+
+def tracked_of(improving: Improving) -> Tracked:
+    """What a tracking server is told of a finished improvement."""
+    spec = improving.spec
+    metrics = improving.folder.finished_phases()[0]
+    return Tracked(
+        parameters={
+            **{f"choice.{key}": value for key, value in vars(spec.choice).items()},
+            **{f"fine_tuning.{key}": value for key, value in vars(spec.fine_tuning).items()},
+            "start": spec.before.campaign or "a model's file",
+            "model": spec.model.name,
+        },
+        figures={key: value for key, value in metrics.items() if isinstance(value, float | int)},
+        tags={"dpal.start_from": spec.before.campaign or "a model's file"},
+        model=ServedModel(
+            weights=improving.files.model,
+            spec=spec.model,
+            extractor=improving.start.reading.data.to_extractor(),
+            source=improving.public,
+            class_names=improving.start.classes,
+        ),
+    )

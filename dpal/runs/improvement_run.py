@@ -21,7 +21,6 @@ from dpal.reports.report import Table
 from dpal.runs.kinds import folder_of
 from dpal.runs.run import Run
 from dpal.runs.start_model import StartModel
-from dpal.runs.tracked import ServedModel, Tracked
 from dpal.training.exact import exact_arithmetic
 
 
@@ -87,29 +86,6 @@ class Improving(Run[Improvement]):
         if device != "cpu":
             exact_arithmetic()
         return model.to(device)
-
-
-def tracked_of(improving: Improving) -> Tracked:
-    """What a tracking server is told of a finished improvement."""
-    spec = improving.spec
-    metrics = improving.folder.finished_phases()[0]
-    return Tracked(
-        parameters={
-            **{f"choice.{key}": value for key, value in vars(spec.choice).items()},
-            **{f"fine_tuning.{key}": value for key, value in vars(spec.fine_tuning).items()},
-            "start": spec.before.campaign or "a model's file",
-            "model": spec.model.name,
-        },
-        figures={key: value for key, value in metrics.items() if isinstance(value, float | int)},
-        tags={"dpal.start_from": spec.before.campaign or "a model's file"},
-        model=ServedModel(
-            weights=improving.files.model,
-            spec=spec.model,
-            extractor=improving.start.reading.data.to_extractor(),
-            source=improving.public,
-            class_names=improving.start.classes,
-        ),
-    )
 
 
 def rotation_weights(config: PublicConfig) -> Path:

@@ -1,4 +1,4 @@
-"""Which labeler answers a campaign's queries, and where its secrets are."""
+"""Label Studio as a labeler: its connection, and where its token is."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.notify import notify
 from dpal.runs.teachers import cast_votes, load_inputs, load_rows
-from dpal.runs.tracked import ServedModel, Tracked
 from dpal.runs.vote_account import ask, hold_votes, read_ballots_file, read_released
 from dpal.training.evaluation import probabilities
 from dpal.training.label_figures import best_thresholds, label_figures
@@ -200,39 +199,6 @@ def keep_judgement(ensemble: Ensemble, method: str, judged: Mapping[str, Any]) -
     known = judgements(ensemble)
     path = ensemble.folder.root / "methods.json"
     write_text(path, json.dumps({**known, method: dict(judged)}, indent=2) + "\n")
-
-
-def tracked_of(ensemble: Ensemble) -> Tracked:
-    """What a tracking server is told of finished voting: figures of every method."""
-    spec, config, methods = ensemble.spec, ensemble.config, judgements(ensemble)
-    metrics = ensemble.folder.finished_phases()[0]
-    figures = {
-        key: float(value) for key, value in metrics.items() if isinstance(value, float | int)
-    }
-    for method, judged in methods.items():
-        found = {**judged["figures"], **judged.get("averages", {})}
-        figures |= {f"{method}.{key}": float(value) for key, value in found.items()}
-    tags = {} if ensemble.data is None else {"dpal.dataset": ensemble.data.dataset}
-    if "non_private" in methods:
-        tags["dpal.not_private"] = "metrics non_private.* protect nobody; they are for comparing"
-    return Tracked(
-        parameters={
-            **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
-            "voting.queries": spec.blocks[0],
-            "student.method": config.student.method,
-            "model": ensemble.model.name,
-        },
-        figures=figures,
-        tags=tags,
-        records={"methods.json": methods},
-        model=ServedModel(
-            weights=ensemble.files.model,
-            spec=ensemble.model,
-            extractor=config.data.to_extractor(),
-            source=ensemble.public,
-            class_names=ensemble.class_names,
-        ),
-    )
 
 
 def judgements(ensemble: Ensemble) -> dict[str, Any]:

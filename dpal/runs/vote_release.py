@@ -10,7 +10,7 @@ from dpal.errors import ParameterError
 from dpal.files.artifacts import RECORD, VOTE_ACCOUNT
 from dpal.ledger.campaign_lock import claim, only_vote
 from dpal.planning.voting import VotingSpec, certify_voting
-from dpal.runs.known_teachers import require_one_account
+from dpal.runs.one_account import require_one_account
 from dpal.runs.vote_account import (
     Account,
     ask,

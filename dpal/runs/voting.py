@@ -24,13 +24,14 @@ from dpal.runs.results import Shown
 from dpal.runs.student import (
     close_student,
     hold_ensemble,
+    judgements,
     record_ensemble,
     release_labels,
-    tracked_of,
     train_on_votes,
 )
 from dpal.runs.sweeps import RESULTS, Member, sweep_member
 from dpal.runs.teachers import deal_records, train_teachers
+from dpal.runs.tracked import ServedModel, Tracked
 from dpal.runs.vote_account import certify_votes
 
 __all__ = [
@@ -98,3 +99,36 @@ def write_sweep(
 def _methods(folder: CampaignFolder) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder.root / "methods.json").read_text(encoding="utf-8"))
     return found
+
+
+def tracked_of(ensemble: Ensemble) -> Tracked:
+    """What a tracking server is told of finished voting: figures of every method."""
+    spec, config, methods = ensemble.spec, ensemble.config, judgements(ensemble)
+    metrics = ensemble.folder.finished_phases()[0]
+    figures = {
+        key: float(value) for key, value in metrics.items() if isinstance(value, float | int)
+    }
+    for method, judged in methods.items():
+        found = {**judged["figures"], **judged.get("averages", {})}
+        figures |= {f"{method}.{key}": float(value) for key, value in found.items()}
+    tags = {} if ensemble.data is None else {"dpal.dataset": ensemble.data.dataset}
+    if "non_private" in methods:
+        tags["dpal.not_private"] = "metrics non_private.* protect nobody; they are for comparing"
+    return Tracked(
+        parameters={
+            **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
+            "voting.queries": spec.blocks[0],
+            "student.method": config.student.method,
+            "model": ensemble.model.name,
+        },
+        figures=figures,
+        tags=tags,
+        records={"methods.json": methods},
+        model=ServedModel(
+            weights=ensemble.files.model,
+            spec=ensemble.model,
+            extractor=config.data.to_extractor(),
+            source=ensemble.public,
+            class_names=ensemble.class_names,
+        ),
+    )

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.errors import ConfigError
 from dpal.planning.alternatives import attempt, consider, variants
-from dpal.planning.explain import explain
+from dpal.planning.explain_campaign import explain
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.spec import CampaignSpec, Strategy

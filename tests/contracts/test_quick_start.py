@@ -9,8 +9,9 @@ import pytest
 
 # Each takes between a tenth of a second and several seconds to import.
 HEAVY = (
-    "torch", "prefect", "mlflow", "opacus", "pandas", "pyarrow", "matplotlib", "sqlalchemy",
-    "dp_accounting", "scipy.special", "scipy.signal", "scipy.stats", "scipy.optimize", "sklearn",
+    "numpy", "torch", "prefect", "mlflow", "opacus", "pandas", "pyarrow", "matplotlib",
+    "sqlalchemy", "dp_accounting", "scipy.special", "scipy.signal", "scipy.stats", "scipy.optimize",
+    "sklearn",
 )  # fmt: skip
 ASKED = """
 import sys

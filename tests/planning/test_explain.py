@@ -9,7 +9,7 @@ from pytest import approx
 
 from dpal.accounting.cohorts import Accountant
 from dpal.planning.alternatives import consider, selecting, variants
-from dpal.planning.explain import explain
+from dpal.planning.explain_campaign import explain
 from dpal.planning.spec import SelectionMode, Strategy
 from dpal.planning.timeline import timeline
 from dpal.planning.verify import certified_plan
