@@ -63,7 +63,7 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         told.log_metrics(tracked.figures)
         for file, values in {"plan.json": run.certified.summary(), **tracked.records}.items():
             told.log_dict(values, file)
-        told.log_files(folder.report, *folder.certified)
+        told.log_files(*folder.reports, *folder.certified)
         if folder.figures.is_dir():
             told.log_folder(folder.figures, "figures")
         if len(story := _readable(entry for entry in entries if entry.campaign in names)):

@@ -55,6 +55,14 @@ START = {
     "campaign": lambda: {"config": campaign()},
     "public": lambda: {"config": {"kind": "public", "name": "better"}},
     "pate": lambda: {"config": {"kind": "pate", "name": "votes"}},
+    "vote": lambda: {
+        "config": {
+            "kind": "vote",
+            "name": "votes",
+            "ballots": {"files": ["ballots.parquet"]},
+            "privacy": {"records": 5000},
+        }
+    },
     "train-phase": lambda: {"order": order()},
     "audit": lambda: {"config": campaign()},
     "collect-labels": lambda: {"artifacts": "artifacts"},
@@ -72,7 +80,7 @@ def test_no_flow_starts_without_a_list(flow_name, owners_file):
     with pytest.raises(NotAllowed) as refused:
         run_deployed(flow_name, **START[flow_name]())
     assert refused.value.path == str(owners_file)
-    assert refused.value.setting.startswith(("data.", "public.", "runtime.", "folder"))
+    assert refused.value.setting.startswith(("data.", "public.", "ballots.", "runtime.", "folder"))
     assert not Path("artifacts").exists()
 
 

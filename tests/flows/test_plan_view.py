@@ -120,7 +120,7 @@ def test_the_published_schedule_is_marked():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--explain", "--compare"), "different views of a campaign; ask for one at a time"),
+        (("--explain", "--compare"), "different views of a plan; ask for one at a time"),
         (("--sweep", "privacy.epsilon"), "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c"),
         (("--sweep", "privacy.epsilon=2:8"), "is no START:STOP:STEP of numbers"),
         (("--set", "privacy.epsilon=2:8"), "privacy.epsilon is '2:8' but should be a valid number"),

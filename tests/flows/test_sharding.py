@@ -26,6 +26,7 @@ from dpal.runs.prepare_campaign import prepare
 from dpal.runs.scoring import open_scorer
 from dpal.runs.selection import _scored, _scoring, draw_records
 from flows.campaign import run_campaign
+from tasks.prefect_host import PrefectHost
 from tasks.sharding import run_parts
 from tests.conftest import ROOT, RepeatableBits, nothing_released, write_blobs
 
@@ -66,7 +67,7 @@ def runtime(kind, **others):
 
 
 def test_parts_run_here_one_after_the_other():
-    found = run_parts(square, [1, 2, 3], runtime("local"))
+    found = PrefectHost().run_parts(square.fn, [1, 2, 3], runtime("local"))
     assert next(found) == (1, os.getpid())
     assert list(found) == [(4, os.getpid()), (9, os.getpid())]
 
