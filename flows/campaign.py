@@ -85,7 +85,7 @@ def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
     """All phases, as the one process that holds the campaign's claim; how it ended, in a line."""
     folder = folder_of(config)
     with claim(folder.root), watched(config.runtime):
-        bring_files(config)
+        bring_files(config.name, config.runtime)
         campaign = prepare_campaign(config)
         publish_plan(campaign)
         reach_tracking(campaign)

@@ -67,7 +67,7 @@ def vote_and_learn(config: PateConfig) -> State:
 def _vote(config: PateConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
     with claim(folder_of(config).root), watched(config.runtime):
-        bring_files(config)
+        bring_files(config.name, config.runtime)
         ensemble = prepare_ensemble(config)
         reach_tracking(ensemble)
         hold_ensemble(ensemble)

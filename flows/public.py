@@ -62,7 +62,7 @@ def improve_model(config: PublicConfig) -> State:
 def _improve(config: PublicConfig) -> str:
     """All steps, as the one process that holds the claim; how it ended, in a line."""
     with claim(folder_of(config).root), watched(config.runtime):
-        bring_files(config)
+        bring_files(config.name, config.runtime)
         improving = prepare_improvement(config)
         if config.start.rotations is not None:
             pretrain_on_rotations(improving)

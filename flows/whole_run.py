@@ -55,7 +55,7 @@ def _run(kind: RunKind, config: RunConfig | Mapping[str, Any]) -> State:
     require_allowed(config)
     root = folder_of(config).root
     with leading(), conducting(root), claim(root), watched(config.runtime):
-        bring_files(config)
+        bring_files(config.name, config.runtime)
         run = prepare(config)
         reach_tracking(run)
         tell_run(run, "the plan is certified")

@@ -99,7 +99,7 @@ def following(order: TrainingOrder) -> Iterator[Campaign]:
         yield campaign
         return
     with claim(folder_of(order.config).root, patience=_PATIENCE_SECONDS):
-        bring_files(order.config)
+        bring_files(order.config.name, order.config.runtime)
         prepared = prepare_campaign(order.config, leads=False)
         campaign = replace(prepared, acting_for=order.drawer)
         _require_ordered(campaign, order)

@@ -97,8 +97,8 @@ def version_files(runtime: RuntimeConfig, place: Path) -> str:
 
 
 def version_released(runtime: RuntimeConfig, places: Sequence[Path]) -> str:
-    """Adds all folders that a run released to DVC, and returns the hash of the last."""
-    return [version_files(runtime, place) for place in places][-1]
+    """Adds all folders that a run released to DVC; the hash of the last, "" where there is none."""
+    return next(reversed([version_files(runtime, place) for place in places]), "")
 
 
 @contextmanager

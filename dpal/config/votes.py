@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -24,6 +25,7 @@ from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 
 VOTE = "vote"
+_Reason = Annotated[str, AfterValidator(lambda text: " ".join(text.split()))]
 
 
 class BallotsConfig(Section):
@@ -98,7 +100,9 @@ class VoteConfig(RunConfig):
     voting: BallotVotingConfig = Field(default_factory=BallotVotingConfig)
     after: Name | None = None
     """Count what this account holds in the promise."""
-    other_teachers: str | None = None
+    other_teachers: Annotated[str, AfterValidator(lambda text: " ".join(text.split()))] | None = (
+        None
+    )
     """Why these are not the teachers of another account that has such names or answers."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
@@ -114,7 +118,7 @@ class VoteConfig(RunConfig):
                 "give privacy.records (private records of all teachers together) or privacy.delta; "
                 "without either nobody knows what epsilon means"
             )
-        if self.other_teachers is not None and not self.other_teachers.strip():
+        if self.other_teachers == "":
             raise ValueError("other_teachers needs a reason, or leave it out")
         return self
 

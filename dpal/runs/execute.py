@@ -45,7 +45,7 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     host().require_runnable(config.runtime)
     use_cases, root = kind_of(config).use_cases(), folder_of(config).root
     with conducting(root), claim(root):
-        bring_files(config)
+        bring_files(config.name, config.runtime)
         begun = use_cases.prepare(config)
         finished = use_cases.advance(begun, labeler)
         use_cases.certify(finished)

@@ -12,10 +12,12 @@ from dpal.canonical import plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.listed import LISTED
 from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.data.catalog import Source
 from dpal.data.files import digest_of
 from dpal.planning.listed import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import PrivacyTarget
 from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.kinds import kind_of
 from dpal.runs.run import Run, hold
@@ -28,14 +30,14 @@ class ListedRun(Run[ListedPlan]):
     Attributes:
       config: what the person wrote.
       certified: the list of releases and its proof.
-      files: private files that it reads.
+      source: the private records.
     """
 
     noun = "run"
 
     config: RunConfig
     certified: CertifiedList
-    files: tuple[Path, ...]
+    source: Source
 
     @classmethod
     def planned(
@@ -44,7 +46,7 @@ class ListedRun(Run[ListedPlan]):
         target: PrivacyTarget,
         releases: Sequence[Release],
         *,
-        files: Sequence[Path],
+        source: Source,
         pool_size: int,
         **settings: Any,
     ) -> ListedRun:
@@ -54,7 +56,7 @@ class ListedRun(Run[ListedPlan]):
           config: its settings.
           target: what it promises.
           releases: all that it releases, in order.
-          files: private files that it reads.
+          source: the private records; those of a registered data set are refused.
           pool_size: how many units they hold; public.
           settings: further public numbers that decide it.
 
@@ -65,7 +67,7 @@ class ListedRun(Run[ListedPlan]):
             name=config.name, target=target, settings={"pool_size": pool_size, **settings}
         )
         certified = certify_list(ListedPlan.of(spec, releases))
-        return cls(config=config, certified=certified, files=tuple(files))
+        return cls(config=config, certified=certified, source=source)
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -102,9 +104,16 @@ class ListedRun(Run[ListedPlan]):
             ledger.settle(release, draw, inputs=[], artifacts=[self.model])
 
     def begin(self) -> None:
-        """Holds the plan and writes what later commands need to know; again, nothing changes."""
+        """Holds the plan and writes what later commands need to know; again, nothing changes.
+
+        Raises:
+          RecordsRegistered: the records belong to a data set, whose limit would not count this.
+        """
         with self.ledger() as ledger:
-            hold(self, ledger, digest_of(self.files), data=None, compared=None)
+            compared = None  # a run that has begun was compared when it began
+            if ledger.identity is None:
+                compared = require_unregistered(self.runtime, self.source)
+            hold(self, ledger, digest_of(self.source.paths), data=None, compared=compared)
         self.folder.write_record(
             {
                 "kind": self.kind,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.canonical import file_digest
-from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerMissing, StoreError
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.files.object_store import (
@@ -27,7 +27,6 @@ from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, Kind
 from dpal.ledger.files import name_below
-from dpal.runs.kinds import folder_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.run import Run
@@ -92,7 +91,7 @@ def keep_files(run: Run[Any]) -> None:
     Raises:
       StoreError: the store does not take it. Nothing was lost.
     """
-    if run.runtime.store is None:
+    if run.runtime.store is None or not _is_held(run):
         return
     folder, store = run.folder.root, _store(run)
     known = patiently(store.known)
@@ -106,7 +105,7 @@ def keep_files(run: Run[Any]) -> None:
     _keep_data_sets(run.runtime)
 
 
-def bring_files(config: RunConfig) -> None:
+def bring_files(name: str, runtime: RuntimeConfig) -> None:
     """Brings what the store has of a run and is not here, before the run goes on.
 
     Files that the ledger, or a phase's manifest, speaks of come by the digest that stands
@@ -115,7 +114,6 @@ def bring_files(config: RunConfig) -> None:
     Raises:
       StoreError: the store cannot be written, or what the ledger recorded is not in it.
     """
-    name, runtime = config.name, config.runtime
     if runtime.store is None:
         return
     patiently(store_of(name, runtime, "").require_writable)
@@ -129,7 +127,7 @@ def bring_files(config: RunConfig) -> None:
         if opened.identity is None:
             return
         store, entries = store_of(name, runtime, opened.identity), opened.entries()
-    folder = folder_of(config)
+    folder = CampaignFolder(runtime.artifacts / name)
     known = patiently(store.known)
     recorded = _recorded(entries)
     trained = {Path(name).parts[0] for name in recorded if name.endswith("/model.safetensors")}
@@ -231,6 +229,16 @@ def _is_here(folder: Path, ref: ArtifactRef) -> bool:
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _inode: int, _size: int, _changed: int) -> str:
     return file_digest(path)
+
+
+def _is_held(run: Run[Any]) -> bool:
+    """Whether the ledger knows a run; what released nothing is made again from public files."""
+    try:
+        ledger = open_ledger(run.runtime, create=False)
+    except LedgerMissing:
+        return False
+    with closing(ledger):
+        return open_run(run.name, run.runtime, ledger).identity is not None
 
 
 def _store(run: Run[Any]) -> Store:

@@ -122,6 +122,11 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
             f"the teachers of {name} vote on {ensemble.model.classes} labels and the campaign has "
             f"{asked.classes}"
         )
+    if ensemble.files.read_manifest() is None:
+        raise LabelError.before_release(
+            f"files of the student of {name} were altered or lost; restore them (dpal restore "
+            f"{folder.root})"
+        )
     require_apart(asked.pool, ensemble.pool, "teachers cannot label what they were trained on")
     return ensemble
 

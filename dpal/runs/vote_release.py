@@ -11,6 +11,7 @@ from dpal.files.artifacts import RECORD, VOTE_ACCOUNT
 from dpal.ledger.campaign_lock import claim, only_vote
 from dpal.planning.voting import VotingSpec, certify_voting
 from dpal.runs.one_account import require_one_account
+from dpal.runs.store_sync import bring_files, keep_files
 from dpal.runs.vote_account import (
     Account,
     ask,
@@ -24,7 +25,7 @@ from dpal.voting.ballots import Ballots
 
 
 def account_of(request: VoteRequest, spec: VotingSpec | None = None) -> Account:
-    """Where an account is kept; of these request, or of a summary alone."""
+    """Where an account is kept; of this request, or of a summary alone."""
     return Account(certified=certify_voting(spec or request.spec), runtime=request.runtime)
 
 
@@ -32,8 +33,10 @@ def release_ballots(request: VoteRequest) -> tuple[Account, Path]:
     """Holds the account, releases a block of it, certifies; again, it changes nothing."""
     account = account_of(request)
     with claim(account.folder.root), only_vote(account.runtime.artifacts):
+        bring_files(account.name, account.runtime)
         released = release_block(account, request)
         certify_votes(account)
+        keep_files(account)
     return account, released
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from dpal.config.votes import VoteConfig
-from dpal.errors import DataError
+from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import only_vote
@@ -17,7 +18,7 @@ from dpal.reports.vote_tables import cost_table
 from dpal.runs.ballot_tables import FROM_FILES, ballots_table, is_same_query
 from dpal.runs.notify import notify
 from dpal.runs.results import Shown
-from dpal.runs.sweeps import sweep_member, write_sweep
+from dpal.runs.sweeps import write_sweep
 from dpal.runs.tracked import Tracked
 from dpal.runs.vote_account import Account, certify_votes
 from dpal.runs.vote_release import account_of, release_block
@@ -102,6 +103,18 @@ def tracked_of(voted: Voted) -> Tracked:
             "voting.queries": sum(spec.blocks),
         },
         figures={"blocks": len(spec.blocks), "released_blocks": released},
+    )
+
+
+def sweep_member(values: dict[str, Any]) -> dict[str, Any]:
+    """Refuses: the same teachers have one account, so that a second run is none of its own.
+
+    Raises:
+      ConfigError: always.
+    """
+    raise ConfigError.before_release(
+        f"the teachers of {values['name']} have one account, which runs over values would spend "
+        "several times; use dpal plan --sweep, which releases nothing"
     )
 
 

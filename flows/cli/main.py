@@ -75,7 +75,8 @@ Sweep = Annotated[
     typer.Option(
         "--sweep",
         metavar="KEY=a,b,c",
-        help="Run an improvement once for each value (or START:STOP:STEP); the first --sweep is "
+        help="Run once for each value (or START:STOP:STEP), each under a promise of its own: what "
+        "they cost the same records adds up, unless a data set counts it. The first --sweep is "
         "the horizontal axis, further ones are lines. Repeatable.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""`dpal plan`: what a campaign would do and cost, why, and how else it could be planned."""
+"""`dpal plan`: what a run would do and cost, why, and how else it could be planned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def plan(
         bool, typer.Option("--explain", help="Say in words why the plan has its numbers.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="All strategies and ways to select, side by side.")
+        bool,
+        typer.Option("--compare", help="Strategies, methods or mechanisms side by side."),
     ] = False,
     sweep: Annotated[
         str | None,

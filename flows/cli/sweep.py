@@ -33,7 +33,12 @@ def sweep_here(values: dict[str, Any], sweep: Sequence[str], repeat: Sequence[st
     axes, repeated = ([sweep_values(text) for text in texts] for texts in (sweep, repeat))
     kind = kind_in(values)
     base, wanted = kind.parse(values), list(members(values, axes, repeated))
-    err.print(f"{len(wanted)} runs; starting Prefect ...", style="dim")
+    err.print(
+        f"{len(wanted)} runs, each under a promise of its own; what they cost the same records "
+        "adds up",
+        soft_wrap=True,
+    )
+    err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
     finished, refused = [], []
     for number, member in enumerate(wanted, 1):

@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dpal.certificate.checks import refuted
+from dpal.certificate.document import read_certificate, sealed_certificate
+from dpal.certificate.verify import verify
+from dpal.errors import PlanRejected, RecordsRegistered
+from dpal.runs.execute import run
+from dpal.runs.kinds import KINDS
 from tests.conftest import write_blobs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,16 +50,43 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def toy(monkeypatch):
+    """The module of the kind, which other tests do not know of."""
+    from tests.runs import toy
+
+    monkeypatch.setitem(KINDS, "mean", toy.MEAN)
+    yield toy
+    monkeypatch.undo()
+    KINDS.pop("mean", None)
+
+
 def test_it_is_one_short_file():
     assert len((ROOT / "tests/runs/toy.py").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-def test_a_promise_that_it_cannot_keep_is_refused(place):
-    from dpal.errors import PlanRejected
-    from tests.runs.toy import MeanConfig, plan
-
+def test_a_promise_that_it_cannot_keep_is_refused(place, toy):
     with pytest.raises(PlanRejected):
-        plan(MeanConfig(name="toy", pool=place / "pool.parquet", sigma=0.5))
+        toy.plan(toy.MeanConfig(name="toy", pool=place / "pool.parquet", sigma=0.5))
+
+
+def test_records_of_a_data_set_are_not_passed_by(place, toy):
+    call("data", "register", "clinic", "pool.parquet", "--epsilon", "0.5")
+    with pytest.raises(RecordsRegistered):
+        run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
+    assert not (place / "artifacts" / "toy" / "phase-0").exists()
+
+
+def test_a_certificate_that_leaves_out_what_was_held_is_refuted(place, toy):
+    folder = run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
+    document = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    assert not refuted(verify(document))
+    for key, value in (("before", {"campaign": "other"}), ("accountant", "rdp"), ("epsilon", 1.0)):
+        forged = json.loads(json.dumps(document))
+        held = next(one for one in forged["ledger"]["entries"] if one["kind"] == "hold")
+        held["body"][key] = value
+        forged.pop("digest")
+        assert refuted(verify(sealed_certificate(forged)))
 
 
 def test_it_has_every_command(place, prefect_api):

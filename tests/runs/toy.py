@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 
 from dpal.accounting.events import Charge, NoisyMoments, Release
+from dpal.config.guarded import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.data.catalog import Role, open_source
 from dpal.features.spec import ExtractorSpec
@@ -31,7 +32,7 @@ class MeanConfig(RunConfig):
 
     kind: Literal["mean"] = "mean"
     name: str
-    pool: Path
+    pool: Annotated[Path, Guarded()]  # only the data's owner may widen it
     sigma: float = 4.0
     epsilon: float = 2.0
     runtime: RuntimeConfig = RuntimeConfig()
@@ -41,7 +42,8 @@ def plan(config: MeanConfig) -> ListedRun:
     charge = Charge(cohorts=("0",), event=NoisyMoments(noise_multiplier=config.sigma))
     release = Release(name="mean", kind="training", phase=0, charges=(charge,))
     target, size = PrivacyTarget(epsilon=config.epsilon, delta=1e-5), len(vectors(config))
-    return ListedRun.planned(config, target, [release], files=[config.pool], pool_size=size)
+    source = open_source(config.pool, Role.POOL, label_column=None, content=None)
+    return ListedRun.planned(config, target, [release], source=source, pool_size=size)
 
 
 prepare = plan
@@ -66,14 +68,12 @@ def advance(run: ListedRun, labeler: object = None) -> ListedRun:
 
 
 def tracked_of(run: ListedRun) -> Tracked:
-    spec = ModelSpec(name="logistic", input_shape=(8,), classes=2)
-    source = open_source(run.config.pool, Role.POOL, label_column=None, content=None)
-    about = {"spec": spec, "extractor": ExtractorSpec(), "source": source, "class_names": ()}
-    served = ServedModel(weights=run.model, **about)
+    about = {"spec": ModelSpec(name="logistic", input_shape=(8,), classes=2), "class_names": ()}
+    served = ServedModel(weights=run.model, extractor=ExtractorSpec(), source=run.source, **about)
     return Tracked(parameters={"sigma": run.config.sigma}, figures={}, model=served)
 
 
-KINDS["mean"] = RunKind(
+MEAN = KINDS["mean"] = RunKind(
     name="mean", noun="a noisy mean", settings=MeanConfig, parse=MeanConfig.model_validate,
     entrypoint="flows.whole_run.mean", steps=__name__, template="",
     does="Releases a noisy mean.", does_named="Releases the noisy mean {name}.",

@@ -126,3 +126,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
         yield "the plan was made for another promise than the one held"
     if not same(plan["listed"], held["releases"]):
         yield "the plan lists other releases than were held"
+    if plan["spec"]["accountant"] != held["accountant"]:
+        yield "the plan is kept by another accountant than the one held"
+    if held.get("before") is not None:
+        yield "the hold counts what was released before, and this kind of certificate does not"
