@@ -75,7 +75,7 @@ Sweep = Annotated[
     typer.Option(
         "--sweep",
         metavar="KEY=a,b,c",
-        help="Run an improvement once for each value (or START:STOP:STEP); the first --sweep is "
+        help="Run once for each value (or START:STOP:STEP); the first --sweep is "
         "the horizontal axis, further ones are lines. Repeatable.",
     ),
 ]
@@ -225,7 +225,7 @@ def status(
 
 @app.command(epilog="Example: dpal report artifacts/digits")
 def report(folder: CampaignDir) -> None:
-    """Write the report again from a campaign's files, and print its path.
+    """Write the report of a run again from its files, and print its path.
 
     Of an account of teachers (dpal vote) it shows what was released, and what that cost.
     """

@@ -25,7 +25,10 @@ def plan(
         bool, typer.Option("--explain", help="Say in words why the plan has its numbers.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="All strategies and ways to select, side by side.")
+        bool,
+        typer.Option(
+            "--compare", help="Ways to run it side by side: strategies, methods, mechanisms."
+        ),
     ] = False,
     sweep: Annotated[
         str | None,
