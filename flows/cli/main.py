@@ -226,7 +226,7 @@ def status(
 
 @app.command(epilog="Example: dpal report artifacts/digits")
 def report(folder: CampaignDir) -> None:
-    """Write the report again from a campaign's files, and print its path.
+    """Write the report of a run again from its files, and print its path.
 
     Of an account of teachers (dpal vote) it shows what was released, and what that cost.
     """
