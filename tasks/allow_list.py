@@ -15,8 +15,8 @@ from prefect.context import FlowRunContext
 from pydantic import BaseModel
 
 from dpal.config.allow_list import WORKDIR, AllowList, listed_value, parse_allow_list
-from dpal.config.guarded import Guarded, GuardedSetting, guarded_settings
-from dpal.errors import AllowListError, NotAllowed
+from dpal.config.guarded import Guarded, GuardedSetting, guarded_settings, unmarked_paths
+from dpal.errors import AllowListError, ConfigError, NotAllowed
 from dpal.files.atomic import write_text
 
 ALLOW = "DPAL_ALLOW"  # in a worker's environment: where the list is
@@ -69,11 +69,18 @@ def require_allowed(*configs: BaseModel, artifacts: Path | None = None) -> None:
       artifacts: folder of campaigns, of a run that is given no more than that.
 
     Raises:
+      ConfigError: a path among the settings is none that a list speaks of. Nothing was read.
       NotAllowed: the list does not allow one of them. Nothing was read.
       AllowListError: the list cannot be relied on.
     """
     if not comes_from_prefect():
         return
+    for config in configs:
+        if unmarked := unmarked_paths(type(config)):
+            raise ConfigError.before_release(
+                f"{', '.join(unmarked)} of {type(config).__name__} may name any file, and no list "
+                "of the owner speaks of it; mark it with dpal.config.guarded.Guarded"
+            )
     wanted = [one for config in configs for one in guarded_settings(config)]
     if artifacts is not None:
         wanted.append(GuardedSetting("runtime.artifacts", artifacts, _PLACE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
@@ -94,6 +95,19 @@ def guarded_keys(*models: type[BaseModel]) -> dict[str, Guarded]:
     found = (pair for model in models for pair in fields_of(model))
     marks = ((key, _mark(field.metadata, Guarded)) for key, field in found)
     return {mark.key or key: mark for key, mark in marks if mark is not None}
+
+
+def unmarked_paths(model: type[BaseModel]) -> list[str]:
+    """The names of settings that are paths, and that nobody has marked as guarded."""
+    return [
+        key
+        for key, field in fields_of(model)
+        if _is_path(field.annotation) and _mark(field.metadata, Guarded) is None
+    ]
+
+
+def _is_path(annotation: Any) -> bool:
+    return annotation is Path or any(map(_is_path, get_args(annotation)))
 
 
 def _sections_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -100,9 +100,8 @@ class VoteConfig(RunConfig):
     voting: BallotVotingConfig = Field(default_factory=BallotVotingConfig)
     after: Name | None = None
     """Count what this account holds in the promise."""
-    other_teachers: Annotated[str, AfterValidator(lambda text: " ".join(text.split()))] | None = (
-        None
-    )
+    # Whoever says so gives teachers a second promise.
+    other_teachers: Annotated[_Reason | None, Guarded(place=False, free=(None,))] = None
     """Why these are not the teachers of another account that has such names or answers."""
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 

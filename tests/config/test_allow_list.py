@@ -12,23 +12,32 @@ from pydantic import BaseModel
 
 from dpal.config.allow_list import AllowList, mistakes, parse_allow_list
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.config.guarded import Guarded, fields_of, guarded_keys, guarded_settings
+from dpal.config.guarded import (
+    Guarded,
+    fields_of,
+    guarded_keys,
+    guarded_settings,
+    unmarked_paths,
+)
 from dpal.config.improvement import PublicConfig, parse_public
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.config.votes import VoteConfig
 from dpal.config.voting import PateConfig, parse_pate
 from dpal.config.watch import WatchConfig
-from dpal.errors import AllowListError
+from dpal.errors import AllowListError, ConfigError
 from dpal.files.object_store import StoreHolds
 from flows.cli.allow import settings_to_allow
+from tasks.allow_list import require_allowed
 from tasks.remote_training import TrainingOrder
 from tests.conftest import having, small_values
 
-KINDS = (CampaignConfig, PublicConfig, PateConfig, WatchConfig, TrainingOrder)
+KINDS = (CampaignConfig, PublicConfig, PateConfig, VoteConfig, WatchConfig, TrainingOrder)
 
 # A new setting that is no number must be marked as guarded, or stand in one of these two because
 # somebody has thought about it. Texts that name no place:
 NO_PLACES = {
     "name": "pattern without a slash",
+    "after": "an account in the ledger",
     "start.name": "likewise",
     "start.campaign": "a campaign below runtime.artifacts",
     "start_from": "likewise",
@@ -77,6 +86,7 @@ NO_DOORS = {
     "privacy.adjacency",
     "privacy.profile",
     "privacy.selection",
+    "privacy.unit",
     "runtime.backend",
     "runtime.task_runner",
     "start.declared.adjacency",
@@ -303,3 +313,18 @@ def test_mistakes_allow_nothing_and_are_told():
         "data.pool: pool.parquet is neither a path from the root nor a URL",
     ]
     assert "data.pool" in refused(allowed)
+
+
+def test_no_kind_of_run_has_a_path_that_nobody_guards():
+    assert [unmarked_paths(kind) for kind in KINDS] == [[] for _ in KINDS]
+
+
+def test_a_path_that_nobody_guards_is_refused(monkeypatch):
+    class Unmarked(RunConfig):
+        name: str
+        elsewhere: list[Path]
+        runtime: RuntimeConfig = RuntimeConfig()
+
+    monkeypatch.setattr("tasks.allow_list.comes_from_prefect", lambda: True)
+    with pytest.raises(ConfigError, match="elsewhere of Unmarked"):
+        require_allowed(Unmarked(name="own", elsewhere=[Path("/etc/passwd")]))
