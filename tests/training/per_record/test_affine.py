@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -86,4 +86,7 @@ def test_moments_do_not_cancel(odd):
 @few
 def test_a_learned_scale_alone(sides, views, seed):
     inputs = normal(2 * views, *sides, seed=seed)
+    # One number for a record: where its terms cancel, single precision has no relative bound.
+    terms = (inputs * normal(*inputs.shape, seed=seed + 1)).reshape(2, -1)
+    assume((terms.sum(1).abs() >= 0.1 * terms.abs().sum(1)).all())
     assert_rule_is_right(ScalarRule(ScalarGain(0.5)), inputs, records=2, seed=seed, forced=())
