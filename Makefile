@@ -6,12 +6,15 @@ VENV ?= .venv
 PIP_FLAGS ?=
 # For instance --device cuda, or --models resnet9.
 BENCH ?=
+# For how long `make chosen` runs, and what else it is told: --seed 7, --since main.
+MINUTES ?= 30
+CHOSEN ?=
 # Where the load check keeps its ledger: postgres or sqlite.
 LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow faults accuracy bench overhead browser screenshots architecture clean
+.PHONY: help install data demo test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -35,6 +38,9 @@ demo: data ## run a whole campaign on the sample data
 test: data lint ## lint, types, import contracts, tests
 	$(BIN)/python -m pytest
 
+coverage: data lint ## the same, and at least the lines that pyproject.toml asks for are run
+	$(BIN)/python -m pytest --cov --cov-report=term
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,6 +53,9 @@ format: $(STAMP) ## bring the code into shape
 
 slow: data ## the tests that take minutes
 	$(BIN)/python -m pytest -n 0 -m slow
+
+chosen: data ## slow tests for MINUTES: first those that the last change can reach, then by chance
+	$(BIN)/python -m tests.chosen --minutes $(MINUTES) $(CHOSEN)
 
 faults: data ## kill campaigns at 240 random moments, and break what they live in
 	$(BIN)/python -m pytest -n 0 -m 'slow or not slow' tests/faults
@@ -68,6 +77,9 @@ browser: data ## a campaign in a real browser, from form to certificate (chromiu
 
 screenshots: data ## take the pictures of the documentation anew (chromium, Label Studio)
 	$(BIN)/python -m docs.take_screenshots
+
+deployments: $(STAMP) ## write prefect.yaml anew, from the kinds of runs
+	$(BIN)/python -m flows.ops.prefect_yaml > prefect.yaml.new && mv prefect.yaml.new prefect.yaml
 
 architecture: $(STAMP) ## draw the picture of the layers in docs/architecture.md anew
 	$(BIN)/python -m docs.draw_architecture

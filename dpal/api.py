@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def settings(source: str | Path | Mapping[str, Any], **changes: Any) -> RunConfi
     >>> settings({"name": "clinic"}, **{"schedule.initial": 500}).schedule.initial
     500
     """
-    values = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    values = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(Path(source))
     for key, value in changes.items():
         override(values, key, value)
     return parse_any(values)
@@ -58,7 +59,7 @@ def plan(config: RunConfig) -> Certified[RunPlan]:
     """
     from dpal.runs import execute
 
-    return execute.plan(config).certified
+    return execute.plan_run(config).certified
 
 
 def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
@@ -82,7 +83,7 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     """
     from dpal.runs import execute
 
-    return execute.run(config, labeler=labeler)
+    return execute.execute_run(config, labeler=labeler)
 
 
 def verify(
@@ -102,7 +103,7 @@ def verify(
       keys: public keys that are trusted, as 64 hexadecimal digits.
 
     Returns:
-      One line a check, the author's last. `dpal.certificate.checks.refuted(checks)` says whether
+      One line a check, the author's last. `dpal.certificate.checks.any_failed(checks)` says whether
       one failed; what was not checked proves nothing.
 
     Raises:
@@ -113,7 +114,7 @@ def verify(
     from dpal.certificate.check_against import Model
     from dpal.certificate.document import read_certificate
     from dpal.certificate.envelope import public_key_from
-    from dpal.certificate.verify import verify as verify_certificate
+    from dpal.certificate.verify import verify_certificate
     from dpal.ledger.store import LedgerStore
 
     path = place.certificate if isinstance(place, CampaignFolder) else Path(place)
@@ -172,13 +173,13 @@ def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: A
       DataError, ParameterError, BudgetExceeded: as `dpal vote`. Nothing was released.
     """
     from dpal.config.votes import parse_vote
-    from dpal.runs.execute import run as run_settings
+    from dpal.runs.execute import execute_run
     from dpal.runs.votes import released_labels
 
     files = [ballots] if isinstance(ballots, str | Path) else list(ballots)
     listed = {**sections.get("ballots", {}), "files": [str(file) for file in files]}
     config = parse_vote({**sections, "kind": "vote", "name": name, "ballots": listed})
-    run_settings(config)
+    execute_run(config)
     return released_labels(config)
 
 

@@ -18,7 +18,7 @@ def _require(holds: bool, name: str, value: object, rule: str) -> None:
     if not holds:
         got = repr(value)
         got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]}..."
-        raise ParameterError(f"{name} must be {rule}, got {got}")
+        raise ParameterError(f"{name} must be {rule}, got {got}").about(name)
 
 
 def _is_finite(value: float) -> bool:

@@ -126,9 +126,19 @@ class ServerLost(DpalError):
 
 
 class ParameterError(DpalError, ValueError):
-    """A value lies outside of what its definition allows. Nothing was computed."""
+    """A value lies outside of what its definition allows. Nothing was computed.
+
+    Attributes:
+      parameter: whose value it is, where one value alone is wrong by itself; else empty.
+    """
 
     code = "parameter"
+    parameter = ""
+
+    def about(self, parameter: str) -> Self:
+        """Names the parameter, for programs and tests; the message names it for people."""
+        self.parameter = parameter
+        return self
 
 
 class NoiseReused(DpalError):
@@ -146,9 +156,23 @@ class NoiseReused(DpalError):
 
 
 class ConfigError(DpalError):
-    """A configuration is unknown, incomplete or contradicts itself. Nothing was started."""
+    """A configuration is unknown, incomplete or contradicts itself. Nothing was started.
+
+    Attributes:
+      setting: the dotted name of the first setting that is wrong by itself; empty where settings
+        contradict each other.
+      fault: what is wrong with it, as pydantic calls it: extra_forbidden, missing, enum,
+        greater_than, value_error ...
+      meant: the setting, or the value of it, that is nearest to what was given; empty if none is.
+    """
 
     code = "settings"
+    setting = fault = meant = ""
+
+    def about(self, setting: str, fault: str, meant: str = "") -> Self:
+        """Names the setting, for programs and tests; the message names it for people."""
+        self.setting, self.fault, self.meant = setting, fault, meant
+        return self
 
 
 class AllowListError(DpalError):

@@ -43,7 +43,7 @@ class Accountant(StrEnum):
     RDP = "rdp"
 
 
-class Profile(StrEnum):
+class DeltaPolicy(StrEnum):
     """Which deltas may be promised.
 
     STANDARD: below one over the pool's size.

@@ -1,25 +1,40 @@
-"""One audit: attack what a campaign does to records, with its own code, and write it down."""
+"""One audit: attack what a run does to records, with its own code, and write it down."""
 
 from __future__ import annotations
 
 from dpal.audit.findings import AuditReport
 from dpal.audit.run import Effort
 from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RunConfig
+from dpal.runs.kinds import parse_any
 from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
-from tasks.campaign import prepare_campaign
-from tasks.tracking.runs import reach_tracking
+from tasks.prefect_page import run_name
+from tasks.tracking.finished import reach_tracking
+from tasks.whole_run import plan
 
 _USUAL = Effort()
 
 
-@flow(name="audit", retries=0, flow_run_name="audit of {config.name}", validate_parameters=True)
-def audit_campaign(config: CampaignConfig, effort: Effort = _USUAL) -> AuditReport:
-    """Audits a campaign, started or not, and returns what was found. Charges nothing."""
-    require_allowed(config)
-    campaign = prepare_campaign(config)
-    reach_tracking(campaign)
-    report = run_audit(campaign, effort)
-    write_audit(campaign, report)
+def audit_name() -> str:
+    """The name of the flow run of an audit. Settings may still be unchecked."""
+    return f"audit of {run_name()}"
+
+
+# Settings are checked inside, as they may be of any kind; a form shows those of a campaign.
+@flow(name="audit", retries=0, flow_run_name=audit_name, validate_parameters=False)
+def audit_run(config: CampaignConfig, effort: Effort = _USUAL) -> AuditReport:
+    """Audits a run of any kind, started or not, and returns what was found. Charges nothing.
+
+    Args:
+      config: its settings.
+      effort: how much to do; more finds smaller defects.
+    """
+    wanted: RunConfig = config if isinstance(config, RunConfig) else parse_any(config)
+    require_allowed(wanted)
+    run = plan(wanted)
+    reach_tracking(run)
+    report = run_audit(run, effort if isinstance(effort, Effort) else Effort(**effort))
+    write_audit(run, report)
     return report

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.config.campaign import CampaignConfig
 from dpal.errors import TrainingStopped
-from dpal.ledger.campaign_lock import claim, conducting
+from dpal.ledger.campaign_lock import leading_process, lock_folder
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.close_phase import is_finished
-from dpal.runs.kinds import folder_of
+from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
+from flows.whole_run import WHOLE_RUN
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.campaign import (
@@ -36,8 +37,7 @@ from tasks.campaign import (
 from tasks.prefect_client import await_server
 from tasks.prefect_page import (
     open_page,
-    run_name,
-    tell_end,
+    tell_campaign_end,
     tell_phase,
     tell_selection,
     tell_training,
@@ -45,21 +45,20 @@ from tasks.prefect_page import (
 )
 from tasks.remote_training import at_hand, order_training, receipt_of, take_over
 from tasks.reporting import write_report
+from tasks.tracking.finished import reach_tracking
 from tasks.tracking.runs import (
-    reach_tracking,
     track_campaign,
     track_phase,
     tracked_to_its_end,
-    watched,
 )
-from tasks.training_monitor import leading, without_heart
+from tasks.tracking.server import watching_server
+from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
 from tasks.wait import wait_for_labels
 
 
-# Settings are checked inside: what is wrong with them is then one sentence on the page.
-@flow(name="campaign", retries=0, flow_run_name=run_name, validate_parameters=False)
+@flow(name="campaign", **WHOLE_RUN)
 def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | State:
     """Runs a campaign from where it stands and returns its folder.
 
@@ -72,10 +71,9 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
       config: what is wanted; only the name must be given.
       redraw: trainings to throw away and pay again, such as phase-2/training; usually none.
     """
-    if not isinstance(config, CampaignConfig):
-        config = parse_config(config)
+    config = parse_as(CAMPAIGN, config)
     require_allowed(config)
-    with leading(), conducting(folder_of(config).root):
+    with watching_for_cancellation(), leading_process(folder_of(config).root):
         wait_for_earlier(config)
         last = _run(config, tuple(redraw))
     return Completed(message=last, data=str(folder_of(config).root))
@@ -84,7 +82,7 @@ def run_campaign(config: CampaignConfig, redraw: tuple[str, ...] = ()) -> str | 
 def _run(config: CampaignConfig, redraw: Sequence[str]) -> str:
     """All phases, as the one process that holds the campaign's claim; how it ended, in a line."""
     folder = folder_of(config)
-    with claim(folder.root), watched(config.runtime):
+    with lock_folder(folder.root), watching_server(config.runtime):
         bring_files(config.name, config.runtime)
         campaign = prepare_campaign(config)
         publish_plan(campaign)
@@ -120,7 +118,7 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
     write_report(campaign)
     track_campaign(campaign)
     keep_files(campaign)
-    return tell_end(campaign)
+    return tell_campaign_end(campaign)
 
 
 def _train(campaign: Campaign, phase: Phase) -> None:

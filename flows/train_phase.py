@@ -8,8 +8,8 @@ from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.campaign import train_model
 from tasks.prefect_client import await_server
-from tasks.remote_training import TrainingOrder, following, hand_over, take_inputs
-from tasks.training_monitor import attending
+from tasks.remote_training import TrainingOrder, following_order, hand_over, take_inputs
+from tasks.training_monitor import monitoring_training
 
 
 @flow(
@@ -25,7 +25,7 @@ def train_phase(order: TrainingOrder) -> tuple[ArtifactRef, ...]:
     """
     require_allowed(order)
     try:
-        with attending(f"phase-{order.phase}"), following(order) as campaign:
+        with monitoring_training(f"phase-{order.phase}"), following_order(order) as campaign:
             phase = take_inputs(campaign, order)
             train_model(campaign, phase)
             await_server()  # it may have gone and come back in the meantime

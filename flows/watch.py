@@ -6,7 +6,7 @@ from prefect.exceptions import Pause
 
 from dpal.config.watch import WatchConfig
 from dpal.errors import CampaignBusy
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.runs.notify import notify
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed
@@ -30,7 +30,7 @@ def watch(config: WatchConfig) -> None:
     require_allowed(config)
     root = watch_folder(config).root
     try:
-        with claim(root):
+        with lock_folder(root):
             look_into_folder(config)
             register_files(config)
             follow_campaign(config)
@@ -52,6 +52,6 @@ def watch(config: WatchConfig) -> None:
         notify(f"campaign {campaign.name} waits: {waiting}")
     except CampaignBusy as busy:
         notify(str(busy))
-    with claim(root, patience=_PATIENCE_SECONDS):
+    with lock_folder(root, patience=_PATIENCE_SECONDS):
         follow_campaign(config)
         show_watch(config)

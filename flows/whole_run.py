@@ -1,38 +1,83 @@
-"""Flows of kinds that have none of their own: all steps of `dpal.runs` in one go.
+"""Runs that are told of as a whole: what all kinds of them share, around the steps of a kind.
 
-`flows.whole_run.NAME` is the flow of the kind of that name.
+`flows.whole_run.NAME` is the flow of the kind of that name, for kinds that have none of their own:
+all steps of `dpal.runs` in one go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import Flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from dpal.config.runtime import RunConfig
-from dpal.ledger.campaign_lock import claim, conducting
-from dpal.runs.kinds import KINDS, RunKind, folder_of
+from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.runs.kinds import KINDS, RunKind, folder_of, parse_as
+from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
+from tasks.model_training import wait_for_earlier_model
 from tasks.prefect_page import run_name
 from tasks.reporting import write_report
-from tasks.run_page import tell_end, tell_run
+from tasks.run_page import tell_run, tell_run_end
 from tasks.tracking.finished import reach_tracking, track_finished
-from tasks.tracking.runs import watched
-from tasks.training_monitor import leading
+from tasks.tracking.server import watching_server
+from tasks.training_monitor import watching_for_cancellation
 from tasks.versioning import version_released
-from tasks.whole_run import advance, certify, prepare, tracked_of
+from tasks.whole_run import advance, certify, prepare, tracked
+
+R = TypeVar("R", bound=Run[Any])
+
+# Settings are checked inside: what is wrong with them is then one sentence on the page.
+WHOLE_RUN: Mapping[str, Any] = {
+    "retries": 0,
+    "flow_run_name": run_name,
+    "validate_parameters": False,
+}
 
 
-def __getattr__(name: str) -> Flow[Any, Any]:
-    if name not in KINDS:
-        raise AttributeError(name)
-    return _flow_of(name)
+def conduct(
+    kind: RunKind, config: RunConfig | Mapping[str, Any], steps: Callable[[R], R]
+) -> State[Any]:
+    """A run from where it stands to its certificate, report and tracking.
+
+    Args:
+      kind: of the run.
+      config: its settings, as they are or as a form sent them.
+      steps: hold the plan and do everything that is not done yet; they return the run.
+    """
+    wanted = parse_as(kind, config)
+    require_allowed(wanted)
+    root = folder_of(wanted).root
+    with watching_for_cancellation(), leading_process(root):
+        wait_for_earlier_model(wanted)
+        with lock_folder(root), watching_server(wanted.runtime):
+            last = _from_where_it_stands(wanted, steps)
+    return Completed(message=last, data=str(root))
+
+
+def _from_where_it_stands(config: RunConfig, steps: Callable[[R], R]) -> str:
+    """All of it, as the one process that has the run's folder; how it ended, in a line."""
+    bring_files(config.name, config.runtime)
+    run: Any = prepare(config)
+    reach_tracking(run)
+    run = steps(run)
+    certify(run)
+    dvc_hash = version_released(run.runtime, run.released())
+    write_report(run)
+    track_finished(run, tracked(run), dvc_hash)
+    keep_files(run)
+    return tell_run_end(run)
+
+
+def _all_at_once(run: Run[Any]) -> Run[Any]:
+    tell_run(run, "the plan is certified")
+    return advance(run)
 
 
 @cache
@@ -40,30 +85,14 @@ def _flow_of(name: str) -> Flow[Any, Any]:
     kind = KINDS[name]
 
     def run(config: RunConfig) -> State:
-        return _run(kind, config)
+        return conduct(kind, config, _all_at_once)
 
     run.__doc__ = kind.does
     run.__annotations__ = {"config": kind.settings, "return": State}
-    options = {"retries": 0, "flow_run_name": run_name, "validate_parameters": False}
-    return flow(name=name, **options)(run)
+    return flow(name=name, **WHOLE_RUN)(run)
 
 
-def _run(kind: RunKind, config: RunConfig | Mapping[str, Any]) -> State:
-    """All steps, from where the run stands."""
-    if not isinstance(config, RunConfig):
-        config = kind.parse(config)
-    require_allowed(config)
-    root = folder_of(config).root
-    with leading(), conducting(root), claim(root), watched(config.runtime):
-        bring_files(config.name, config.runtime)
-        run = prepare(config)
-        reach_tracking(run)
-        tell_run(run, "the plan is certified")
-        run = advance(run)
-        certify(run)
-        dvc_hash = version_released(run.runtime, run.released())
-        write_report(run)
-        track_finished(run, tracked_of(run), dvc_hash)
-        keep_files(run)
-        last = tell_end(run)
-    return Completed(message=last, data=str(root))
+def __getattr__(name: str) -> Flow[Any, Any]:
+    if name not in KINDS:
+        raise AttributeError(name)
+    return _flow_of(name)

@@ -1,83 +1,41 @@
-"""Auditing a campaign, and showing what was found."""
+"""Auditing a run, and showing what was found."""
 
 from __future__ import annotations
 
 import base64
 import json
-import tempfile
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from safetensors.torch import save
-from torch import nn
-from tqdm import tqdm
 
-from dpal.acquisition.scores import score, score_function
-from dpal.audit.findings import AuditReport, Finding
-from dpal.audit.logs import listening, overheard_finding
-from dpal.audit.released import naming_ids, released_findings
-from dpal.audit.releases import ledger_findings
-from dpal.audit.run import Effort, audit
+from dpal.audit.findings import AuditReport
+from dpal.audit.run import Effort
 from dpal.canonical import plain
-from dpal.data.pool import load_all, read_selection, write_start
-from dpal.data.readers import raw_batches, to_input
-from dpal.files.artifacts import RECORD
-from dpal.files.atomic import staged, write_text
-from dpal.models.registry import build_model
-from dpal.planning.plan import Phase
-from dpal.planning.spec import SelectionMode
-from dpal.randomness import secure
+from dpal.files.atomic import atomic_write, write_text
 from dpal.reports.audit_summary import audit_text, audit_verdict
 from dpal.reports.figures.audit import audit_figure
 from dpal.reports.figures.style import as_png
-from dpal.runs.campaign_run import Campaign
-from dpal.runs.notify import notify
-from dpal.runs.selection import draw_records
-from dpal.training.evaluation import probabilities
+from dpal.runs.kinds import KINDS
+from dpal.runs.run import Run
 from tasks.boundary import task
-from tasks.tracking.runs import track_audit
+from tasks.tracking.finished import track_audit
 
 TEXT, JSON, FIGURE = "audit.md", "audit.json", "claimed-versus-measured.png"
 
 
-def audit_folder(campaign: Campaign) -> Path:
-    """Where an audit's report is written."""
-    return campaign.folder.root / "audit"
-
-
 @task(retries=0, cache_policy=NO_CACHE)
-def run_audit(campaign: Campaign, effort: Effort) -> AuditReport:
-    """Attacks the campaign's mechanisms on validation records and canaries. Charges nothing."""
-    inputs, labels = load_all(campaign.validation)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        tqdm(desc="training on canaries", unit="step", disable=None, leave=False) as bar,
-    ):
-
-        def on_step() -> None:
-            bar.update()
-
-        report = audit(
-            campaign.plan,
-            to_input(inputs),
-            labels,
-            effort=effort,
-            scratch=Path(scratch),
-            fresh=secure,
-            say=notify,
-            on_step=on_step,
-        )
-        findings = [*report.findings, *_of_a_rehearsal(campaign, Path(scratch))]
-    return replace(report, findings=(*findings, *_of_what_was_run(campaign)))
+def run_audit(run: Run[Any], effort: Effort) -> AuditReport:
+    """Attacks a run's mechanisms with its own code, on made-up records. Charges nothing."""
+    return KINDS[run.kind].use_cases().audit(run, effort)
 
 
 @task(cache_policy=NO_CACHE)
-def write_audit(campaign: Campaign, report: AuditReport) -> Path:
+def write_audit(run: Run[Any], report: AuditReport) -> Path:
     """Writes audit.md, audit.json and the figure, and shows them in Prefect and MLflow."""
-    folder, picture = audit_folder(campaign), as_png(audit_figure(report))
-    with staged(folder / FIGURE) as temporary:
+    folder, picture = run.folder.root / "audit", as_png(audit_figure(report))
+    with atomic_write(folder / FIGURE) as temporary:
         temporary.write_bytes(picture)
     text = audit_text(report, FIGURE)
     write_text(folder / TEXT, text)
@@ -98,56 +56,5 @@ def write_audit(campaign: Campaign, report: AuditReport) -> Path:
         if one.value is not None
     }
     failed = {"audit/checks": float(len(report.findings)), "audit/failed": len(report.failed)}
-    track_audit(campaign, report.passed, {**failed, **bounds}, folder)
+    track_audit(run, report.passed, {**failed, **bounds}, folder)
     return folder
-
-
-def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[Finding]:
-    """Selects from the validation set as the campaign would from its pool, and listens."""
-    phase = next((one for one in campaign.plan.phases if one.selection.events), None)
-    if phase is None:
-        return []
-    runtime = campaign.config.runtime.model_copy(update={"artifacts": scratch})
-    config = campaign.config.model_copy(update={"runtime": runtime})
-    rehearsed = replace(campaign, config=config, pool=campaign.validation)
-    before, model = rehearsed.folder.phase(phase.index - 1), build_model(campaign.plan.spec.model)
-    write_start(campaign.validation, before.pool)
-    with staged(before.model) as temporary:
-        temporary.write_bytes(save(model.state_dict()))
-    ids = [
-        str(one)
-        for batch in raw_batches(campaign.validation, ["id"])
-        for one in batch.table.column("id").to_pylist()
-    ]
-    notify("audit: a selection from the validation set")
-    few = replace(phase, cohort_size=min(phase.cohort_size, len(ids)))
-    with listening() as heard:
-        draw_records(rehearsed, few, rng=secure())
-    named = [*heard.naming(_scores(campaign, model, few)), *naming_ids(heard.lines, ids)]
-    return [overheard_finding("lines of a rehearsed selection", named, heard)]
-
-
-def _scores(campaign: Campaign, model: nn.Module, phase: Phase) -> list[float]:
-    """The scores that such a selection meets; none where they differ from run to run."""
-    acquisition, about = campaign.plan.spec.acquisition, campaign.plan.spec.model.task
-    if score_function(acquisition, task=about).reads_passes:
-        return []
-    inputs, _ = load_all(campaign.validation)
-    batch = campaign.config.runtime.physical_batch
-    guesses = probabilities(model, inputs, physical_batch=batch, task=about)
-    clipped = phase.selection.clips_scores
-    found = score(acquisition, guesses, task=about, clipped=clipped)
-    return [float(one) for one in found]
-
-
-def _of_what_was_run(campaign: Campaign) -> list[Finding]:
-    """What a campaign's own ledger and files show, if it was started."""
-    if not (campaign.folder.root / RECORD).is_file():
-        return []
-    with campaign.ledger() as ledger:
-        findings = ledger_findings(campaign.plan, ledger) if ledger.identity else []
-    if campaign.plan.spec.selection is SelectionMode.HIDDEN:
-        files = [campaign.files(phase).selection for phase in campaign.plan.phases]
-        ids = [name for path in files if path.is_file() for name in read_selection(path)]
-        findings += released_findings(campaign.folder.root, ids)
-    return findings

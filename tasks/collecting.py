@@ -7,18 +7,17 @@ from pathlib import Path
 
 from prefect.cache_policies import NO_CACHE
 
-from dpal.config.labeler import LabelerKind
 from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
-from dpal.runs.labeling import look_into_project
+from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
 from tasks.boundary import task
 from tasks.wait import (
-    Outcome,
+    ResumeOutcome,
     Waiting,
-    forget,
-    resume,
+    clear_waiting,
+    resume_flow_run,
     waiting_phases,
 )
 
@@ -51,9 +50,10 @@ def collect_campaign(folder: Path) -> Collected:
 
 def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
     if not files.labels.exists():
-        if waiting.kind != LabelerKind.LABEL_STUDIO:
+        projects = labeler_of(waiting.kind).projects
+        if projects is None:
             return Collected.WAITS
-        look = look_into_project(LabelingJob.recorded(campaign), files)
+        look = projects.look(LabelingJob.recorded(campaign), files)
         if not look.complete:
             return Collected.TROUBLE if look.trouble else Collected.WAITS
     return let_go_on(campaign, files, waiting)
@@ -61,14 +61,14 @@ def _collect(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> 
 
 def let_go_on(campaign: CampaignFolder, files: PhaseFolder, waiting: Waiting) -> Collected:
     """Resumes the flow run that waited for labels which are there."""
-    outcome = resume(campaign, waiting)
-    if outcome is Outcome.RESUMED:
+    outcome = resume_flow_run(campaign, waiting)
+    if outcome is ResumeOutcome.RESUMED:
         notify(
             f"{campaign.name}: labels of {files.root.name} are complete, its flow run is resumed"
         )
         return Collected.RESUMED
-    if outcome in (Outcome.ENDED, Outcome.LOCAL):
+    if outcome in (ResumeOutcome.ENDED, ResumeOutcome.LOCAL):
         notify(f"{campaign.name}: labels of {files.root.name} are complete, and no suspended flow "
             f"run waits for them; continue with: dpal label {campaign.root}")  # fmt: skip
-        forget(files)
+        clear_waiting(files)
     return Collected.NOTHING

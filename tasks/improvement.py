@@ -12,14 +12,11 @@ from dpal.runs import prepare_improvement as preparing
 from tasks.boundary import releasing_task, task
 
 prepare_improvement = task()(preparing.prepare_improvement)
-pretrain_on_rotations = task()(fine_tuning.pretrain_on_rotations)
 record_improvement = task()(improvement_report.record_improvement)
 hold_guidance = task()(near_private_hold.hold_guidance)
 release_components = releasing_task(near_private_release.release_components)
 release_support = releasing_task(near_private_release.release_support)
 end_guidance = task()(near_private_hold.end_guidance)
 choose_public = task()(fine_tuning.choose_public)
-fine_tune_model = task()(fine_tuning.fine_tune_model)
 close_improvement = task()(fine_tuning.close_improvement)
 draw_central = task()(improvement_report.draw_central)
-certify_improved = task()(improvement_report.certify_improved)

@@ -25,7 +25,7 @@ def has_server() -> bool:
     return bool(PREFECT_API_URL.value())
 
 
-def patiently(ask: Callable[[SyncPrefectClient], Answer]) -> Answer:
+def retry_while_prefect_is_down(ask: Callable[[SyncPrefectClient], Answer]) -> Answer:
     """Asks Prefect's server, again for some minutes while it does not answer, and says so.
 
     A server that belongs to this process alone does not come back; it is asked once.
@@ -56,7 +56,7 @@ def patiently(ask: Callable[[SyncPrefectClient], Answer]) -> Answer:
 def await_server() -> None:
     """Waits some minutes for Prefect's server, if it went away while nobody needed it."""
     with suppress(httpx.TransportError, RuntimeError):  # whoever needs it next says so
-        patiently(lambda client: client.api_version())
+        retry_while_prefect_is_down(lambda client: client.api_version())
 
 
 def _is_away(error: Exception) -> bool:

@@ -13,8 +13,8 @@ from dpal.files.artifacts import PhaseFolder
 from dpal.runs.host import Host, Part, Result, TrainingMonitor
 from tasks.allow_list import require_allowed
 from tasks.prefect_client import has_server
-from tasks.training_monitor import attending
-from tasks.wait import Waiting, form_answers, settle
+from tasks.training_monitor import monitoring_training
+from tasks.wait import Waiting, form_answers, take_over_query
 
 
 class PrefectHost(Host):
@@ -39,7 +39,7 @@ class PrefectHost(Host):
 
     def watch_training(self, phase: str) -> AbstractContextManager[TrainingMonitor]:
         """By the run's page."""
-        return attending(phase)
+        return monitoring_training(phase)
 
     def secret(self, name: str) -> str | None:
         """From a Secret block of the server, if there is one."""
@@ -57,4 +57,4 @@ class PrefectHost(Host):
 
     def stop_waiting(self, files: PhaseFolder) -> None:
         """Takes a form off the server, and cancels another flow run that waits."""
-        settle(files)
+        take_over_query(files)

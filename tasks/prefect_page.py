@@ -72,7 +72,7 @@ def tell_selection(campaign: Campaign, phase: Phase) -> None:
 
 def tell_waiting(campaign: Campaign, phase: Phase) -> None:
     """Says that people label."""
-    where = campaign.config.labeler.kind.value.replace("_", " ")
+    where = campaign.config.labeler.kind.replace("_", " ")
     tell_story(
         campaign,
         f"{phase.name} waits for people to label (labeler: {where}). No worker is held meanwhile, "
@@ -102,7 +102,7 @@ def tell_phase(campaign: Campaign, phase: Phase) -> None:
     tell_story(campaign, f"phase {phase.index} is finished.", budget)
 
 
-def tell_end(campaign: Campaign) -> str:
+def tell_campaign_end(campaign: Campaign) -> str:
     """Ends the story, and returns its last line."""
     last = outcome(campaign.certified.summary(), campaign.folder.finished_phases())
     tell_story(campaign, f"{last}.")
@@ -128,7 +128,7 @@ def tell_story(campaign: Campaign, now: str, *others: Shown) -> None:
         data=steps_done(summary, phases),
         description=f"Campaign {name}: {len(phases)} of {len(summary['phases'])} phases",
     )
-    show(told, progress, *others)
+    update_artifacts(told, progress, *others)
 
 
 def page_of(kind: str, title: str, now: str, story: str) -> Shown:
@@ -144,7 +144,7 @@ def page_of(kind: str, title: str, now: str, story: str) -> Shown:
     return Shown(key=key, type="markdown", data=story, description=f"{title}: {now}")
 
 
-def places_of(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) -> list[Place]:
+def run_links(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) -> list[Place]:
     """Where a person looks further at a run of any kind; only what is there."""
     files = (
         ("Report", folder.report_page, "for everybody, opens without a server"),
@@ -165,10 +165,10 @@ def places_of(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) ->
 
 def _places(campaign: Campaign, *, begun: bool) -> list[Place]:
     mlflow = Place(name="MLflow", address=campaign_address(campaign), why="metrics, ledger, model")
-    return [mlflow, *places_of(campaign.folder, campaign.config.runtime, begun=begun)]
+    return [mlflow, *run_links(campaign.folder, campaign.config.runtime, begun=begun)]
 
 
-def show(*shown: Shown) -> None:
+def update_artifacts(*shown: Shown) -> None:
     """Makes the run's artifacts, or changes those it has: one a key, also after a resume."""
     if flow_run.get_id() is None:
         return

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.exceptions import MissingResult
@@ -18,17 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import LedgerError
 from dpal.files.object_store import ArtifactRef
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.planning.plan import Phase
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import folder_of
-from dpal.runs.store_sync import bring_files, fetch, publish
+from dpal.runs.store_sync import bring_files, fetch_files, publish
 from dpal.runs.store_upload import store_of
 from tasks.boundary import task
 from tasks.campaign import prepare_campaign
+from tasks.pool_training import give_receipt
 
-RECEIPT = "receipt"
 _PATIENCE_SECONDS = 180.0  # whoever had the campaign before may be on its way out
 
 _AT_HAND: ContextVar[Campaign | None] = ContextVar("campaign at hand", default=None)
@@ -86,7 +85,7 @@ def order_training(campaign: Campaign, phase: Phase) -> TrainingOrder:
 
 
 @contextmanager
-def following(order: TrainingOrder) -> Iterator[Campaign]:
+def following_order(order: TrainingOrder) -> Iterator[Campaign]:
     """Prepares what an order is about, and claims it, unless this process leads the campaign.
 
     Raises:
@@ -98,7 +97,7 @@ def following(order: TrainingOrder) -> Iterator[Campaign]:
         _require_ordered(campaign, order)
         yield campaign
         return
-    with claim(folder_of(order.config).root, patience=_PATIENCE_SECONDS):
+    with lock_folder(folder_of(order.config).root, patience=_PATIENCE_SECONDS):
         bring_files(order.config.name, order.config.runtime)
         prepared = prepare_campaign(order.config, leads=False)
         campaign = replace(prepared, acting_for=order.drawer)
@@ -122,7 +121,7 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
                 f"the order to train {phase.name} does not name {path.name}; run the campaign "
                 "again to order it anew"
             )
-    fetch(campaign, order.inputs)
+    fetch_files(campaign, order.inputs)
     return phase
 
 
@@ -132,11 +131,7 @@ def hand_over(campaign: Campaign, phase: Phase) -> tuple[ArtifactRef, ...]:
     files = campaign.files(phase)
     receipt = publish(campaign, [files.optimizer, files.model])
     if _AT_HAND.get() is None:
-        create_table_artifact(
-            table=[{"name": one.name, "url": one.url, "sha256": one.sha256} for one in receipt],
-            key=RECEIPT,
-            description=f"{phase.name}: what this run trained, by digest.",
-        )
+        give_receipt(receipt, f"{phase.name}: what this run trained, by digest.")
     return receipt
 
 
@@ -171,7 +166,7 @@ def take_over(campaign: Campaign, phase: Phase, receipt: Sequence[ArtifactRef]) 
             f"what a worker says it trained in {phase.name} is not what the ledger committed; "
             "nothing more was released, run the same command again"
         )
-    fetch(campaign, receipt)
+    fetch_files(campaign, receipt)
 
 
 def _require_ordered(campaign: Campaign, order: TrainingOrder) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 from dpal.canonical import file_digest
 from dpal.errors import DataError, StorageError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, damaged
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.files.dvc_pointers import pointed_at
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from tasks.versioning import VersioningError, bring_back
 
 
@@ -39,7 +39,7 @@ class Restored:
     ledger: str
 
 
-def restore(
+def restore_model(
     folder: CampaignFolder,
     phase: int,
     *,
@@ -90,7 +90,7 @@ def restore(
         there = _there(names, scratch, target, force=force)
         written = [name for name in names if name not in there]
         for name in written:
-            with staged(target / name) as temporary:
+            with atomic_write(target / name) as temporary:
                 shutil.copyfile(scratch / name, temporary)
     return Restored(files=tuple(written), there=tuple(there), missing=missing, ledger=compared)
 
@@ -101,7 +101,7 @@ def _held(folder: CampaignFolder, to: Path | None) -> Iterator[None]:
     if to is not None:
         yield
         return
-    with claim(folder.root):
+    with lock_folder(folder.root):
         yield
 
 
@@ -183,7 +183,7 @@ def _compared(
     committed: dict[str, str] = {}  # of a release that was drawn again, the last draw counts
     for entry in entries:
         seen = entry.campaign == campaign and entry.sequence <= head["sequence"]
-        if seen and entry.kind is Kind.COMMIT:
+        if seen and entry.kind is EntryKind.COMMIT:
             committed |= entry.body["artifacts"]
     both = committed.keys() & manifest["files"].keys()
     for name in sorted(both):

@@ -8,7 +8,7 @@ from dpal.reports.run_page import story
 from dpal.reports.validation import figures_in, headline, percent
 from dpal.runs.kinds import KINDS
 from dpal.runs.run import Run
-from tasks.prefect_page import page_of, places_of, show
+from tasks.prefect_page import page_of, run_links, update_artifacts
 
 
 def tell_run(run: Run[Any], now: str) -> None:
@@ -22,12 +22,12 @@ def tell_run(run: Run[Any], now: str) -> None:
         now=now,
         spent=run.certified.epsilon if done else None,
         blocks=(*run.plan_words(), *shown),
-        places=places_of(run.folder, run.runtime, begun=done),
+        places=run_links(run.folder, run.runtime, begun=done),
     )
-    show(page_of(run.kind, run.title, now, page))
+    update_artifacts(page_of(run.kind, run.title, now, page))
 
 
-def tell_end(run: Run[Any]) -> str:
+def tell_run_end(run: Run[Any]) -> str:
     """Ends the story, and returns its last line."""
     phases, target = run.folder.finished_phases(), run.plan.target
     reached = ""

@@ -32,11 +32,11 @@ _UPDATE_SECONDS = 2.0
 HEARTBEAT_SECONDS = 30  # the least that Prefect sends
 HEARTBEAT = "prefect.flow-run.heartbeat"
 
-_ON_DUTY: ContextVar[Attendant | None] = ContextVar("attendant", default=None)
+_ON_DUTY: ContextVar[FlowRunMonitor | None] = ContextVar("attendant", default=None)
 _LEADING: ContextVar[UUID | None] = ContextVar("flow run of the campaign", default=None)
 
 
-class Attendant(TrainingMonitor):
+class FlowRunMonitor(TrainingMonitor):
     """The page of a flow run, which shows a training and can stop it."""
 
     def __init__(self, key: str) -> None:
@@ -137,7 +137,7 @@ class Attendant(TrainingMonitor):
 
 
 @contextmanager
-def attending(phase: str) -> Iterator[Attendant]:
+def monitoring_training(phase: str) -> Iterator[FlowRunMonitor]:
     """The attendant of a phase's training: the one on duty, or one for this block.
 
     Within the block a signal to end only takes effect after the step that is being made.
@@ -145,7 +145,7 @@ def attending(phase: str) -> Iterator[Attendant]:
     if (on_duty := _ON_DUTY.get()) is not None:
         yield on_duty
         return
-    attendant = Attendant(f"{phase}-training")
+    attendant = FlowRunMonitor(f"{phase}-training")
     token = _ON_DUTY.set(attendant)
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, attendant.terminate) if here else None
@@ -160,7 +160,7 @@ def attending(phase: str) -> Iterator[Attendant]:
 
 
 @contextmanager
-def leading() -> Iterator[None]:
+def watching_for_cancellation() -> Iterator[None]:
     """Within this block trainings also stop when the flow run around it is cancelled."""
     context = FlowRunContext.get()
     run = context.flow_run.id if context and context.flow_run else None

@@ -23,12 +23,12 @@ from prefect.input import (
 )
 from prefect.states import Cancelled, Paused, Suspended
 
-from dpal.config.labeler import LabelerKind
 from dpal.errors import CampaignBusy, LabelError, LabelsPending
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, campaigns_of
 from dpal.files.atomic import write_text
-from dpal.ledger.campaign_lock import claim, conducting
-from tasks.prefect_client import has_server, patiently
+from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.runs.labelers import labeler_of
+from tasks.prefect_client import has_server, retry_while_prefect_is_down
 
 if TYPE_CHECKING:
     from dpal.runs.labeling_job import LabelingJob
@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 365 * 24 * 3600
 _WAITING = "waiting.json"
 
 
-class Outcome(StrEnum):
+class ResumeOutcome(StrEnum):
     """What became of a flow run that waited for labels."""
 
     RESUMED = "resumed"
@@ -84,7 +84,7 @@ def waiting_phases(folder: CampaignFolder) -> list[tuple[PhaseFolder, Waiting]]:
     return [(files, found) for files in phases if (found := Waiting.read(files))]
 
 
-def forget(files: PhaseFolder) -> None:
+def clear_waiting(files: PhaseFolder) -> None:
     """Notes that nobody waits any more."""
     _place(files).unlink(missing_ok=True)
 
@@ -107,22 +107,16 @@ def wait_for_labels(job: LabelingJob, files: PhaseFolder, pending: LabelsPending
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         raise pending
-    form = None
-    if job.kind is LabelerKind.FORM:
-        # They need torch, and looking who waits does not.
-        from dpal.data.pool import read_selection
-        from dpal.labelers.form import make_form
-
-        form = make_form(job.question, job.pool, read_selection(files.selection))
+    form = job.labeler.form(job, files)
     run, key = context.flow_run.id, uuid4().hex
     suspends = context.flow_run.deployment_id and not context.flow_run.parent_task_run_id
     if form is not None and not suspends:
         raise LabelError(
-            "labeler.kind form needs a flow run of a deployment, and this one runs in a terminal; "
-            "run dpal deploy and start the campaign on its page, nothing was lost"
+            f"labeler.kind {job.labeler.name} needs a flow run of a deployment, and this one runs "
+            "in a terminal; run dpal deploy and start the campaign on its page, nothing was lost"
         )
-    settle(files)
-    Waiting(kind=job.kind, flow_run=str(run), key=key).write(files)
+    take_over_query(files)
+    Waiting(kind=job.labeler.name, flow_run=str(run), key=key).write(files)
     wanted: Any = Suspended if suspends else Paused
     state = wanted(timeout_seconds=_PATIENCE_SECONDS, pause_key=key, message=str(pending))
     if form is not None:
@@ -130,7 +124,7 @@ def wait_for_labels(job: LabelingJob, files: PhaseFolder, pending: LabelsPending
         create_flow_run_input(key=places["schema"], value=form.schema, flow_run_id=run)
         create_flow_run_input(key=places["description"], value=form.description, flow_run_id=run)
         state.state_details.run_input_keyset = places
-    answer = patiently(lambda client: client.set_flow_run_state(run, state))
+    answer = retry_while_prefect_is_down(lambda client: client.set_flow_run_state(run, state))
     raise Pause(str(pending), state=answer.state)
 
 
@@ -151,29 +145,29 @@ def clear_form(waiting: Waiting) -> None:
                 delete_flow_run_input(place, flow_run_id=UUID(waiting.flow_run))
 
 
-def resume(folder: CampaignFolder, waiting: Waiting) -> Outcome:
+def resume_flow_run(folder: CampaignFolder, waiting: Waiting) -> ResumeOutcome:
     """Resumes the flow run that waited, if it is suspended.
 
     Twice does no harm: a run that is on its way is left alone.
     """
     if waiting.flow_run is None or not has_server():
-        return Outcome.LOCAL
+        return ResumeOutcome.LOCAL
     number = UUID(waiting.flow_run)
     run = _run(number)
     if run is None or run.state is None or run.deployment_id is None:
-        return Outcome.LOCAL
+        return ResumeOutcome.LOCAL
     if run.state.is_final():
-        return Outcome.ENDED
+        return ResumeOutcome.ENDED
     if not run.state.is_paused():
-        return Outcome.ON_ITS_WAY
+        return ResumeOutcome.ON_ITS_WAY
     if is_led(folder):
-        return Outcome.BUSY
-    answer = patiently(lambda client: client.resume_flow_run(number))
+        return ResumeOutcome.BUSY
+    answer = retry_while_prefect_is_down(lambda client: client.resume_flow_run(number))
     accepted = answer.status is SetStateStatus.ACCEPT
-    return Outcome.RESUMED if accepted else Outcome.ON_ITS_WAY
+    return ResumeOutcome.RESUMED if accepted else ResumeOutcome.ON_ITS_WAY
 
 
-def settle(files: PhaseFolder) -> None:
+def take_over_query(files: PhaseFolder) -> None:
     """Ends whatever waited for a query before: this process goes on with it.
 
     A form is taken off Prefect's server, with its answers; another flow run that is still
@@ -182,7 +176,7 @@ def settle(files: PhaseFolder) -> None:
     waiting = Waiting.read(files)
     if waiting is None:
         return
-    if waiting.kind == LabelerKind.FORM:
+    if labeler_of(waiting.kind).on_page:
         clear_form(waiting)
     context = FlowRunContext.get()
     ours = context and context.flow_run and str(context.flow_run.id)
@@ -194,7 +188,7 @@ def settle(files: PhaseFolder) -> None:
 def is_led(folder: CampaignFolder) -> bool:
     """Whether a process still leads a campaign; it would be in the way of a resumed one."""
     try:
-        with conducting(folder.root), claim(folder.root):
+        with leading_process(folder.root), lock_folder(folder.root):
             return False
     except CampaignBusy:
         return True
@@ -213,7 +207,9 @@ def _cancel(number: UUID) -> None:
     run = _run(number)
     if run is not None and run.state is not None and run.state.is_paused():
         state: State[Any] = Cancelled(message="another run of the campaign went on with the labels")
-        patiently(lambda client: client.set_flow_run_state(number, state, force=True))
+        retry_while_prefect_is_down(
+            lambda client: client.set_flow_run_state(number, state, force=True)
+        )
 
 
 def _run(number: UUID) -> FlowRun | None:
@@ -223,4 +219,4 @@ def _run(number: UUID) -> FlowRun | None:
         except ObjectNotFound:
             return None
 
-    return patiently(read)
+    return retry_while_prefect_is_down(read)

@@ -22,7 +22,7 @@ from dpal.reports.ledger_words import left_of_limit
 from dpal.reports.render.markdown import block_in_markdown, literal
 from dpal.reports.watch_tables import watch_tables
 from dpal.runs.campaign_start import registry_of
-from dpal.runs.inbox_scan import Look, gone
+from dpal.runs.inbox_scan import InboxScan, missing_files
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
@@ -36,7 +36,7 @@ def watch_folder(config: WatchConfig) -> WatchFolder:
     return WatchFolder(config.campaign.runtime.artifacts.resolve() / WATCHES / config.name)
 
 
-def standing(config: WatchConfig) -> DataSet:
+def registered_data_set(config: WatchConfig) -> DataSet:
     """The data set that new files are added to, as the ledger knows it.
 
     Raises:
@@ -60,9 +60,9 @@ def standing(config: WatchConfig) -> DataSet:
 @task(cache_policy=NO_CACHE)
 def look_into_folder(config: WatchConfig) -> None:
     """Checks the files that are new and have settled, and puts away what cannot be used."""
-    folder, known = watch_folder(config), standing(config)
+    folder, known = watch_folder(config), registered_data_set(config)
     sweep(folder.root)
-    look = Look(config, folder, known, Inbox.at(config.folder), folder.read())
+    look = InboxScan(config, folder, known, Inbox.at(config.folder), folder.read())
     look.finish_quarantine()
     look.at_all(look.inbox.listing(), now=time.time())
 
@@ -110,8 +110,8 @@ def follow_campaign(config: WatchConfig) -> None:
     last = state.last
     if last is None or last.stage not in (Stage.STARTED, Stage.STOPPED):
         return
-    current = watch_campaigns.basis(config, state, standing(config))
-    now = watch_campaigns.followed(folder, last, current=current)
+    current = watch_campaigns.basis(config, state, registered_data_set(config))
+    now = watch_campaigns.follow_flow_run(folder, last, current=current)
     if now != last:
         folder.write(state.with_run(now))
         notify(f"campaign {now.name} is {now.stage}" + (f": {now.said}" if now.said else ""))
@@ -121,7 +121,7 @@ def follow_campaign(config: WatchConfig) -> None:
 def plan_campaign(config: WatchConfig) -> None:
     """Plans a campaign on all accepted files, if some are new, within what is left."""
     folder = watch_folder(config)
-    state, known = folder.read(), standing(config)
+    state, known = folder.read(), registered_data_set(config)
     waits = _nothing_to_plan(config, state, known)
     if waits is not None:
         if waits:
@@ -153,9 +153,9 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
     if watch_campaigns.is_running_here(campaign):
         notify(f"campaign {last.name} is being run by another process of this machine")
         return None
-    deployment = watch_campaigns.deployed()
+    deployment = watch_campaigns.campaign_deployment()
     if deployment is not None:
-        run = watch_campaigns.asked_for(last, campaign, deployment)
+        run = watch_campaigns.request_flow_run(last, campaign, deployment)
     else:
         run = replace(last, stage=Stage.STARTED, said="runs in the watching process")
     folder.write(state.with_run(run))
@@ -166,11 +166,11 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
 @task(cache_policy=NO_CACHE)
 def show_watch(config: WatchConfig) -> None:
     """Shows on the Prefect page what the watch found, did and has left."""
-    state, known = watch_folder(config).read(), standing(config)
+    state, known = watch_folder(config).read(), registered_data_set(config)
     parts = [
         f"# Watch {config.name}",
         literal(f"{config.folder}: {state.remark}") if state.remark else "",
-        literal(in_words(config, state)),
+        literal(describe_watch(config, state)),
     ]
     for table in (*watch_tables(state), blocks_table(known)):
         parts += [f"## {table.title}", block_in_markdown(table)]
@@ -179,7 +179,7 @@ def show_watch(config: WatchConfig) -> None:
     create_markdown_artifact("\n\n".join(filter(None, parts)), key=key)
 
 
-def in_words(config: WatchConfig, state: WatchState) -> str:
+def describe_watch(config: WatchConfig, state: WatchState) -> str:
     """How the watch stands, in a sentence."""
     last, total = state.last, len(state.accepted)
     if last is None:
@@ -213,4 +213,4 @@ def _nothing_to_plan(config: WatchConfig, state: WatchState, known: DataSet) -> 
             return f"campaign {last.name} stays refused: {last.said}"
     elif last is not None and last.files == total:
         return ""
-    return gone(state.accepted) or None
+    return missing_files(state.accepted) or None

@@ -11,33 +11,35 @@ from uuid import UUID
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import get_current_settings
 from prefect.states import Scheduled
 
 from dpal.canonical import digest
 from dpal.config.campaign import CampaignConfig
 from dpal.config.watch import WatchConfig
 from dpal.data.inbox.quarantine import link_pool
-from dpal.data.inbox.state import Run, Stage, WatchFolder, WatchState
+from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic import write_text
-from dpal.ledger.campaign_lock import conducting
+from dpal.ledger.campaign_lock import leading_process
 from dpal.ledger.datasets import DataSet
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.planning.plan import CertifiedPlan
 from dpal.reports.summary import promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import plan_start
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.prepare_campaign import open_data
+from tasks.prefect_client import has_server
 
 DEPLOYMENT = "campaign/campaign"
 _ATTEMPTS = 3  # flow runs asked for, where the one before crashed
 _LOST = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING, StateType.CRASHED)
 
 
-def next_run(config: WatchConfig, folder: WatchFolder, state: WatchState, known: DataSet) -> Run:
+def next_run(
+    config: WatchConfig, folder: WatchFolder, state: WatchState, known: DataSet
+) -> WatchedCampaign:
     """Plans the next campaign on all accepted files, within what the data set has left.
 
     Its settings and its pool are on disk when this returns. Releases nothing.
@@ -57,7 +59,7 @@ def next_run(config: WatchConfig, folder: WatchFolder, state: WatchState, known:
     pool = link_pool(files, folder.pool(name))
     campaign = in_any_folder(config.campaign_on(name, pool, start_from=start_from))
     last = state.last
-    run = Run(
+    run = WatchedCampaign(
         name=name,
         files=len(files),
         stage=Stage.PLANNED,
@@ -87,7 +89,7 @@ def basis(config: WatchConfig, state: WatchState, known: DataSet) -> str:
     )
 
 
-def settings_of(folder: WatchFolder, run: Run) -> CampaignConfig:
+def settings_of(folder: WatchFolder, run: WatchedCampaign) -> CampaignConfig:
     """The settings that a campaign was planned with."""
     text = folder.settings(run.name).read_text(encoding="utf-8")
     return CampaignConfig.model_validate_json(text)
@@ -102,7 +104,7 @@ def in_any_folder(campaign: CampaignConfig) -> CampaignConfig:
     )
 
 
-def followed(folder: WatchFolder, run: Run, *, current: str) -> Run:
+def follow_flow_run(folder: WatchFolder, run: WatchedCampaign, *, current: str) -> WatchedCampaign:
     """How far a started campaign is.
 
     Args:
@@ -114,7 +116,7 @@ def followed(folder: WatchFolder, run: Run, *, current: str) -> Run:
     root = CampaignFolder(campaign.runtime.artifacts / run.name)
     with closing(open_ledger(campaign.runtime, create=False)) as store:
         kinds = {entry.kind for entry in store.entries(run.name)}
-    if Kind.END in kinds:
+    if EntryKind.END in kinds:
         planned = len(root.read_record()["plan"]["phases"])
         if len(root.finished_phases()) == planned:
             return replace(run, stage=Stage.FINISHED, said="")
@@ -133,7 +135,7 @@ def followed(folder: WatchFolder, run: Run, *, current: str) -> Run:
         return replace(run, stage=Stage.STARTED, said=said)
     word = found.state.name if found and found.state else "lost"
     message = (found.state.message if found and found.state else "") or ""
-    if Kind.HOLD not in kinds:
+    if EntryKind.HOLD not in kinds:
         said = f"its flow run was {word} before anything was held or released: {message}"
         return replace(run, stage=Stage.REFUSED, said=said, basis=current)
     said = (
@@ -146,18 +148,13 @@ def followed(folder: WatchFolder, run: Run, *, current: str) -> Run:
 def is_running_here(campaign: CampaignConfig) -> bool:
     """Whether a process of this machine runs a campaign now."""
     try:
-        with conducting(campaign.runtime.artifacts / campaign.name):
+        with leading_process(campaign.runtime.artifacts / campaign.name):
             return False
     except CampaignBusy:
         return True
 
 
-def has_server() -> bool:
-    """Whether a Prefect server is named that outlives this process."""
-    return get_current_settings().api.url is not None
-
-
-def deployed() -> UUID | None:
+def campaign_deployment() -> UUID | None:
     """The deployment that runs campaigns; None where there is no server with one."""
     if not has_server():
         return None
@@ -166,7 +163,9 @@ def deployed() -> UUID | None:
     return None
 
 
-def asked_for(run: Run, campaign: CampaignConfig, deployment: UUID) -> Run:
+def request_flow_run(
+    run: WatchedCampaign, campaign: CampaignConfig, deployment: UUID
+) -> WatchedCampaign:
     """Asks for a flow run of a campaign; asking again, after a crash, is the same one."""
     attempt = run.attempt + 1
     values = campaign.model_dump(mode="json")

@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.config.runtime import RunConfig
-from dpal.runs.kinds import KINDS, UseCases, kind_of
+from dpal.runs.kinds import KINDS, kind_of
 from dpal.runs.run import Run
 from dpal.runs.tracked import Tracked
+from dpal.runs.use_cases import UseCases
 from tasks.boundary import releasing_task, task
+
+
+@task()
+def plan(config: RunConfig) -> Run[Any]:
+    """Looks at the data and certifies a plan; writes nothing."""
+    return kind_of(config).use_cases().plan(config)
 
 
 @task()
@@ -29,10 +36,10 @@ def certify(run: Run[Any]) -> None:
     _steps_of(run).certify(run)
 
 
-def tracked_of(run: Run[Any]) -> Tracked:
+def tracked(run: Run[Any]) -> Tracked:
     """What MLflow is told of it."""
-    return _steps_of(run).tracked_of(run)
+    return _steps_of(run).tracked(run)
 
 
-def _steps_of(run: Run[Any]) -> UseCases:
+def _steps_of(run: Run[Any]) -> UseCases[Any, Run[Any]]:
     return KINDS[run.kind].use_cases()

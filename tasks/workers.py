@@ -16,7 +16,7 @@ from prefect.states import Cancelling, Crashed
 
 from dpal.errors import TrainingStopped
 from dpal.runs.notify import notify
-from tasks.prefect_client import patiently
+from tasks.prefect_client import retry_while_prefect_is_down
 
 _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 90.0  # nine signs of life missed
@@ -55,13 +55,13 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
       The run with its last state; Crashed where it was given up for lost.
 
     Raises:
-      TrainingStopped: the campaign was cancelled on the page, and the run with it.
+      TrainingStopped: whoever ordered it was cancelled on the page, and the run with it.
     """
     patience, identity = _Patience(), run.id
     try:
         while True:
             asked = time.monotonic()
-            run, sign = patiently(lambda client: _look(client, identity))
+            run, sign = retry_while_prefect_is_down(lambda client: _look(client, identity))
             if time.monotonic() - asked > _SILENT_SECONDS / 9:
                 patience.since = time.monotonic()  # the server was away, and signs with it
             state = run.state
@@ -69,7 +69,7 @@ def wait_for(run: FlowRun, pool: str, what: str) -> FlowRun:
                 return run
             silent = patience.silent(sign)
             if silent > _UNSTARTED_SECONDS and (state.is_scheduled() or state.is_pending()):
-                online = patiently(lambda client: _online(client, pool))
+                online = retry_while_prefect_is_down(lambda client: _online(client, pool))
                 if state.is_pending() and not online:
                     return _give_up(run, f"no worker of work pool {pool} is online")
                 if not patience.told:
@@ -127,15 +127,15 @@ def _why_unstarted(what: str, pool: str, online: int, *, begun: bool) -> str:
 def _give_up(run: FlowRun, why: str) -> FlowRun:
     """Tells Prefect, and whatever may be left of the run, that it is lost."""
     state: State = Crashed(message=f"Given up for lost: {why}.")
-    patiently(lambda client: client.set_flow_run_state(run.id, state, force=True))
-    return patiently(lambda client: client.read_flow_run(run.id))
+    retry_while_prefect_is_down(lambda client: client.set_flow_run_state(run.id, state, force=True))
+    return retry_while_prefect_is_down(lambda client: client.read_flow_run(run.id))
 
 
 def _require_wanted(what: str) -> None:
     if _is_cancelled():
         raise TrainingStopped(
-            f"the campaign was cancelled while {what} was trained; what was made is persisted and "
-            "stays paid, run the same command again to go on"
+            f"the run was cancelled while {what} was trained; what was persisted stays "
+            "paid and is not lost, run the same command again to go on"
         )
 
 
@@ -145,7 +145,9 @@ def _is_cancelled() -> bool:
     if context is None or context.flow_run is None:
         return False
     own = context.flow_run.id
-    state: State | None = patiently(lambda client: client.read_flow_run(own)).state
+    state: State | None = retry_while_prefect_is_down(
+        lambda client: client.read_flow_run(own)
+    ).state
     # Not Crashed: Prefect calls a process silent that lives, when its server was away.
     return state is not None and (state.is_cancelling() or state.is_cancelled())
 

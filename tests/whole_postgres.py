@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -79,7 +80,7 @@ def running_postgres(programs: Path) -> Iterator[WholePostgres]:
     root = Path("/tmp") / f"dpal-pg-{secrets.token_hex(4)}"  # a socket's path has to be short
     data = root / "data"
     root.mkdir(mode=0o755)
-    as_user = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
+    as_user: dict[str, Any] = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
     if as_user:
         os.chown(root, NOBODY, NOBODY)
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "TZ": "UTC"}

@@ -25,7 +25,7 @@ from dpal.accounting.envelope import (
     path_of,
 )
 from dpal.accounting.events import NEVER_SELECTED, Event, Release
-from dpal.accounting.events.noisy_threshold import joined
+from dpal.accounting.events.noisy_threshold import merge_equal_steps
 from dpal.accounting.profiles import Grid
 from dpal.privacy import Accountant as Accountant
 from dpal.privacy import PrivacyTarget
@@ -57,7 +57,7 @@ def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) ->
       releases: of a campaign, in order, finished or not.
       target: gives delta and adjacency.
     """
-    path = path_of(releases, entry_of(cohort, releases))
+    path = path_of(releases, entry_phase(cohort, releases))
     steering = _steering(releases)
     thresholds = [event for event in path.events if event in steering]
     return Spending(
@@ -133,7 +133,7 @@ def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
     # dp-accounting takes half a second to import: only whoever asks for its opinion waits.
     from dpal.accounting import second_opinion as oracle
 
-    return oracle.campaign_epsilon(
+    return oracle.second_opinion_epsilon(
         releases, delta=target.delta, adjacency=target.adjacency, limit=target.epsilon
     )
 
@@ -142,7 +142,7 @@ def epsilon_of_thresholds(thresholds: Sequence[Event], target: PrivacyTarget) ->
     """What thresholds would cost if nothing else were released."""
     if not thresholds:
         return 0.0
-    merged = joined(thresholds)
+    merged = merge_equal_steps(thresholds)
     grid = pld.fit_grid(
         [merged], delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY
     )
@@ -159,7 +159,7 @@ def certificate_grid(releases: Sequence[Release], target: PrivacyTarget) -> Grid
     return grid_of(releases, delta=target.delta, adjacency=target.adjacency, accuracy=pld.CERTIFY)
 
 
-def entry_of(cohort: str, releases: Sequence[Release]) -> int:
+def entry_phase(cohort: str, releases: Sequence[Release]) -> int:
     """The phase in which a cohort enters; one beyond the last for the never-selected."""
     return last_phase(releases) + 1 if cohort == NEVER_SELECTED else int(cohort)
 

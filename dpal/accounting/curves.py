@@ -40,7 +40,7 @@ class Direction(StrEnum):
     ADD = "add"
 
 
-class Step(ABC):
+class MechanismStep(ABC):
     """One step of an event, frozen and hashable: the noise, apart from how often it is drawn.
 
     Attributes:
@@ -88,7 +88,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True)
-class Gaussian(Step):
+class Gaussian(MechanismStep):
     """Gaussian noise on something that changes under both adjacencies alike.
 
     Attributes:

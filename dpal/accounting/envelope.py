@@ -25,13 +25,13 @@ from dpal.accounting.curves import Direction
 from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
 from dpal.accounting.events.event import Outcome
 from dpal.accounting.pld import compose, discretise, fit_grid
-from dpal.accounting.profiles import Grid, Profile, worst
+from dpal.accounting.profiles import Grid, PrivacyProfile, pointwise_maximum
 from dpal.privacy import Adjacency
 
 
 def campaign_profile(
     releases: Sequence[Release], *, grid: Grid, adjacency: Adjacency, direction: Direction
-) -> Profile:
+) -> PrivacyProfile:
     """The profile of any record of the pool, whatever path it takes.
 
     Args:
@@ -49,7 +49,9 @@ def campaign_profile(
             selection_events(releases, phase), entered, value, adjacency, direction
         )
     initial = events_after_entry(releases, 0)
-    return worst([value, compose(initial, grid=grid, adjacency=adjacency, direction=direction)])
+    return pointwise_maximum(
+        [value, compose(initial, grid=grid, adjacency=adjacency, direction=direction)]
+    )
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,13 @@ def answer_loss(answer: Answer, adjacency: Adjacency, *, selected: bool) -> floa
 
 def _before_selection(
     events: Sequence[Event],
-    entered: Profile,
-    stayed: Profile,
+    entered: PrivacyProfile,
+    stayed: PrivacyProfile,
     adjacency: Adjacency,
     direction: Direction,
-) -> Profile:
+) -> PrivacyProfile:
     """V_t from H_t and V_{t+1}."""
-    value = worst([entered, stayed])
+    value = pointwise_maximum([entered, stayed])
     for event in reversed(events):
         if answer := event.answer:
             value = _before_answer(answer, entered, value, adjacency, direction)
@@ -188,15 +190,15 @@ def _before_selection(
 
 def _before_answer(
     answer: Answer,
-    entered: Profile,
-    other: Profile,
+    entered: PrivacyProfile,
+    other: PrivacyProfile,
     adjacency: Adjacency,
     direction: Direction,
-) -> Profile:
+) -> PrivacyProfile:
     """Yes leads into the cohort (or, beyond the label budget, out of the pool for good)."""
     yes = answer.outcomes(adjacency, direction, yes=True)
     no = answer.outcomes(adjacency, direction, yes=False)
-    return worst(
+    return pointwise_maximum(
         [
             entered.scaled(p, _loss(p, q)).plus(other.scaled(p_no, _loss(p_no, q_no)))
             for (p, q), (p_no, q_no) in zip(yes, no, strict=True)

@@ -26,9 +26,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.curves import Direction, Step
+from dpal.accounting.curves import Direction, MechanismStep
 from dpal.accounting.events import Event
-from dpal.accounting.profiles import Grid, Profile, Values, nothing
+from dpal.accounting.profiles import Grid, PrivacyProfile, Values, lossless_profile
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -61,12 +61,13 @@ class LossDistribution:
         losses = interval * (self.first + np.arange(self.masses.size))
         exponents = tilts[:, None] * losses[None, :]
         top = exponents.max(axis=1)
-        return np.asarray(top + np.log(np.exp(exponents - top[:, None]) @ self.masses))
+        with np.errstate(divide="ignore"):  # all of it may underflow: -inf
+            return np.asarray(top + np.log(np.exp(exponents - top[:, None]) @ self.masses))
 
 
 def compose(
     events: Iterable[Event], *, grid: Grid, adjacency: Adjacency, direction: Direction
-) -> Profile:
+) -> PrivacyProfile:
     """The profile of one record's history, in one direction.
 
     Args:
@@ -80,7 +81,7 @@ def compose(
     """
     counted = _counted(events)
     if not counted:
-        return nothing(grid)
+        return lossless_profile(grid)
     total = np.zeros(grid.size // 2 + 1, dtype=np.complex128)
     finite = 1.0
     log_moments = np.zeros(_TILTS.size)
@@ -98,7 +99,7 @@ def compose(
 
 
 def discretise(
-    step: Step, *, interval: float, adjacency: Adjacency, direction: Direction
+    step: MechanismStep, *, interval: float, adjacency: Adjacency, direction: Direction
 ) -> LossDistribution:
     """Turns one step's curve into a distribution whose curve lies nowhere below it.
 
@@ -165,7 +166,7 @@ def fit_grid(
 
 
 def _bounds(
-    counted: Sequence[tuple[Step, int]],
+    counted: Sequence[tuple[MechanismStep, int]],
     interval: float,
     delta: float,
     adjacency: Adjacency,
@@ -190,7 +191,9 @@ class _Transform:
 
 
 @lru_cache(maxsize=192)
-def _transform(step: Step, grid: Grid, adjacency: Adjacency, direction: Direction) -> _Transform:
+def _transform(
+    step: MechanismStep, grid: Grid, adjacency: Adjacency, direction: Direction
+) -> _Transform:
     """The Fourier transform of one step's losses, ready to be raised to a power."""
     losses = discretise(step, interval=grid.interval, adjacency=adjacency, direction=direction)
     circular = np.zeros(grid.size)
@@ -206,7 +209,7 @@ def _transform(step: Step, grid: Grid, adjacency: Adjacency, direction: Directio
     )
 
 
-def _counted(events: Iterable[Event]) -> list[tuple[Step, int]]:
+def _counted(events: Iterable[Event]) -> list[tuple[MechanismStep, int]]:
     """What events are made of: one step of each, and how often it happens."""
     return [(step, count) for step, count in (event.composition() for event in events) if count]
 
@@ -232,7 +235,7 @@ def _rounding(masses: Values, counts: Sequence[int]) -> float:
     return math.sqrt(n) * transforms + 8 * _UNIT * steps
 
 
-def _profile(masses: Values, grid: Grid) -> Profile:
+def _profile(masses: Values, grid: Grid) -> PrivacyProfile:
     """delta(x) = sum over losses above x of mass * (1 - e^(x - loss)), at every grid point."""
     losses = grid.losses
     if losses[0] < -600 or losses[-1] > 600:
@@ -240,4 +243,4 @@ def _profile(masses: Values, grid: Grid) -> Profile:
     above = np.cumsum(masses[::-1])[::-1]
     weighted = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
     deltas = above - np.exp(losses) * weighted
-    return Profile(grid, np.clip(deltas, 0.0, 1.0))
+    return PrivacyProfile(grid, np.clip(deltas, 0.0, 1.0))

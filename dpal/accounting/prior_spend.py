@@ -35,7 +35,7 @@ class Declared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Before:
+class PriorSpend:
     """What was spent on the same records before.
 
     Attributes:
@@ -58,14 +58,14 @@ class Before:
         """Of its releases."""
         return max((one.phase for one in self.releases), default=0)
 
-    def with_more(self, releases: Sequence[Release]) -> Before:
+    def with_more(self, releases: Sequence[Release]) -> PriorSpend:
         """The same with further releases that were charged since."""
         more = tuple(one for one in releases if one not in self.releases)
         return replace(self, releases=(*self.releases, *more))
 
 
 def total_epsilon(
-    before: Before | None,
+    before: PriorSpend | None,
     releases: Sequence[Release],
     target: PrivacyTarget,
     *,
@@ -94,7 +94,7 @@ def total_epsilon(
 
 
 def total_second_opinion(
-    before: Before | None, releases: Sequence[Release], target: PrivacyTarget
+    before: PriorSpend | None, releases: Sequence[Release], target: PrivacyTarget
 ) -> float:
     """The same by dp-accounting."""
     if before is None or before.declared is None:

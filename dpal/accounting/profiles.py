@@ -49,7 +49,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class PrivacyProfile:
     """An upper bound on a hockey-stick curve, valid at every epsilon.
 
     Attributes:
@@ -94,19 +94,19 @@ class Profile:
         after = np.where(position >= grid.size - 1, self.deltas[-1], inside)
         return np.where(position < 0, before, after)
 
-    def scaled(self, share: float, loss: float) -> Profile:
+    def scaled(self, share: float, loss: float) -> PrivacyProfile:
         """The part of an outcome of chance `share` and privacy loss `loss` before this."""
-        return Profile(self.grid, share * self.at(self.grid.losses - loss))
+        return PrivacyProfile(self.grid, share * self.at(self.grid.losses - loss))
 
-    def plus(self, other: Profile) -> Profile:
+    def plus(self, other: PrivacyProfile) -> PrivacyProfile:
         """The profile of two outcomes that exclude each other."""
-        return Profile(self.grid, self.deltas + other.deltas)
+        return PrivacyProfile(self.grid, self.deltas + other.deltas)
 
-    def raised(self, delta: float) -> Profile:
+    def raised(self, delta: float) -> PrivacyProfile:
         """With something added everywhere, at most to 1."""
-        return Profile(self.grid, np.minimum(1.0, self.deltas + delta))
+        return PrivacyProfile(self.grid, np.minimum(1.0, self.deltas + delta))
 
-    def after(self, masses: Values, first: int, infinite: float) -> Profile:
+    def after(self, masses: Values, first: int, infinite: float) -> PrivacyProfile:
         """The profile when an independent release comes before.
 
         Args:
@@ -122,14 +122,14 @@ class Profile:
         mixed = scipy.signal.fftconvolve(self.at(wide), masses, mode="valid")
         # Three transforms of values up to 1, each off by 5 u log2(n) in l2 (pld._rounding).
         rounding = 15 * 2.0**-53 * (1 + math.log2(wide.size)) * math.sqrt(2 * wide.size)
-        return Profile(grid, mixed).raised(infinite + rounding)
+        return PrivacyProfile(grid, mixed).raised(infinite + rounding)
 
 
-def nothing(grid: Grid) -> Profile:
+def lossless_profile(grid: Grid) -> PrivacyProfile:
     """The profile of a record that nothing happened to."""
-    return Profile(grid, np.maximum(0.0, -np.expm1(np.minimum(grid.losses, 0.0))))
+    return PrivacyProfile(grid, np.maximum(0.0, -np.expm1(np.minimum(grid.losses, 0.0))))
 
 
-def worst(profiles: Sequence[Profile]) -> Profile:
+def pointwise_maximum(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """The pointwise largest of profiles on one grid: whichever of them applies."""
-    return Profile(profiles[0].grid, np.max([one.deltas for one in profiles], axis=0))
+    return PrivacyProfile(profiles[0].grid, np.max([one.deltas for one in profiles], axis=0))

@@ -26,7 +26,7 @@ from dpal import check
 from dpal.accounting import rdp
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import events_after_entry, last_phase, selection_events
-from dpal.accounting.events import Event, Release, thin
+from dpal.accounting.events import Event, Release, scale_sampling_rate
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
@@ -115,7 +115,7 @@ class RenyiFilter:
         Returns:
           The amount, rounded up.
         """
-        thinned = [thin(one, participation) for one in releases]
+        thinned = [scale_sampling_rate(one, participation) for one in releases]
         divergence = max(
             _campaign_divergence(thinned, self.order, adjacency, direction)
             for direction in Direction
@@ -151,9 +151,11 @@ class RenyiFilter:
             return self.charge(reserved, adjacency, participation=participation)
         names = {release.name for release in planned}
         made = {release.name for release in reserved}
-        met = [thin(release, participation) for release in planned]
+        met = [scale_sampling_rate(release, participation) for release in planned]
         rest = [release for release in met if release.name not in made]
-        again = [thin(one, participation) for one in reserved if one.name not in names]
+        again = [
+            scale_sampling_rate(one, participation) for one in reserved if one.name not in names
+        ]
         begun = max(release.phase for release in reserved)
         divergence = max(
             _campaign_divergence(met, self.order, adjacency, direction)

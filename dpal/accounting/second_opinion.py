@@ -62,7 +62,7 @@ def one_way_epsilon(
     return float(_one_way(composed, removing).get_epsilon_for_delta(delta))
 
 
-def campaign_epsilon(
+def second_opinion_epsilon(
     releases: Sequence[Release], *, delta: float, adjacency: Adjacency, limit: float
 ) -> float:
     """The campaign's epsilon over every path of a record, by dp-accounting's distributions.
@@ -125,8 +125,32 @@ def _after_entry(
     ]
     if not later:
         return np.maximum(0.0, -np.expm1(np.minimum(epsilons, 0)))
-    composed = _composed(tuple(later), adjacency, _DISCRETIZATION)
-    return np.asarray(_one_way(composed, removing).get_delta_for_epsilon(epsilons))
+    return _deltas(
+        _one_way(_composed(tuple(later), adjacency, _DISCRETIZATION), removing), epsilons
+    )
+
+
+def _deltas(distribution: Any, epsilons: Curve) -> Curve:
+    """What dp-accounting's `get_delta_for_epsilon` says, by the same sums in the same order.
+
+    Its loop in Python takes seconds for the many epsilons of a curve.
+
+    Args:
+      distribution: one direction of dp-accounting's.
+      epsilons: finite, in any order.
+
+    Returns:
+      delta at each of them: the chance of larger losses less e^epsilon times theirs in the other
+      world.
+    """
+    dense = distribution.to_dense_pmf()
+    losses = (np.arange(dense.size) + dense._lower_loss) * dense._discretization
+    largest_first = dense._probs[::-1]
+    here = np.cumsum(np.concatenate([[dense._infinity_mass], largest_first]))
+    there = np.cumsum(np.concatenate([[0.0], largest_first * np.exp(-losses[::-1])]))
+    larger = losses.size - np.searchsorted(losses, epsilons, side="right")
+    deltas: Curve = here[larger] - np.exp(epsilons) * there[larger]
+    return deltas
 
 
 def _one_way(composed: pld.PrivacyLossDistribution, removing: bool) -> Any:

@@ -19,7 +19,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning
 
-from dpal.acquisition.public_choice import Candidates, Choice, Seen, most_uncertain
+from dpal.acquisition.public_choice import Candidates, ChosenRecords, ModelOutputs, most_uncertain
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.planning.public_selection import ChoiceSpec
@@ -58,7 +58,7 @@ class Projection:
         return projected
 
 
-def choose_diverse(seen: Iterable[Seen], spec: ChoiceSpec, *, task: Task) -> Choice:
+def choose_diverse(seen: Iterable[ModelOutputs], spec: ChoiceSpec, *, task: Task) -> ChosenRecords:
     """Chooses public records by Algorithm 1, in one pass over them.
 
     Args:
@@ -75,7 +75,7 @@ def choose_diverse(seen: Iterable[Seen], spec: ChoiceSpec, *, task: Task) -> Cho
     return spread_out(candidates, pca.projection(), spec)
 
 
-def spread_out(candidates: Candidates, projection: Projection, spec: ChoiceSpec) -> Choice:
+def spread_out(candidates: Candidates, projection: Projection, spec: ChoiceSpec) -> ChosenRecords:
     """Takes the records nearest to the centre of each cluster of the projected candidates.
 
     A cluster with too few members gives all it has; what is missing is taken from the others in
@@ -90,7 +90,7 @@ def spread_out(candidates: Candidates, projection: Projection, spec: ChoiceSpec)
     rank[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     # By rank first: where every cluster has enough, this is N_each of each.
     chosen = np.lexsort((candidates.rows, distance, rank))[: spec.labels]
-    return Choice(candidates.rows[chosen], labels[chosen].astype(np.int64), rank[chosen])
+    return ChosenRecords(candidates.rows[chosen], labels[chosen].astype(np.int64), rank[chosen])
 
 
 class _Pca:
@@ -101,7 +101,7 @@ class _Pca:
         self._pca = IncrementalPCA(n_components=components)
         self._waiting: list[Floats] = []
 
-    def watch(self, seen: Iterable[Seen]) -> Iterator[Seen]:
+    def watch(self, seen: Iterable[ModelOutputs]) -> Iterator[ModelOutputs]:
         for batch in seen:
             width = batch.embeddings.shape[1]
             if width < self._components:

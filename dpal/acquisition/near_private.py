@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from dpal.acquisition.diverse_public import Projection
-from dpal.acquisition.public_choice import LEAST, Candidates, Choice, Seen, uncertainty
+from dpal.acquisition.public_choice import (
+    LEAST,
+    Candidates,
+    ChosenRecords,
+    ModelOutputs,
+    uncertainty,
+)
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.planning.public_selection import Uncertainty, Voters
@@ -53,7 +59,7 @@ class Poll:
         return float(self.candidates.uncertainty[-1])
 
 
-def count_votes(poll: Poll, seen: Iterable[Seen]) -> Rows:
+def count_votes(poll: Poll, seen: Iterable[ModelOutputs]) -> Rows:
     """Counts the votes of private records. The counts are private; noise comes next.
 
     Args:
@@ -105,7 +111,7 @@ class _Best:
         self._unsure, self._rows, self.votes = unsure[order], rows[order], votes[order]
 
 
-def choose_supported(rows: Rows, support: Floats, count: int) -> Choice:
+def choose_supported(rows: Rows, support: Floats, count: int) -> ChosenRecords:
     """Takes the candidates with most noisy support: post-processing.
 
     Args:
@@ -121,4 +127,4 @@ def choose_supported(rows: Rows, support: Floats, count: int) -> Choice:
             f"{count:,} records are to be chosen of {rows.size:,} candidates with "
             f"{support.size:,} counts; set choice.candidates above choice.labels"
         )
-    return Choice(rows[np.lexsort((rows, -support))[:count]])
+    return ChosenRecords(rows[np.lexsort((rows, -support))[:count]])

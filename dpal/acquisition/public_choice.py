@@ -29,7 +29,7 @@ LEAST = -np.inf  # uncertainty of a record for which the model gives anything no
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ModelOutputs:
     """A batch of records as a model sees them.
 
     Attributes:
@@ -61,7 +61,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ChosenRecords:
     """Public records that will be labeled.
 
     Attributes:
@@ -109,7 +109,7 @@ def uncertainty(logits: Floats, kind: Uncertainty, *, task: Task) -> Floats:
 
 
 def most_uncertain(
-    seen: Iterable[Seen], count: int, kind: Uncertainty, *, task: Task
+    seen: Iterable[ModelOutputs], count: int, kind: Uncertainty, *, task: Task
 ) -> Candidates:
     """Keeps the most uncertain records of a stream.
 
@@ -141,7 +141,7 @@ def most_uncertain(
     return kept
 
 
-def at_random(total: int, count: int, *, seed: int) -> Choice:
+def random_choice(total: int, count: int, *, seed: int) -> ChosenRecords:
     """Draws distinct rows uniformly, repeatably: they are public.
 
     Args:
@@ -158,7 +158,7 @@ def at_random(total: int, count: int, *, seed: int) -> Choice:
             "choice.labels, or give more public records"
         )
     drawn = seeded(seed, "random public records").choice(total, size=count, replace=False)
-    return Choice(np.sort(drawn).astype(np.int64))
+    return ChosenRecords(np.sort(drawn).astype(np.int64))
 
 
 def _joined(one: Candidates, other: Candidates) -> Candidates:

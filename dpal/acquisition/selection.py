@@ -18,7 +18,7 @@ from dpal.acquisition.thresholds import Rows, Scores, collect_keys, noisy_thresh
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import answers
+from dpal.mechanisms.responses import randomized_responses
 from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
 
@@ -107,7 +107,7 @@ def _(
     """Every record answers by itself; too many are retired, too few filled up by chance."""
     keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng)
     threshold = noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
-    said_yes = answers(
+    said_yes = randomized_responses(
         keys.above(threshold), above=step.answers.above, below=step.answers.below, rng=rng
     )
     rows = keys.rows.astype(np.int64)

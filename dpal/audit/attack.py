@@ -11,8 +11,8 @@ from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import campaign_profile
 from dpal.accounting.events import Release
 from dpal.audit import lower_bound, statistics
-from dpal.audit.canaries import Trained
-from dpal.audit.findings import FALSE_ALARM, Finding, Layer, statistical
+from dpal.audit.canaries import CanaryRun
+from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
 from dpal.planning.plan import Plan
 from dpal.privacy import Adjacency, PrivacyTarget
 
@@ -26,7 +26,7 @@ def training_releases(plan: Plan) -> list[Release]:
     return [release for release in plan.releases() if not release.selects]
 
 
-def attack_findings(trained: Trained, ran: Plan) -> list[Finding]:
+def attack_findings(trained: CanaryRun, ran: Plan) -> list[AuditFinding]:
     """Judges a run on canaries.
 
     Args:
@@ -36,13 +36,13 @@ def attack_findings(trained: Trained, ran: Plan) -> list[Finding]:
     releases, target = training_releases(ran), ran.spec.target
     claim = campaign_epsilon(releases, target)
     tried = [
-        lower_bound.guess(
+        lower_bound.guess_membership(
             trained.scores(), trained.included, count=int(share * trained.included.size)
         )
         for share in _SHARES
     ]
     outside = [
-        lower_bound.guess(
+        lower_bound.guess_membership(
             -trained.losses,
             trained.mislabeled_included,
             count=int(share * trained.losses.size),
@@ -61,8 +61,8 @@ def attack_findings(trained: Trained, ran: Plan) -> list[Finding]:
     ]
 
 
-def _steps(trained: Trained) -> Finding:
-    return Finding(
+def _steps(trained: CanaryRun) -> AuditFinding:
+    return AuditFinding(
         layer=Layer.STEP,
         what="training steps",
         expected=f"{trained.planned:,}",
@@ -72,14 +72,14 @@ def _steps(trained: Trained) -> Finding:
     )
 
 
-def _there(trained: Trained) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _there(trained: CanaryRun) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Canaries that are among the records: under replace_one an opposite is there as well."""
     if trained.adjacency is Adjacency.REPLACE_ONE:
         return np.ones_like(trained.included)
     return trained.included
 
 
-def _joined(trained: Trained) -> list[Finding]:
+def _joined(trained: CanaryRun) -> list[AuditFinding]:
     """Batches as the model met them, by rate."""
     there = _there(trained)
     hits: dict[float, tuple[int, int]] = {}
@@ -94,10 +94,10 @@ def _joined(trained: Trained) -> list[Finding]:
     margin = 4.9 * np.sqrt(sum(r * (1 - r) * n for r, (_, n) in hits.items())) / expected
     outsiders = sum(int(step.joined[~there].sum()) for step in trained.steps)
     return [
-        statistical(
+        statistical_finding(
             Layer.STEP,
             "rates that training met / planned",
-            statistics.together(*p_values) if not outsiders else 0.0,
+            statistics.bonferroni(*p_values) if not outsiders else 0.0,
             expected=f"1 +- {100 * margin:.2g} %",
             measured=f"{value:.4f}",
             likely="training samples at other rates than the plan's",
@@ -108,7 +108,7 @@ def _joined(trained: Trained) -> list[Finding]:
     ]
 
 
-def _contribution(trained: Trained) -> Finding:
+def _contribution(trained: CanaryRun) -> AuditFinding:
     """The mean of what is released about canaries that joined, weighted by precision."""
     direction = np.where(trained.included, 1.0, -1.0)
     total = weight = 0.0
@@ -119,7 +119,7 @@ def _contribution(trained: Trained) -> Finding:
     value = total / weight if weight else 0.0
     error = 1 / np.sqrt(weight) if weight else 1.0
     # Clipping stays a little below C; a contribution of more than C is what must not be.
-    return statistical(
+    return statistical_finding(
         Layer.ATTACK,
         "released contribution / C",
         statistics.of_deviation((value - 1) / error),
@@ -132,14 +132,14 @@ def _contribution(trained: Trained) -> Finding:
     )
 
 
-def _noise(trained: Trained) -> Finding:
+def _noise(trained: CanaryRun) -> AuditFinding:
     """What is released about canaries that did not join: noise alone."""
     values = np.concatenate(
         [step.seen[~step.joined] / step.noise_multiplier for step in trained.steps]
     )
     size = float(np.sqrt(np.mean(np.square(values))))
     margin = 4.9 / np.sqrt(2 * values.size)
-    return statistical(
+    return statistical_finding(
         Layer.ATTACK,
         "released noise / planned",
         statistics.of_scale(values, 1.0),
@@ -153,15 +153,15 @@ def _noise(trained: Trained) -> Finding:
 
 
 def _independent(
-    trained: Trained, claim: float, releases: Sequence[Release], target: PrivacyTarget
-) -> Finding:
+    trained: CanaryRun, claim: float, releases: Sequence[Release], target: PrivacyTarget
+) -> AuditFinding:
     """A lower bound from one test, with canaries as runs of it.
 
     Canaries of own directions are independent: coins, batches and noise are, and what one
     contributes depends on nothing that others did.
     """
     said, there = trained.scores() > 0, trained.included
-    rates = lower_bound.Rates(
+    rates = lower_bound.AttackRates(
         alarms=int((said & ~there).sum()),
         absent=int((~there).sum()),
         misses=int((~said & there).sum()),
@@ -171,7 +171,7 @@ def _independent(
         rates, delta=target.delta, error=1 - CONFIDENCE
     )
     tradeoff = _claimed_tradeoff(releases, target)
-    return Finding(
+    return AuditFinding(
         layer=Layer.ATTACK,
         what="members one by one, as Gaussian",
         expected=f"at most {claim:.3f}",
@@ -187,13 +187,13 @@ def _independent(
 
 def _bounded(
     who: str,
-    tried: Sequence[lower_bound.Guesses],
+    tried: Sequence[lower_bound.MembershipGuesses],
     claim: float,
     releases: Sequence[Release],
     target: PrivacyTarget,
     *,
     gaussian: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """A lower bound on epsilon from guesses, which a sound claim is not below.
 
     Args:
@@ -205,11 +205,11 @@ def _bounded(
       gaussian: bound the epsilon of a Gaussian mechanism instead of any.
     """
 
-    def shown(one: lower_bound.Guesses, error: float) -> float:
+    def shown(one: lower_bound.MembershipGuesses, error: float) -> float:
         bound = lower_bound.epsilon_if_gaussian if gaussian else lower_bound.epsilon_in_one_run
         return bound(one, delta=target.delta, error=error)
 
-    value = lower_bound.best(shown, tried, 1 - CONFIDENCE)
+    value = lower_bound.best_bound(shown, tried, 1 - CONFIDENCE)
     if gaussian:
         # Shown for a Gaussian mechanism; judged against the very curve that is claimed.
         tradeoff = _claimed_tradeoff(releases, target)
@@ -217,9 +217,9 @@ def _bounded(
             lower_bound.refutes(one, tradeoff, error=_REFUTED / len(tried)) for one in tried
         )
     else:
-        refuted = lower_bound.best(shown, tried, _REFUTED) > claim
+        refuted = lower_bound.best_bound(shown, tried, _REFUTED) > claim
     most = max(tried, key=lambda one: shown(one, 1 - CONFIDENCE))
-    return Finding(
+    return AuditFinding(
         layer=Layer.ATTACK,
         what=f"{who}, as Gaussian" if gaussian else who,
         expected=f"at most {claim:.3f}",

@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class CanaryStep:
     """What one step did to the canaries.
 
     Attributes:
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class CanaryRun:
     """A finished run.
 
     Attributes:
@@ -77,7 +77,7 @@ class Trained:
 
     included: Bools
     cohorts: NDArray[np.int16]
-    steps: tuple[Step, ...]
+    steps: tuple[CanaryStep, ...]
     planned: int
     mislabeled_included: Bools
     losses: Floats
@@ -141,7 +141,7 @@ def train_on_canaries(
     physical_batch: int,
     fresh: Callable[[], BitSource],
     on_step: Callable[[], None] = lambda: None,
-) -> Trained:
+) -> CanaryRun:
     """Runs all training of a plan on canaries.
 
     Args:
@@ -171,7 +171,7 @@ def train_on_canaries(
     # The weights of the canaries stay at zero: whoever processes what is released may well
     # leave some of it out, and so every step attacks anew.
     optimizer = build_optimizer(spec.optimizer, model.core.parameters())
-    steps: list[Step] = []
+    steps: list[CanaryStep] = []
     for phase in plan.phases:
         known = everyone.cohorts <= phase.index
         labeled = LabeledSet(
@@ -180,7 +180,7 @@ def train_on_canaries(
             cohorts=everyone.cohorts[known],
         )
         watch = _Watch(phase, spec, model, cohorts, steps, on_step)
-        training.train_phase(
+        training.train_dp_sgd(
             model,
             optimizer,
             labeled,
@@ -191,7 +191,7 @@ def train_on_canaries(
             recipe=replace(without_chance(spec.recipe), clipping=Clipping()),
             on_step=watch,
         )
-    return Trained(
+    return CanaryRun(
         included=included,
         cohorts=cohorts,
         steps=tuple(steps),
@@ -202,7 +202,7 @@ def train_on_canaries(
     )
 
 
-def shortened(plan: Plan, *, most_steps: int) -> Plan:
+def with_fewer_steps(plan: Plan, *, most_steps: int) -> Plan:
     """The plan with fewer steps in every part, in proportion, at least one in each."""
     total = sum(phase.steps for phase in plan.phases)
     if total <= most_steps:
@@ -225,7 +225,7 @@ class _Watch:
         spec: CampaignSpec,
         model: CanaryModel,
         cohorts: NDArray[np.int16],
-        steps: list[Step],
+        steps: list[CanaryStep],
         on_step: Callable[[], None],
     ) -> None:
         self._parts = [part for part in phase.parts for _ in range(part.steps)]
@@ -242,7 +242,7 @@ class _Watch:
         released = np.zeros(rates.size) if gradient is None else gradient.double().cpu().numpy()[0]
         # A canary pulls the logit of its class up, against the gradient of its loss.
         seen = -released * part.expected_batch_size / self._norm
-        self._steps.append(Step(self._phase, rates, part.noise_multiplier, joined, seen))
+        self._steps.append(CanaryStep(self._phase, rates, part.noise_multiplier, joined, seen))
         self._on_step()
 
 

@@ -28,7 +28,7 @@ class Layer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """One check.
 
     Attributes:
@@ -68,17 +68,17 @@ class AuditReport:
       target: the promise, with delta, adjacency and unit.
       findings: in order.
       canaries: how many were used, by kind.
-      trained: what was trained on canaries, in words.
+      trained: what was trained on canaries, in words; "" where nothing is trained privately.
       ran: epsilon of exactly the training that was run, by the accountant.
     """
 
     name: str
     plan_digest: str
     target: PrivacyTarget
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     canaries: Mapping[str, int]
-    trained: str
-    ran: float
+    trained: str = ""
+    ran: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -86,7 +86,7 @@ class AuditReport:
         return all(one.passed for one in self.findings)
 
     @property
-    def failed(self) -> tuple[Finding, ...]:
+    def failed(self) -> tuple[AuditFinding, ...]:
         """The checks that did not pass."""
         return tuple(one for one in self.findings if not one.passed)
 
@@ -106,7 +106,7 @@ class AuditReport:
             "delta": target.delta,
             "adjacency": target.adjacency.value,
             "unit": target.unit.value,
-            "trained": self.trained,
+            "trained": self.trained or "nothing",
             "epsilon_of_what_was_trained": self.ran,
             "canaries": dict(self.canaries),
             "charged": "nothing: no record of the pool was read",
@@ -115,7 +115,7 @@ class AuditReport:
         }
 
 
-def statistical(
+def statistical_finding(
     layer: Layer,
     what: str,
     p_value: float,
@@ -126,9 +126,9 @@ def statistical(
     claimed: float | None = None,
     value: float | None = None,
     within: float | None = None,
-) -> Finding:
+) -> AuditFinding:
     """A check that passes unless what was seen has a chance below `FALSE_ALARM`."""
-    return Finding(
+    return AuditFinding(
         layer=layer,
         what=what,
         expected=expected,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.audit import statistics
-from dpal.audit.findings import Finding, Layer, statistical
+from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.planning.plan import Plan, TrainingPhase
 from dpal.randomness import BitSource
 from dpal.training.batches import PoissonBatches
@@ -19,7 +19,7 @@ _LEAST_STEPS = 128
 
 
 @dataclass(frozen=True)
-class Joined:
+class BatchMembership:
     """Who joined which batch.
 
     Attributes:
@@ -33,7 +33,7 @@ class Joined:
     matrix: NDArray[np.bool_]
 
 
-def inclusion_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[Finding]:
+def inclusion_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     """Draws batches of every part of the plan, more of them than it has, and looks at them.
 
     Args:
@@ -48,10 +48,10 @@ def inclusion_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[Findin
         for part in phase.parts
         for one in _draw(part, phase.index, _sizes(plan, phase.index), factors, draws, rng)
     ]
-    return judge(drawn)
+    return findings_about_batches(drawn)
 
 
-def judge(drawn: Sequence[Joined]) -> list[Finding]:
+def findings_about_batches(drawn: Sequence[BatchMembership]) -> list[AuditFinding]:
     """The findings about batches: rates, independence of records and of steps."""
     drawn = [one for one in drawn if 0 < one.rate < 1]
     if not drawn:
@@ -61,10 +61,10 @@ def judge(drawn: Sequence[Joined]) -> list[Finding]:
     rates = [statistics.of_count(int(d.matrix.sum()), d.matrix.size, d.rate) for d in drawn]
     margin = max(4.9 * np.sqrt((1 - d.rate) / d.rate / d.matrix.size) for d in drawn)
     return [
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "sample rate / planned, at worst",
-            statistics.together(*rates),
+            statistics.bonferroni(*rates),
             expected=f"1 +- {100 * margin:.2g} %",
             measured=f"{worst:.5f}",
             likely="sample rates are not the plan's",
@@ -74,10 +74,10 @@ def judge(drawn: Sequence[Joined]) -> list[Finding]:
         ),
         _variance(drawn),
         _joins(drawn),
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "correlation of two batches",
-            statistics.together(*(statistics.of_succession(d.matrix, d.rate) for d in drawn)),
+            statistics.bonferroni(*(statistics.of_succession(d.matrix, d.rate) for d in drawn)),
             expected="0",
             measured=f"{max((_succession(d) for d in drawn), key=abs):.2g}",
             likely="records are dealt out (shuffled) instead of tossing a coin for every batch",
@@ -85,34 +85,34 @@ def judge(drawn: Sequence[Joined]) -> list[Finding]:
     ]
 
 
-def _variance(drawn: Sequence[Joined]) -> Finding:
+def _variance(drawn: Sequence[BatchMembership]) -> AuditFinding:
     ratios, p_values = [], []
     for one in drawn:
         sizes = one.matrix.sum(axis=1).astype(np.float64)
         records = one.matrix.shape[1]
         p_values.append(statistics.of_batch_sizes(sizes, records, one.rate))
         ratios.append(_ratio(sizes, records, one.rate))
-    return statistical(
+    return statistical_finding(
         Layer.MECHANISM,
         "batch size variance / Poisson",
-        statistics.together(*p_values),
+        statistics.bonferroni(*p_values),
         expected="1",
         measured=f"{max(ratios, key=lambda ratio: abs(ratio - 1)):.3f}",
         likely="batches have a fixed size (shuffling), or records join together",
     )
 
 
-def _joins(drawn: Sequence[Joined]) -> Finding:
+def _joins(drawn: Sequence[BatchMembership]) -> AuditFinding:
     ratios, p_values = [], []
     for one in drawn:
         counts = one.matrix.sum(axis=0).astype(np.float64)
         steps = one.matrix.shape[0]
         p_values.append(statistics.of_joins(counts, steps, one.rate))
         ratios.append(_ratio(counts, steps, one.rate))
-    return statistical(
+    return statistical_finding(
         Layer.MECHANISM,
         "variance of joins / Poisson",
-        statistics.together(*p_values),
+        statistics.bonferroni(*p_values),
         expected="1",
         measured=f"{max(ratios, key=lambda ratio: abs(ratio - 1)):.3f}",
         likely="every record joins equally often (shuffling), or some have other rates",
@@ -123,7 +123,7 @@ def _ratio(counts: NDArray[np.float64], trials: int, rate: float) -> float:
     return float(np.mean(np.square(counts - trials * rate)) / (trials * rate * (1 - rate)))
 
 
-def _succession(one: Joined) -> float:
+def _succession(one: BatchMembership) -> float:
     centred = one.matrix - one.rate
     return float((centred[1:] * centred[:-1]).mean() / (one.rate * (1 - one.rate)))
 
@@ -141,7 +141,7 @@ def _draw(
     factors: Sequence[float],
     coins: int,
     rng: BitSource,
-) -> list[Joined]:
+) -> list[BatchMembership]:
     """Who joined, for old and new records, of every block of the data set by turns."""
     old, new = sizes
     cohorts = np.repeat(np.array([phase - 1, phase], dtype=np.int16), [old, new])
@@ -155,7 +155,7 @@ def _draw(
     if old:
         ages.append(("old", cohorts != phase, part.sample_rate_old))
     return [
-        Joined(f"phase {phase}, {age} records", rate * factor, matrix[:, rows & here])
+        BatchMembership(f"phase {phase}, {age} records", rate * factor, matrix[:, rows & here])
         for age, rows, rate in ages
         for factor in sorted(set(factors))
         if (rows & (here := participation == factor)).any()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection
-from dpal.audit.findings import Finding, Layer
+from dpal.audit.findings import AuditFinding, Layer
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.planning.plan import Plan
@@ -33,7 +33,7 @@ _FIRST_ROW = 3_141_592  # no other number that is printed is as large by chance
 
 
 @dataclass
-class Overheard:
+class CapturedOutput:
     """Everything that was said while it listened.
 
     Attributes:
@@ -65,7 +65,7 @@ def _is_in(written: str, known: NDArray[np.float64]) -> bool:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, into: Overheard) -> None:
+    def __init__(self, into: CapturedOutput) -> None:
         super().__init__(level=logging.DEBUG)
         self._into, self._thread = into, threading.get_ident()
 
@@ -75,9 +75,9 @@ class _Listener(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[Overheard]:
+def capturing_output() -> Iterator[CapturedOutput]:
     """Hears what is printed and logged for the length of a block; of dpal at every level."""
-    heard, printed = Overheard(), io.StringIO()
+    heard, printed = CapturedOutput(), io.StringIO()
     ours = logging.getLogger("dpal")
     listener, level = _Listener(heard), ours.level
     loggers = [ours, logging.getLogger()] if not ours.propagate else [logging.getLogger()]
@@ -102,7 +102,7 @@ def log_findings(
     physical_batch: int,
     rng: BitSource,
     train: Callable[[], None],
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Scores, selects and trains on records that are not protected, and listens.
 
     Args:
@@ -119,16 +119,16 @@ def log_findings(
     likely = torch.from_numpy(guesses)
     logits = likely.log() if task is Task.SINGLE_LABEL else torch.logit(likely)
     losses = per_record_loss(task)(logits, labels).tolist()
-    with listening() as heard:
+    with capturing_output() as heard:
         rows, scores = _select(plan, inputs, physical_batch, rng)
         train()
     named = heard.naming([*rows.tolist(), *scores.tolist(), *losses])
     return [overheard_finding("lines with a score, loss or row", named, heard)]
 
 
-def overheard_finding(what: str, named: Sequence[str], heard: Overheard) -> Finding:
+def overheard_finding(what: str, named: Sequence[str], heard: CapturedOutput) -> AuditFinding:
     """Whether nothing of what was heard names a record or its score."""
-    return Finding(
+    return AuditFinding(
         layer=Layer.SELECTION,
         what=what,
         expected="none",

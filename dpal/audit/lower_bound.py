@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom
 
 from dpal import check
-from dpal.accounting.profiles import Profile
+from dpal.accounting.profiles import PrivacyProfile
 
 _HIGHEST = 60.0  # no attack with fewer than 1e20 guesses shows more
 
@@ -25,7 +25,7 @@ Tradeoff = Callable[[float], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guesses:
+class MembershipGuesses:
     """How an attack in one run did.
 
     Attributes:
@@ -44,7 +44,7 @@ class Guesses:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates:
+class AttackRates:
     """How one test did in independent runs of both worlds.
 
     Attributes:
@@ -69,7 +69,9 @@ class Rates:
         return _upper(self.alarms, self.absent, half), _upper(self.misses, self.present, half)
 
 
-def guess(scores: NDArray[np.float64], included: NDArray[np.bool_], *, count: int) -> Guesses:
+def guess_membership(
+    scores: NDArray[np.float64], included: NDArray[np.bool_], *, count: int
+) -> MembershipGuesses:
     """Guesses the highest scores in and the lowest out, as many of each.
 
     Args:
@@ -80,15 +82,19 @@ def guess(scores: NDArray[np.float64], included: NDArray[np.bool_], *, count: in
     order = np.argsort(scores, kind="stable")
     half = count // 2
     correct = int((~included[order[:half]]).sum() + included[order[scores.size - half :]].sum())
-    return Guesses(canaries=scores.size, made=2 * half, correct=correct)
+    return MembershipGuesses(canaries=scores.size, made=2 * half, correct=correct)
 
 
-def best(bound: Callable[[Guesses, float], float], tried: Sequence[Guesses], error: float) -> float:
+def best_bound(
+    bound: Callable[[MembershipGuesses, float], float],
+    tried: Sequence[MembershipGuesses],
+    error: float,
+) -> float:
     """The best of several bounds, each of which gets its share of the error."""
     return max(bound(one, error / len(tried)) for one in tried)
 
 
-def chance_of(guesses: Guesses, *, epsilon: float, delta: float) -> float:
+def chance_of(guesses: MembershipGuesses, *, epsilon: float, delta: float) -> float:
     """Bounds the chance of this many correct guesses under (epsilon, delta).
 
     Source: Steinke, Nasr & Jagielski (2023), "Privacy auditing with one (1) training run",
@@ -109,7 +115,7 @@ def chance_of(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     return min(1.0, plain + 2 * guesses.canaries * delta * float(np.max(below / lost)))
 
 
-def epsilon_in_one_run(guesses: Guesses, *, delta: float, error: float) -> float:
+def epsilon_in_one_run(guesses: MembershipGuesses, *, delta: float, error: float) -> float:
     """The largest epsilon that these guesses refute, whatever the mechanism.
 
     Args:
@@ -124,7 +130,7 @@ def epsilon_in_one_run(guesses: Guesses, *, delta: float, error: float) -> float
     return _largest(refuted, _HIGHEST)
 
 
-def refutes(guesses: Guesses, tradeoff: Tradeoff, *, error: float) -> bool:
+def refutes(guesses: MembershipGuesses, tradeoff: Tradeoff, *, error: float) -> bool:
     """Whether guesses refute a claimed trade-off between false alarms and misses.
 
     Args:
@@ -146,7 +152,7 @@ def refutes(guesses: Guesses, tradeoff: Tradeoff, *, error: float) -> bool:
     return right + wrong > made / canaries
 
 
-def epsilon_if_gaussian(guesses: Guesses, *, delta: float, error: float) -> float:
+def epsilon_if_gaussian(guesses: MembershipGuesses, *, delta: float, error: float) -> float:
     """The largest epsilon that these guesses refute for a Gaussian mechanism.
 
     Tighter than `epsilon_in_one_run`, and fit for training with noise: after many steps its
@@ -168,7 +174,7 @@ def of_gaussian(shift: float) -> Tradeoff:
     return tradeoff
 
 
-def of_profile(*profiles: Profile) -> Tradeoff:
+def of_profile(*profiles: PrivacyProfile) -> Tradeoff:
     """Trade-off of a claimed privacy profile: the least that each of its points allows.
 
     Args:
@@ -202,7 +208,7 @@ def epsilon_of_gaussian(shift: float, *, delta: float) -> float:
     return _largest(exceeded, _HIGHEST)
 
 
-def epsilon_of_rates(rates: Rates, *, delta: float, error: float) -> float:
+def epsilon_of_rates(rates: AttackRates, *, delta: float, error: float) -> float:
     """The largest epsilon that one test, run many times in both worlds, refutes.
 
     Args:
@@ -218,7 +224,7 @@ def epsilon_of_rates(rates: Rates, *, delta: float, error: float) -> float:
     return max(0.0, *(math.log(gain) for gain in gains if gain > 0))
 
 
-def epsilon_of_rates_if_gaussian(rates: Rates, *, delta: float, error: float) -> float:
+def epsilon_of_rates_if_gaussian(rates: AttackRates, *, delta: float, error: float) -> float:
     """The same for a Gaussian mechanism.
 
     Source: Nasr et al. (2023), "Tight auditing of differentially private machine learning".
@@ -227,7 +233,7 @@ def epsilon_of_rates_if_gaussian(rates: Rates, *, delta: float, error: float) ->
     return epsilon_of_gaussian(float(-ndtri(alarms) - ndtri(misses)), delta=delta)
 
 
-def rates_refute(rates: Rates, tradeoff: Tradeoff, *, error: float) -> bool:
+def rates_refute(rates: AttackRates, tradeoff: Tradeoff, *, error: float) -> bool:
     """Whether a test's rates refute a claimed trade-off."""
     alarms, misses = rates.at_most(error)
     return alarms < tradeoff(1 - misses)

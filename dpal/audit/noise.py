@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn, zeros
 
 from dpal.audit import statistics
-from dpal.audit.findings import Finding, Layer, statistical
+from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.steps import released_gradient
 from dpal.errors import NoiseReused
 from dpal.planning.plan import TrainingPhase
@@ -32,7 +32,7 @@ Fresh = Callable[[], BitSource]
 
 def noise_findings(
     spec: CampaignSpec, part: TrainingPhase, *, draws: int, physical_batch: int, fresh: Fresh
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Releases noise alone, through the campaign's own step, and looks at it.
 
     Args:
@@ -47,7 +47,7 @@ def noise_findings(
     size = float(np.sqrt(np.mean(np.square(first))))
     margin = 4.9 / np.sqrt(2 * first.size)
     return [
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "noise deviation / planned",
             statistics.of_scale(first.ravel(), 1.0),
@@ -58,7 +58,7 @@ def noise_findings(
             value=size,
             within=float(margin),
         ),
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "noise is normal",
             statistics.of_normality(first.ravel()[:_SHOWN]),
@@ -112,10 +112,10 @@ def _of_gradients(clipping: Clipping, part: TrainingPhase) -> float:
 
 def _unrelated(
     what: str, one: NDArray[np.float64], other: NDArray[np.float64], likely: str
-) -> Finding:
+) -> AuditFinding:
     spread = float(np.sqrt((one @ one) * (other @ other)))
     value = float(one @ other) / spread if spread else 1.0
-    return statistical(
+    return statistical_finding(
         Layer.MECHANISM,
         f"correlation of two {what}",
         statistics.of_correlation(one, other),
@@ -125,10 +125,10 @@ def _unrelated(
     )
 
 
-def _streams(fresh: Fresh) -> Finding:
+def _streams(fresh: Fresh) -> AuditFinding:
     """2^24 pairs of 64-bit words agree somewhere with chance 1e-12."""
     shared = np.intersect1d(fresh().words(_WORDS), fresh().words(_WORDS)).size
-    return Finding(
+    return AuditFinding(
         layer=Layer.MECHANISM,
         what="words that two streams share",
         expected="none",
@@ -139,7 +139,7 @@ def _streams(fresh: Fresh) -> Finding:
     )
 
 
-def _forked(rng: BitSource) -> Finding:
+def _forked(rng: BitSource) -> AuditFinding:
     """Asks for words in a forked process, which must be refused or be others."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -157,7 +157,7 @@ def _forked(rng: BitSource) -> Finding:
         measured = "refused"
     else:
         measured = "the same words" if seen == rng.words(8).tobytes() else "other words"
-    return Finding(
+    return AuditFinding(
         layer=Layer.MECHANISM,
         what="stream in a forked process",
         expected="refused",

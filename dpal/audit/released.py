@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dpal.audit.findings import Finding, Layer
+from dpal.audit.findings import AuditFinding, Layer
 from dpal.files.artifacts import CONFIDENTIAL
 
 _SHORTEST = 5  # characters of an id that does not turn up in other words by chance
 _MOST = 500  # ids that are looked for
 
 
-def released_findings(folder: Path, ids: Sequence[str]) -> list[Finding]:
+def released_findings(folder: Path, ids: Sequence[str]) -> list[AuditFinding]:
     """Searches everything beside the confidential files for ids of selected records.
 
     Args:
@@ -28,7 +28,7 @@ def released_findings(folder: Path, ids: Sequence[str]) -> list[Finding]:
         return []
     paths = [path for path in _released(folder) if naming_ids([_text_of(path)], telling)]
     return [
-        Finding(
+        AuditFinding(
             layer=Layer.SELECTION,
             what="released files naming a selected record",  # of how many is confidential
             expected="none",

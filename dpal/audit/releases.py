@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpal.audit.findings import Finding, Layer
+from dpal.audit.findings import AuditFinding, Layer
 from dpal.canonical import file_digest
 from dpal.errors import DpalError
-from dpal.files.atomic import staged
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Entry, Kind
+from dpal.files.atomic import atomic_write
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.planning.plan import Plan
+from dpal.planning.certified import RunPlan
 from dpal.randomness import BitSource
 
 _NAME = "drill"
@@ -23,7 +23,7 @@ class _Crash(Exception):
     """What the drill throws where a process might die."""
 
 
-def drill_findings(plan: Plan, scratch: Path, *, rng: BitSource) -> list[Finding]:
+def drill_findings(plan: RunPlan, scratch: Path, *, rng: BitSource) -> list[AuditFinding]:
     """Takes a release of the plan through its life, with crashes, in a ledger of its own.
 
     Args:
@@ -34,22 +34,24 @@ def drill_findings(plan: Plan, scratch: Path, *, rng: BitSource) -> list[Finding
     folder = scratch / _NAME
     store = LedgerStore(scratch / "ledger.sqlite")
     try:
-        with claim(folder):
+        with lock_folder(folder):
             return _drill(plan, CampaignLedger(store, _NAME, folder), folder, rng)
     finally:
         store.close()
 
 
-def _drill(plan: Plan, ledger: CampaignLedger, folder: Path, rng: BitSource) -> list[Finding]:
+def _drill(
+    plan: RunPlan, ledger: CampaignLedger, folder: Path, rng: BitSource
+) -> list[AuditFinding]:
     releases = [release for release in plan.releases() if not release.selects][:1]
-    target, release = plan.spec.target, releases[0]
-    ledger.hold(target, plan.digest, "0" * 64, releases)
+    target, release = plan.target, releases[0]
+    ledger.hold(target, plan.digest, "0" * 64, releases, accountant=plan.accountant)
     artifact = folder / "drawn" / "artifact.bin"
     drawn: list[bytes] = []
 
     def draw() -> None:
         drawn.append(rng.words(8).tobytes())
-        with staged(artifact) as temporary:
+        with atomic_write(artifact) as temporary:
             temporary.write_bytes(drawn[-1])
 
     def crash() -> None:
@@ -57,7 +59,7 @@ def _drill(plan: Plan, ledger: CampaignLedger, folder: Path, rng: BitSource) -> 
 
     def settle(how: object = draw) -> str:
         try:
-            ledger.settle(release, how, inputs=[], artifacts=[artifact])  # type: ignore[arg-type]
+            ledger.release_once(release, how, inputs=[], artifacts=[artifact])  # type: ignore[arg-type]
         except _Crash:
             return "crashed"
         except DpalError:
@@ -69,14 +71,14 @@ def _drill(plan: Plan, ledger: CampaignLedger, folder: Path, rng: BitSource) -> 
     once = len(drawn)
     settle()
     again = len(drawn)
-    reserved = sum(entry.kind is Kind.RESERVE for entry in ledger.entries())
+    reserved = sum(entry.kind is EntryKind.RESERVE for entry in ledger.entries())
     draw()  # somebody draws once more, past the ledger
     retried = settle()
     return [
         _counted("draws under one reservation", once, 1),
         _counted("draws when it is asked for again", again - once, 0),
         _counted("reservations for one release", reserved, 1),
-        Finding(
+        AuditFinding(
             layer=Layer.LEDGER,
             what="a second artifact for it",
             expected="refused",
@@ -87,8 +89,8 @@ def _drill(plan: Plan, ledger: CampaignLedger, folder: Path, rng: BitSource) -> 
     ]
 
 
-def _counted(what: str, seen: int, expected: int) -> Finding:
-    return Finding(
+def _counted(what: str, seen: int, expected: int) -> AuditFinding:
+    return AuditFinding(
         layer=Layer.LEDGER,
         what=what,
         expected=f"{expected}",
@@ -98,7 +100,7 @@ def _counted(what: str, seen: int, expected: int) -> Finding:
     )
 
 
-def ledger_findings(plan: Plan, ledger: CampaignLedger) -> list[Finding]:
+def ledger_findings(plan: RunPlan, ledger: CampaignLedger) -> list[AuditFinding]:
     """Compares a campaign's ledger with its plan and with what lies in its folder.
 
     Args:
@@ -113,7 +115,7 @@ def ledger_findings(plan: Plan, ledger: CampaignLedger) -> list[Finding]:
         one.name for one in reserved if planned.get(one.name.partition("#")[0]) != one.charges
     ]
     twice = _drawn_twice(entries, ledger.folder)
-    given_up = [entry.release for entry in entries if entry.kind is Kind.FORFEIT]
+    given_up = [entry.release for entry in entries if entry.kind is EntryKind.FORFEIT]
     return [
         _none("releases that are not as planned", strange,
               "what was run is not what was planned: rates, noise or steps differ"),
@@ -129,7 +131,7 @@ def _drawn_twice(entries: Sequence[Entry], folder: Path) -> list[str]:
     found: list[str] = []
     seen: dict[str, str] = {}
     for entry in entries:
-        if entry.kind is not Kind.COMMIT:
+        if entry.kind is not EntryKind.COMMIT:
             continue
         for name, digest in entry.body["artifacts"].items():
             path = folder / name
@@ -140,8 +142,8 @@ def _drawn_twice(entries: Sequence[Entry], folder: Path) -> list[str]:
     return found
 
 
-def _none(what: str, names: Sequence[str], likely: str) -> Finding:
-    return Finding(
+def _none(what: str, names: Sequence[str], likely: str) -> AuditFinding:
+    return AuditFinding(
         layer=Layer.LEDGER,
         what=what,
         expected="none",

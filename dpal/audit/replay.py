@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dpal.acquisition.reference import exact_top_k
 from dpal.audit import lower_bound
 from dpal.audit.attack import CONFIDENCE
-from dpal.audit.findings import FALSE_ALARM, Finding, Layer
+from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer
 from dpal.audit.samplers import accepted_counts
-from dpal.audit.selections import charged, draw, pool_for
+from dpal.audit.selections import draw_selection, pool_for, selection_epsilon
 from dpal.planning.plan import Phase, Plan
 from dpal.planning.selection import HiddenGate, NoisyRanking, VisibleAnswers
 from dpal.planning.spec import CampaignSpec
@@ -31,7 +31,9 @@ _PLACES = 300  # of the exact selection
 Chosen = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 
 
-def replay_findings(plan: Plan, *, draws: int, fresh: Callable[[], BitSource]) -> list[Finding]:
+def replay_findings(
+    plan: Plan, *, draws: int, fresh: Callable[[], BitSource]
+) -> list[AuditFinding]:
     """Attacks each way of selecting of the plan, and the exact one for comparison.
 
     Args:
@@ -40,7 +42,7 @@ def replay_findings(plan: Plan, *, draws: int, fresh: Callable[[], BitSource]) -
       fresh: gives a new stream, as every release takes one.
     """
     by_kind = {type(phase.selection): phase for phase in plan.phases if phase.selection.events}
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     for phase in by_kind.values():
         if not findings:
             findings.append(_exact(plan.spec, fresh()))
@@ -58,7 +60,7 @@ def canaries_of(phase: Phase) -> int:
 
 def _attack(
     select: Chosen, *, places: int, records: int, share: float, rng: BitSource
-) -> lower_bound.Guesses:
+) -> lower_bound.MembershipGuesses:
     """Guesses "highest" for canaries that were selected; for a fixed number, whoever was."""
     canaries = 2 * places
     highest = rng.words(canaries) >> np.uint64(63) == 1
@@ -70,16 +72,18 @@ def _attack(
     ties = rng.words(canaries).astype(np.float64) / 2.0**64
     made = max(1, round(share * places))
     guessed = np.argsort(chosen[:canaries] + 0.5 * ties)[canaries - made :]
-    return lower_bound.Guesses(canaries=canaries, made=made, correct=int(highest[guessed].sum()))
+    return lower_bound.MembershipGuesses(
+        canaries=canaries, made=made, correct=int(highest[guessed].sum())
+    )
 
 
-def _exact(spec: CampaignSpec, rng: BitSource) -> Finding:
+def _exact(spec: CampaignSpec, rng: BitSource) -> AuditFinding:
     def exact(scores: NDArray[np.float64]) -> NDArray[np.int64]:
         return exact_top_k(scores, _PLACES).rows
 
     guesses = _attack(exact, places=_PLACES, records=10 * _PLACES, share=0.75, rng=rng)
     value = lower_bound.epsilon_in_one_run(guesses, delta=spec.target.delta, error=1 - CONFIDENCE)
-    return Finding(
+    return AuditFinding(
         layer=Layer.ATTACK,
         what="scores by an exact selection",
         expected=f"above {_POWER:g}",
@@ -92,9 +96,9 @@ def _exact(spec: CampaignSpec, rng: BitSource) -> Finding:
     )
 
 
-def _private(phase: Phase, spec: CampaignSpec, fresh: Callable[[], BitSource]) -> Finding:
+def _private(phase: Phase, spec: CampaignSpec, fresh: Callable[[], BitSource]) -> AuditFinding:
     def private(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        return draw(phase, scores, rng=fresh())
+        return draw_selection(phase, scores, rng=fresh())
 
     guesses = _attack(
         private,
@@ -119,10 +123,10 @@ def _judged(
     seen: str,
     value: float,
     certain: float,
-    guesses: lower_bound.Guesses,
-) -> Finding:
-    claim = charged(phase, spec)
-    return Finding(
+    guesses: lower_bound.MembershipGuesses,
+) -> AuditFinding:
+    claim = selection_epsilon(phase, spec)
+    return AuditFinding(
         layer=Layer.ATTACK,
         what=f"{phase.name}: scores by {seen}",
         expected=f"at most {claim:.3f}",
@@ -138,7 +142,7 @@ def _judged(
 
 def _threshold(
     phase: Phase, step: HiddenGate, spec: CampaignSpec, searches: int, rng: BitSource
-) -> Finding:
+) -> AuditFinding:
     """Guesses whether a record lies above, from a search in which every count is close.
 
     Without it every count equals the aim, with it each is one more; the more counts are
@@ -152,14 +156,16 @@ def _threshold(
     alarms, misses = int((accepted[0] < cut).sum()), int((accepted[1] >= cut).sum())
 
     def bound(error: float) -> float:
-        rates = lower_bound.Rates(alarms=alarms, absent=searches, misses=misses, present=searches)
+        rates = lower_bound.AttackRates(
+            alarms=alarms, absent=searches, misses=misses, present=searches
+        )
         return lower_bound.epsilon_of_rates(rates, delta=spec.target.delta, error=error)
 
-    guesses = lower_bound.Guesses(
+    guesses = lower_bound.MembershipGuesses(
         canaries=2 * searches, made=2 * searches, correct=2 * searches - alarms - misses
     )
     return _judged(phase, spec, "a threshold", bound(1 - CONFIDENCE), bound(FALSE_ALARM), guesses)
 
 
-def _in_words(value: float, guesses: lower_bound.Guesses) -> str:
+def _in_words(value: float, guesses: lower_bound.MembershipGuesses) -> str:
     return f"{value:.3f} ({guesses.correct:,} of {guesses.made:,})"

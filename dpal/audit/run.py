@@ -11,8 +11,8 @@ from torch import Tensor
 from dpal import check
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.audit.attack import attack_findings, training_releases
-from dpal.audit.canaries import shortened, train_on_canaries
-from dpal.audit.findings import AuditReport, Finding
+from dpal.audit.canaries import train_on_canaries, with_fewer_steps
+from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.inclusion import inclusion_findings
 from dpal.audit.logs import log_findings
 from dpal.audit.noise import noise_findings
@@ -79,9 +79,9 @@ def audit(
     check.at_least(2, **{"validation records": len(inputs)})
     spec, part, physical = plan.spec, plan.phases[0].parts[-1], effort.physical_batch
     few, few_labels = inputs[:_RECORDS], labels[:_RECORDS]
-    ran = shortened(plan, most_steps=effort.most_steps)
+    ran = with_fewer_steps(plan, most_steps=effort.most_steps)
     wrong = min(len(inputs), _MISLABELED)
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
 
     say("audit: single steps")
     findings += step_findings(spec, part, few, few_labels, physical_batch=physical, rng=fresh())
@@ -93,7 +93,7 @@ def audit(
     findings += selection_findings(plan, fresh=fresh)
 
     def briefly() -> None:
-        train_on_canaries(shortened(plan, most_steps=1), few, few_labels, canaries=_FEW,
+        train_on_canaries(with_fewer_steps(plan, most_steps=1), few, few_labels, canaries=_FEW,
                           physical_batch=physical, fresh=fresh)  # fmt: skip
 
     findings += log_findings(

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from dpal.accounting.events import SCORE_GRID
 from dpal.acquisition import thresholds
 from dpal.audit import statistics
-from dpal.audit.findings import Finding, Layer, statistical
+from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.mechanisms import laplace, responses
 from dpal.planning.plan import Plan
 from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
@@ -21,7 +21,7 @@ from dpal.randomness import BitSource
 _BINS = 64
 
 
-def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[Finding]:
+def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     """Draws from every sampler that selections of the plan use, as in its last selection.
 
     Args:
@@ -34,17 +34,17 @@ def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[Finding]
 
 
 @singledispatch
-def _sampled(step: object, *, draws: int, rng: BitSource) -> list[Finding]:
+def _sampled(step: object, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     raise TypeError(f"{type(step).__name__} has no test of its samplers; write one")
 
 
 @_sampled.register
-def _(step: RandomDraw, *, draws: int, rng: BitSource) -> list[Finding]:
+def _(step: RandomDraw, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     return []  # reads no record
 
 
 @_sampled.register
-def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[Finding]:
+def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     epsilon = step.scores.epsilon
     noise = laplace.laplace_noise(draws >> 4, epsilon, rng=rng)
     # |Y| of discrete Laplace noise of ratio w: mean 2 w / (1 - w^2), square 2 w / (1 - w)^2.
@@ -55,7 +55,7 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[Finding]:
     edges, chances = _laplace_bins(ratio)
     seen = np.histogram(noise, edges)[0]
     return [
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "noise on scores / planned",
             statistics.of_deviation((size - 1) / error),
@@ -66,7 +66,7 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[Finding]:
             value=size,
             within=4.9 * error,
         ),
-        statistical(
+        statistical_finding(
             Layer.MECHANISM,
             "noise on scores is discrete Laplace",
             statistics.of_frequencies(seen, chances),
@@ -78,14 +78,14 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[Finding]:
 
 
 @_sampled.register
-def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[Finding]:
+def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     return [_threshold(step, draws >> 10, rng)]
 
 
 @_sampled.register
-def _(step: VisibleAnswers, *, draws: int, rng: BitSource) -> list[Finding]:
+def _(step: VisibleAnswers, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     chances, half = step.answers, draws // 2
-    said = responses.answers(
+    said = responses.randomized_responses(
         np.arange(draws) < half, above=chances.above, below=chances.below, rng=rng
     )
     return [
@@ -95,10 +95,10 @@ def _(step: VisibleAnswers, *, draws: int, rng: BitSource) -> list[Finding]:
     ]
 
 
-def _rate(side: str, said: NDArray[np.bool_], chance: float) -> Finding:
+def _rate(side: str, said: NDArray[np.bool_], chance: float) -> AuditFinding:
     value = float(said.mean()) / chance
     margin = 4.9 * math.sqrt((1 - chance) / chance / said.size)
-    return statistical(
+    return statistical_finding(
         Layer.MECHANISM,
         f"rate of yes {side} threshold / planned",
         statistics.of_count(int(said.sum()), said.size, chance),
@@ -111,7 +111,7 @@ def _rate(side: str, said: NDArray[np.bool_], chance: float) -> Finding:
     )
 
 
-def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource) -> Finding:
+def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource) -> AuditFinding:
     """Searches where every count lies one deviation above the aim.
 
     Each count is then accepted with chance Phi(-1 + 1/2w), w its noise, whatever the counts
@@ -122,7 +122,7 @@ def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource)
     chance = float(ndtr((step.aim - above + 0.5) / step.count_noise))
     value = float(accepted.mean()) / chance
     margin = 4.9 * math.sqrt((1 - chance) / chance / accepted.size)
-    return statistical(
+    return statistical_finding(
         Layer.MECHANISM,
         "hidden counts / planned",
         statistics.of_count(int(accepted.sum()), accepted.size, chance),

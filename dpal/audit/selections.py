@@ -13,7 +13,7 @@ from scipy import stats
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import NEVER_SELECTED, SELECTION, Charge, Release
 from dpal.acquisition import selection
-from dpal.audit.findings import FALSE_ALARM, Finding, Layer, statistical
+from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
 from dpal.errors import ParameterError
 from dpal.planning.plan import Phase, Plan
 from dpal.planning.selection import HiddenGate, NoisyRanking, VisibleAnswers
@@ -29,7 +29,7 @@ _FAR = 7.0  # deviations of noise that no run sees
 _TIES = 16  # keys of records with one score
 
 
-def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[Finding]:
+def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[AuditFinding]:
     """Plays games with selections on simulated scores, each way of selecting once.
 
     Args:
@@ -46,7 +46,7 @@ def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[Fi
     return findings
 
 
-def charged(phase: Phase, spec: CampaignSpec) -> float:
+def selection_epsilon(phase: Phase, spec: CampaignSpec) -> float:
     """The epsilon of one selection alone, between any two contents of a record.
 
     Games of selection give a record the highest or the lowest score. That is a change of
@@ -62,7 +62,9 @@ def charged(phase: Phase, spec: CampaignSpec) -> float:
     return campaign_epsilon([release], replace(spec.target, adjacency=Adjacency.REPLACE_ONE))
 
 
-def draw(phase: Phase, scores: NDArray[np.float64], *, rng: BitSource) -> NDArray[np.int64]:
+def draw_selection(
+    phase: Phase, scores: NDArray[np.float64], *, rng: BitSource
+) -> NDArray[np.int64]:
     """Rows that the campaign's own code selects from simulated scores in [0, 1]."""
     rows = np.arange(scores.size, dtype=np.int64)
     scored = [(rows[i : i + _BATCH], scores[i : i + _BATCH]) for i in range(0, rows.size, _BATCH)]
@@ -74,7 +76,7 @@ def pool_for(phase: Phase, spec: CampaignSpec) -> int:
     return max(4 * phase.cohort_size, min(_POOL, spec.pool_size))
 
 
-def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
+def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> AuditFinding:
     """The initial cohort: half of the pool's rows get half of the places."""
     records, count = spec.pool_size, min(phase.cohort_size, spec.pool_size)
     runs = max(1, min(_RUNS, 2_000_000 // records))
@@ -87,7 +89,7 @@ def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
     share = half / records
     variance = runs * count * share * (1 - share) * (records - count) / max(1, records - 1)
     error = (hits - runs * count * share) / math.sqrt(variance) if variance else 0.0
-    return statistical(
+    return statistical_finding(
         Layer.SELECTION,
         "initial cohort, first half",
         float(2 * stats.norm.sf(abs(error))),
@@ -97,18 +99,18 @@ def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
     )
 
 
-def _ratio(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
+def _ratio(phase: Phase, spec: CampaignSpec, rng: BitSource) -> AuditFinding:
     """Compares how often records with the highest and with the lowest score are selected.
 
     Scores of half of the places are highest. Runs are independent, so their mean excess
     over the bound has a t-distribution.
     """
-    claim, records = charged(phase, spec), pool_for(phase, spec)
+    claim, records = selection_epsilon(phase, spec), pool_for(phase, spec)
     highest = np.arange(records) < max(1, min(records // 2, phase.cohort_size))
     shares = []
     for _ in range(_RUNS):
         chosen = np.zeros(records, dtype=np.bool_)
-        chosen[draw(phase, highest.astype(np.float64), rng=rng)] = True
+        chosen[draw_selection(phase, highest.astype(np.float64), rng=rng)] = True
         shares.append((chosen[highest].mean(), chosen[~highest].mean()))
     top, bottom = np.array(shares).T
     growth, delta = math.exp(claim), spec.target.delta
@@ -117,7 +119,7 @@ def _ratio(phase: Phase, spec: CampaignSpec, rng: BitSource) -> Finding:
         2 * min(_excess(top, bottom, growth, delta), _excess(1 - bottom, 1 - top, growth, delta)),
     )
     measured, error = _log_ratio(top, bottom)
-    return Finding(
+    return AuditFinding(
         layer=Layer.SELECTION,
         what=f"{phase.name}: log odds, top over bottom",
         expected=f"at most {claim:.3f}",
@@ -151,7 +153,7 @@ def _excess(
     return float(stats.t.sf(over.mean() / spread * math.sqrt(over.size), over.size - 1))
 
 
-def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[Finding]:
+def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding]:
     """Draws twice from the same words, with one record's score changed."""
     step = phase.selection
     if not isinstance(step, HiddenGate):
@@ -167,14 +169,16 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[Finding]:
         words, chosen = rng.words(2 * records + 4096), []
         for mine in (1.0, 0.0):
             scores = np.append(others[1:], mine)
-            chosen.append(set(draw(phase, scores, rng=Replayed(words)).tolist()))
+            chosen.append(
+                set(draw_selection(phase, scores, rng=ReplayedRandomness(words)).tolist())
+            )
         moved += bool((chosen[0] ^ chosen[1]) - {records - 1})
         most = max(most, *map(len, chosen))
     margin = min(step.aim - top - 1, (records - top) / (2 * _TIES) - step.aim + top) / noise
     chance = min(1.0, 2 * step.comparisons * float(stats.norm.sf(margin)))
     p_value = float(stats.binom.sf(moved - 1, _PAIRS, chance)) if moved else 1.0
     return [
-        statistical(
+        statistical_finding(
             Layer.SELECTION,
             f"{phase.name}: others moved by one",
             p_value,
@@ -182,7 +186,7 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[Finding]:
             measured=f"{moved} times of {_PAIRS}",
             likely="records compete (a fixed count), so that one record's entry is another's",
         ),
-        Finding(
+        AuditFinding(
             layer=Layer.SELECTION,
             what=f"{phase.name}: selected, at most",
             expected=f"at most {phase.cohort_size:,}",
@@ -193,7 +197,7 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[Finding]:
     ]
 
 
-class Replayed:
+class ReplayedRandomness:
     """A source that gives recorded words again: for two worlds with the same noise."""
 
     def __init__(self, words: Words) -> None:

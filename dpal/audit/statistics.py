@@ -107,6 +107,6 @@ def _of_dispersion(terms: Values, variance: float) -> float:
     return min(1.0, 2 * float(min(below, above)))
 
 
-def together(*p_values: float) -> float:
+def bonferroni(*p_values: float) -> float:
     """One p-value for several: the least, times how many there are."""
     return min(1.0, len(p_values) * min(p_values))

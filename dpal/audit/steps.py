@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.audit.findings import Finding, Layer
+from dpal.audit.findings import AuditFinding, Layer
 from dpal.models.registry import build_model
 from dpal.planning.plan import TrainingPhase
 from dpal.planning.recipe import Augmentation, ClippingKind, Recipe
@@ -32,7 +32,7 @@ def step_findings(
     *,
     physical_batch: int,
     rng: BitSource,
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Checks what one step does to its records.
 
     Args:
@@ -162,8 +162,8 @@ def _change_by_nan(
     return _length(with_nan - batch) if np.isfinite(with_nan).all() else np.inf
 
 
-def _bound(what: str, value: float, limit: float, expected: str, likely: str) -> Finding:
-    return Finding(
+def _bound(what: str, value: float, limit: float, expected: str, likely: str) -> AuditFinding:
+    return AuditFinding(
         layer=Layer.STEP,
         what=what,
         expected=expected,
@@ -175,7 +175,7 @@ def _bound(what: str, value: float, limit: float, expected: str, likely: str) ->
     )
 
 
-def _clip(value: float) -> Finding:
+def _clip(value: float) -> AuditFinding:
     return _bound(
         "largest contribution of a record",
         value,
@@ -185,7 +185,7 @@ def _clip(value: float) -> Finding:
     )
 
 
-def _sensitivity(value: float, tolerance: float) -> Finding:
+def _sensitivity(value: float, tolerance: float) -> AuditFinding:
     return _bound(
         "largest change when one record goes",
         value,
@@ -195,7 +195,7 @@ def _sensitivity(value: float, tolerance: float) -> Finding:
     )
 
 
-def _adds_up(value: float, tolerance: float) -> Finding:
+def _adds_up(value: float, tolerance: float) -> AuditFinding:
     return _bound(
         "a batch, less its records one by one",
         value,
@@ -205,7 +205,7 @@ def _adds_up(value: float, tolerance: float) -> Finding:
     )
 
 
-def _not_finite(value: float, tolerance: float) -> Finding:
+def _not_finite(value: float, tolerance: float) -> AuditFinding:
     return _bound(
         "contribution of a NaN record",
         value,
@@ -215,7 +215,7 @@ def _not_finite(value: float, tolerance: float) -> Finding:
     )
 
 
-def _divisor(value: float, tolerance: float) -> Finding:
+def _divisor(value: float, tolerance: float) -> AuditFinding:
     return _bound(
         "divisor times gradient, less the sum",
         value,
@@ -225,8 +225,8 @@ def _divisor(value: float, tolerance: float) -> Finding:
     )
 
 
-def _empty(share: float) -> Finding:
-    return Finding(
+def _empty(share: float) -> AuditFinding:
+    return AuditFinding(
         layer=Layer.STEP,
         what="silent coordinates of an empty batch",
         expected="none",

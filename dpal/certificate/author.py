@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpal.certificate.checks import MALFORMED, Check, Outcome, unreadable
-from dpal.certificate.document import entry_of, same
+from dpal.certificate.checks import MALFORMED, Check, CheckOutcome, unreadable_check
+from dpal.certificate.document import is_same_json, parse_entry
 from dpal.certificate.envelope import Envelope, fingerprint
 from dpal.certificate.statement import (
     CERTIFICATE,
@@ -77,17 +77,17 @@ def author_of(
     """
     if envelope is None:
         detail = "no signature came with it (certificate.dsse.json), so anybody may have written it"
-        return Author(check=Check(name=NAME, outcome=Outcome.UNCHECKED, detail=detail))
+        return Author(check=Check(name=NAME, outcome=CheckOutcome.UNCHECKED, detail=detail))
     try:
         opened, statement = read_statement(envelope)
         key = signing_key(statement)
         if statement.get("predicateType") != CERTIFICATE:
             return _refused("what is signed is no certificate")
-        if not same(statement, certificate_statement(document, key)):
+        if not is_same_json(statement, certificate_statement(document, key)):
             return _refused("the signature is of another certificate, or says something else of it")
-        keys = keys_of(document) | (known_keys(ledger) if ledger else set())
+        keys = ledger_keys(document) | (known_keys(ledger) if ledger else set())
     except MALFORMED as error:
-        return Author(check=unreadable(NAME, error))
+        return Author(check=unreadable_check(NAME, error))
     if document["ledger"]["identity"] is not None and key not in keys:
         return _foreign(key)
     return _judged(opened, key, trust)
@@ -107,17 +107,19 @@ def author_of_head(envelope: str, trust: Trust, *, ledger: Sequence[Entry] | Non
             return _refused("what is signed is no head of a ledger")
         key = signing_key(statement)
     except MALFORMED as error:
-        return Author(check=unreadable(NAME, error))
+        return Author(check=unreadable_check(NAME, error))
     if ledger is not None and key not in known_keys(ledger):
         return _foreign(key)
     return _judged(opened, key, trust)
 
 
-def keys_of(document: Mapping[str, Any]) -> set[str]:
+def ledger_keys(document: Mapping[str, Any]) -> set[str]:
     """Public keys of the ledger that a certificate is of, as far as its entries name them."""
     ledger = document["ledger"]
     entries = [
-        entry_of(record) for record in (ledger["opening"], *ledger.get("adoptions", ())) if record
+        parse_entry(record)
+        for record in (ledger["opening"], *ledger.get("adoptions", ()))
+        if record
     ]
     return known_keys(entries)
 
@@ -132,12 +134,12 @@ def _judged(envelope: Envelope, key: str, trust: Trust) -> Author:
     if trusted:
         known_as = trust.keys[trusted[0]]
         detail = f"signed by key {fingerprint(trusted[0])}, {known_as}"
-        check = Check(name=NAME, outcome=Outcome.OK, detail=detail)
+        check = Check(name=NAME, outcome=CheckOutcome.OK, detail=detail)
         return Author(check=check, key=trusted[0], known_as=known_as)
     detail = f"signed by key {fingerprint(key)}, and nobody here vouches for that key"
     if trust.exclusive:
         return _refused(f"it is signed by key {fingerprint(key)}, which is none that you named")
-    return Author(check=Check(name=NAME, outcome=Outcome.UNCHECKED, detail=detail), key=key)
+    return Author(check=Check(name=NAME, outcome=CheckOutcome.UNCHECKED, detail=detail), key=key)
 
 
 def _foreign(key: str) -> Author:
@@ -148,4 +150,4 @@ def _foreign(key: str) -> Author:
 
 
 def _refused(detail: str) -> Author:
-    return Author(check=Check(name=NAME, outcome=Outcome.FAILED, detail=detail))
+    return Author(check=Check(name=NAME, outcome=CheckOutcome.FAILED, detail=detail))

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpal.certificate.checks import Check, judged, unchecked
-from dpal.certificate.document import entry_record, same
+from dpal.certificate.checks import Check, check_from_faults, unchecked
+from dpal.certificate.document import entry_record, is_same_json
 from dpal.certificate.evidence import LedgerEvidence
-from dpal.certificate.weights import Weights, read_weights, unfit
+from dpal.certificate.weights import Weights, read_weights, shape_mismatch
 from dpal.data.files import commitment
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 
-_SPENDING = (Kind.HOLD, Kind.RESERVE, Kind.CHECKPOINT, Kind.COMMIT)
+_SPENDING = (EntryKind.HOLD, EntryKind.RESERVE, EntryKind.CHECKPOINT, EntryKind.COMMIT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class PoolCommitment:
     """The pool's files, as far as a commitment needs them.
 
     Attributes:
@@ -83,7 +83,7 @@ def check_ledger(evidence: LedgerEvidence, ledger: Sequence[Entry] | None) -> Ch
         reason = "no ledger given (--ledger): entries that fit each other could be invented"
         return unchecked("ledger", reason)
     fine = f"{len(ledger)} entries, sound from the first; the campaign's are all here"
-    return judged("ledger", _ledger_faults(evidence, ledger), fine)
+    return check_from_faults("ledger", _ledger_faults(evidence, ledger), fine)
 
 
 def _ledger_faults(evidence: LedgerEvidence, ledger: Sequence[Entry]) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _ledger_faults(evidence: LedgerEvidence, ledger: Sequence[Entry]) -> Iterato
         yield "this is another ledger than the one that the certificate names"
     campaign = evidence.hold.campaign
     last = evidence.entries[-1].sequence
-    adopted = [one for one in ledger if one.kind is Kind.ADOPT and 1 < one.sequence < last]
+    adopted = [one for one in ledger if one.kind is EntryKind.ADOPT and 1 < one.sequence < last]
     if evidence.adoptions is not None and list(evidence.adoptions) != adopted:
         yield "people vouched for this ledger in other entries than the certificate lists"
     known = {entry.sequence: entry for entry in evidence.entries}
@@ -104,7 +104,7 @@ def _ledger_faults(evidence: LedgerEvidence, ledger: Sequence[Entry]) -> Iterato
         if sequence not in there:
             yield f"entry {sequence} of the certificate is not in the ledger"
         elif sequence in known:
-            if not same(entry_record(known[sequence]), entry_record(there[sequence])):
+            if not is_same_json(entry_record(known[sequence]), entry_record(there[sequence])):
                 yield f"entry {sequence} is another one in the ledger"
         elif there[sequence].kind in _SPENDING or sequence < last:
             yield (
@@ -118,14 +118,16 @@ def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
     if model is None:
         return unchecked("model", "no model given (--model FILE or models:/NAME/VERSION)")
     if "model" not in document:
-        return judged("model", [f"{document['kind']} is certified here, and no model"], "")
+        return check_from_faults(
+            "model", [f"{document['kind']} is certified here, and no model"], ""
+        )
     by_digest = {one["sha256"]: one["file"] for one in document["models"]}
     final = document["model"]["sha256"] == model.sha256
     which = f"the final model of {document['campaign']}" if final else "an earlier phase's model"
     told = "known by its digest, not opened"
     if model.weights is not None:
         told = f"safetensors, {model.weights.parameters:,} parameters"
-    return judged(
+    return check_from_faults(
         "model",
         _model_faults(document, model, by_digest),
         f"{by_digest.get(model.sha256, '')}, {which}: {told}, digest {model.sha256[:12]}",
@@ -138,7 +140,7 @@ def _model_faults(
     if model.sha256 not in by_digest:
         yield f"weights of digest {model.sha256[:12]} are none of {document['campaign']}'s"
     if model.weights is not None:
-        defect = unfit(model.weights, document["plan"]["content"]["spec"].get("model"))
+        defect = shape_mismatch(model.weights, document["plan"]["content"]["spec"].get("model"))
         if defect is not None:
             yield f"this is not the certified model: {defect}"
     if model.tags is not None:
@@ -150,11 +152,13 @@ def _model_faults(
                 )
 
 
-def check_pool(document: Mapping[str, Any], pool: Pool | None, reason: str) -> Check:
+def check_pool(document: Mapping[str, Any], pool: PoolCommitment | None, reason: str) -> Check:
     """Whether this is the pool's file that the campaign was started on."""
     if pool is None:
         return unchecked("pool's file", reason)
     committed = document["pool"]["commitment"]
     other = "these are not the files that were committed to (a folder may have grown since)"
     faults = [] if pool.commitment == committed else [other]
-    return judged("pool's file", faults, f"commitment {committed[:12]}, opened with the salt")
+    return check_from_faults(
+        "pool's file", faults, f"commitment {committed[:12]}, opened with the salt"
+    )

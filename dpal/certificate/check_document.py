@@ -6,37 +6,50 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from dpal.certificate.checks import Check, judged
-from dpal.certificate.document import FORMATS, entry_digest, same, sealed_certificate
+from dpal.canonical import digest
+from dpal.certificate.checks import Check, check_from_faults
+from dpal.certificate.document import FORMATS, entry_digest, is_same_json, sealed_certificate
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import GENESIS, Kind
+from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 
 # What these entries may say: more would be a statement that nothing here checks.
-_SAY = {Kind.HOLD: HOLD_KEYS, Kind.END: {"releases", "data"}}
+_SAY = {EntryKind.HOLD: HOLD_KEYS, EntryKind.END: {"releases", "data"}}
 
 
 def check_seal(document: Mapping[str, Any]) -> Check:
     """Whether the certificate is of a known format and carries its own digest."""
-    return judged("certificate", _seal_faults(document), f"digest {document.get('digest')}")
+    return check_from_faults(
+        "certificate", _seal_faults(document), f"digest {document.get('digest')}"
+    )
 
 
 def _seal_faults(document: Mapping[str, Any]) -> Iterator[str]:
-    if not any(same(document.get("format"), one) for one in FORMATS):
+    if not any(is_same_json(document.get("format"), one) for one in FORMATS):
         known = " and ".join(map(str, FORMATS))
         yield f"format {document.get('format')!r} is unknown here (this version reads {known})"
-    if not same(sealed_certificate(document)["digest"], document.get("digest")):
+    if not is_same_json(sealed_certificate(document)["digest"], document.get("digest")):
         yield "its content does not match its digest: the file was changed after it was written"
+
+
+def foreign_plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
+    """Whether a plan is another one than was held, or was made for another promise."""
+    plan, held = evidence.plan, evidence.hold.body
+    if digest(plan) != held["plan"]:
+        yield "the plan is not the one whose digest was held before the start"
+    promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
+    if not is_same_json(plan["spec"]["target"], promised):
+        yield "the plan was made for another promise than the one held"
 
 
 def check_entries(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Check:
     """Whether every entry is as it was written, and follows from the one before."""
     last = evidence.entries[-1]
     count = f"{len(evidence.entries)} entries, head: entry {last.sequence}, {last.digest[:12]}"
-    return judged("ledger entries", _entry_faults(evidence, stated), count)
+    return check_from_faults("ledger entries", _entry_faults(evidence, stated), count)
 
 
 def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterator[str]:
@@ -60,41 +73,41 @@ def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterat
         if later.sequence == earlier.sequence + 1 and later.previous != earlier.digest:
             yield f"entry {later.sequence} does not follow from entry {earlier.sequence}"
     for one in adoptions:
-        if one.kind is not Kind.ADOPT or one.campaign:
+        if one.kind is not EntryKind.ADOPT or one.campaign:
             yield f"entry {one.sequence} stands among the adoptions, and is none"
     names = {entry.campaign for entry in evidence.entries}
     if names != {evidence.hold.campaign}:
         yield f"entries of several campaigns are mixed: {', '.join(sorted(names))}"
     last = evidence.entries[-1]
-    if not same(stated["head"], {"sequence": last.sequence, "digest": last.digest}):
+    if not is_same_json(stated["head"], {"sequence": last.sequence, "digest": last.digest}):
         yield "the head is not the last entry: entries are missing, or the head was changed"
 
 
 def check_releases(evidence: LedgerEvidence) -> Check:
     """Whether everything held was reserved as held, and everything reserved is on disk."""
     fine = f"{len(evidence.releases)} reserved, all as held, each with its commit"
-    return judged("releases", _release_faults(evidence), fine)
+    return check_from_faults("releases", _release_faults(evidence), fine)
 
 
 def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
     held = {record["release"]: record for record in evidence.hold.body["releases"]}
-    reserves = [entry for entry in evidence.entries if entry.kind is Kind.RESERVE]
+    reserves = [entry for entry in evidence.entries if entry.kind is EntryKind.RESERVE]
     for entry in reserves:
         release = {key: value for key, value in entry.body.items() if key not in BESIDES}
         planned = planned_name(entry.release)
         if release["release"] != entry.release:
             yield f"entry {entry.sequence} reserves another release than it says"
-        elif not same({**release, "release": planned}, held.get(planned)):
+        elif not is_same_json({**release, "release": planned}, held.get(planned)):
             yield f"{entry.release} was reserved with other charges than the plan held"
-    done = {planned_name(one.release) for one in evidence.entries if one.kind is Kind.COMMIT}
+    done = {planned_name(one.release) for one in evidence.entries if one.kind is EntryKind.COMMIT}
     made = {planned_name(entry.release) for entry in reserves}
-    ends = [entry for entry in evidence.entries if entry.kind is Kind.END]
+    ends = [entry for entry in evidence.entries if entry.kind is EntryKind.END]
     for name in made - done:
         yield f"{name} was reserved and never committed: what was drawn is not under a digest"
     for name in done - made:
         yield f"{name} was committed and never reserved: it was not charged"
     for end in ends:
-        if not same(end.body["releases"], [entry.release for entry in reserves]):
+        if not is_same_json(end.body["releases"], [entry.release for entry in reserves]):
             yield "the campaign ended with other releases than are listed here"
     for name in () if ends else held.keys() - made:
         yield f"{name} is in the held plan and among no entries: the campaign goes on"

@@ -12,7 +12,7 @@ from dpal.errors import DpalError
 MALFORMED = (DpalError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """Ok, failed, or not checked, which proves nothing."""
 
     OK = "ok"
@@ -31,31 +31,31 @@ class Check:
     """
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     detail: str
 
 
-def judged(name: str, faults: Iterable[str], fine: str) -> Check:
+def check_from_faults(name: str, faults: Iterable[str], fine: str) -> Check:
     """A check that fails with the first of its faults, and is ok without any."""
     found = list(faults)
     if not found:
-        return Check(name=name, outcome=Outcome.OK, detail=fine)
+        return Check(name=name, outcome=CheckOutcome.OK, detail=fine)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Check(name=name, outcome=Outcome.FAILED, detail=found[0] + more)
+    return Check(name=name, outcome=CheckOutcome.FAILED, detail=found[0] + more)
 
 
 def unchecked(name: str, reason: str) -> Check:
     """A check that could not be made."""
-    return Check(name=name, outcome=Outcome.UNCHECKED, detail=reason)
+    return Check(name=name, outcome=CheckOutcome.UNCHECKED, detail=reason)
 
 
-def refuted(checks: Iterable[Check]) -> bool:
+def any_failed(checks: Iterable[Check]) -> bool:
     """Whether any check failed."""
-    return any(check.outcome is Outcome.FAILED for check in checks)
+    return any(check.outcome is CheckOutcome.FAILED for check in checks)
 
 
-def unreadable(name: str, error: Exception) -> Check:
+def unreadable_check(name: str, error: Exception) -> Check:
     """A check that failed because something stands there that no certificate has."""
     said = str(error) if isinstance(error, DpalError) else f"{type(error).__name__}: {error}"
     detail = f"not what a certificate has there ({said})"
-    return Check(name=name, outcome=Outcome.FAILED, detail=detail)
+    return Check(name=name, outcome=CheckOutcome.FAILED, detail=detail)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.certificate.document import INFORMATIVE, same
+from dpal.certificate.document import INFORMATIVE, is_same_json
 
 Place = tuple[str | int, ...]
 Room = Callable[[Place], float | None]  # how far a figure may lie apart; None where none stands
@@ -25,7 +25,7 @@ class Difference:
     says: str
 
 
-def compared(
+def differences(
     stated: Mapping[str, Any], follows: Mapping[str, Any], room: Room
 ) -> tuple[list[Difference], list[Difference]]:
     """Compares a whole certificate with what follows from its entries.
@@ -67,7 +67,7 @@ def _differences(stated: Any, follows: Any, place: Place, room: Room) -> Iterato
     elif isinstance(stated, list) and isinstance(follows, list) and len(stated) == len(follows):
         for number, (said, right) in enumerate(zip(stated, follows, strict=True)):
             yield from _differences(said, right, (*place, number), room)
-    elif not same(stated, follows):
+    elif not is_same_json(stated, follows):
         yield _at(place, "the certificate says something else than its entries")
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpal.accounting.agreement import tolerance
-from dpal.accounting.events import Release, thin
-from dpal.certificate.checks import Check, judged, unchecked
+from dpal.accounting.events import Release, scale_sampling_rate
+from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.figures import by_dp_accounting
 from dpal.certificate.statements import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_from
 from dpal.privacy import PrivacyTarget
 
@@ -46,7 +46,7 @@ def check_shares(
     limit, shares = limit_of(data["limit"]), shares_in(evidence.hold.body)
     certified = evidence.releases if releases is None else releases
     parts = ", ".join(f"block {one.block}: {_taken(one, limit):.4f}" for one in shares)
-    return judged(
+    return check_from_faults(
         "blocks of the data set",
         _share_faults(evidence, limit, certified, second),
         f"{data['name']}, epsilon at delta {limit.filter.delta:.4g}: {parts}; the limit is "
@@ -62,7 +62,7 @@ def check_together(evidence: LedgerEvidence, ledger: Sequence[Entry] | None) -> 
     if ledger is None:
         return unchecked("other campaigns", "no ledger given (--ledger)")
     fine = f"all campaigns on {data['name']} together stay within its limit"
-    return judged("other campaigns", _sum_faults(data["name"], ledger), fine)
+    return check_from_faults("other campaigns", _sum_faults(data["name"], ledger), fine)
 
 
 def _taken(share: BlockShare, limit: Limit) -> float:
@@ -78,9 +78,9 @@ def _share_faults(
         yield "the campaign and the data set's limit speak of different changes of the data"
     planned = [release_from(record) for record in evidence.hold.body["releases"]]
     cost = _Cost(target=target, planned=planned, releases=releases, second=second)
-    stated = [evidence.hold, *(one for one in evidence.entries if one.kind is Kind.END)]
+    stated = [evidence.hold, *(one for one in evidence.entries if one.kind is EntryKind.END)]
     for entry in stated:
-        name = "held" if entry.kind is Kind.HOLD else "used"
+        name = "held" if entry.kind is EntryKind.HOLD else "used"
         for share in shares_in(entry.body):
             yield from _too_small(share, cost, limit, name)
             if share.basis is Basis.RENYI and not share.amount.within(limit.filter.limit):
@@ -100,7 +100,7 @@ class _Cost:
 def _too_small(share: BlockShare, cost: _Cost, limit: Limit, name: str) -> Iterator[str]:
     """A share below what the events cost, by our accountant or by another program."""
     target = cost.target
-    met = tuple(thin(one, share.participation) for one in cost.releases)
+    met = tuple(scale_sampling_rate(one, share.participation) for one in cost.releases)
     taken, allowed = _taken(share, limit), limit.filter
     if share.basis is Basis.RENYI:
         needed = allowed.charge_of_ended(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpal.canonical import canonical_json, digest
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 
 FORMAT = 2  # of what is written
 FORMATS = (1, 2)  # of what is read
@@ -67,7 +67,7 @@ def read_object(text: str, refusal: str) -> dict[str, Any]:
     return content
 
 
-def kind_of(document: Mapping[str, Any]) -> str:
+def kind_name(document: Mapping[str, Any]) -> str:
     """What a certificate is about: campaign, improvement or voting."""
     return str(document.get("kind", "campaign"))
 
@@ -82,7 +82,7 @@ def entry_digest(entry: Entry) -> str:
     return digest({key: value for key, value in entry_record(entry).items() if key != "digest"})
 
 
-def entry_of(record: Any) -> Entry:
+def parse_entry(record: Any) -> Entry:
     """Reads what `entry_record` wrote.
 
     Raises:
@@ -98,13 +98,13 @@ def entry_of(record: Any) -> Entry:
     ):
         raise CertificateError("something among the ledger entries is no entry")
     try:
-        kind = Kind(record["kind"])
+        kind = EntryKind(record["kind"])
     except ValueError as error:
         raise CertificateError(f"ledger entries of kind {record['kind']!r} are unknown") from error
     return Entry(**{**record, "kind": kind})
 
 
-def same(one: object, other: object) -> bool:
+def is_same_json(one: object, other: object) -> bool:
     """Whether two JSON values are the same; 1, 1.0 and true are three."""
     return canonical_json(one) == canonical_json(other)
 

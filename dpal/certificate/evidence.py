@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.accounting.events import Release
-from dpal.certificate.document import FORMAT, entry_of, entry_record
+from dpal.certificate.document import FORMAT, entry_record, parse_entry
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
@@ -47,7 +47,7 @@ class LedgerEvidence:
         Raises:
           CertificateError: there is none, or there are several.
         """
-        holds = [entry for entry in self.entries if entry.kind is Kind.HOLD]
+        holds = [entry for entry in self.entries if entry.kind is EntryKind.HOLD]
         if len(holds) != 1:
             raise CertificateError(f"the campaign holds {len(holds)} plans where one is expected")
         return holds[0]
@@ -86,7 +86,7 @@ class LedgerEvidence:
     @property
     def releases(self) -> tuple[Release, ...]:
         """What was reserved, in order; further attempts at a release are releases, too."""
-        return tuple(release_of(entry) for entry in self.entries if entry.kind is Kind.RESERVE)
+        return tuple(release_of(entry) for entry in self.entries if entry.kind is EntryKind.RESERVE)
 
     @property
     def mode(self) -> str:
@@ -119,7 +119,7 @@ def evidence_in(ledger: Sequence[Entry], campaign: str, plan: Mapping[str, Any])
         adoptions=[
             entry
             for entry in ledger
-            if entry.kind is Kind.ADOPT and entry.sequence < last.sequence and entry != first
+            if entry.kind is EntryKind.ADOPT and entry.sequence < last.sequence and entry != first
         ],
     )
 
@@ -134,11 +134,11 @@ def evidence_from(document: Mapping[str, Any]) -> LedgerEvidence:
     opening = ledger["opening"]
     adoptions = ledger.get("adoptions")
     evidence = LedgerEvidence(
-        entries=[entry_of(record) for record in ledger["entries"]],
-        opening=None if opening is None else entry_of(opening),
+        entries=[parse_entry(record) for record in ledger["entries"]],
+        opening=None if opening is None else parse_entry(opening),
         identity=ledger["identity"],
         plan=document["plan"]["content"],
-        adoptions=None if adoptions is None else [entry_of(record) for record in adoptions],
+        adoptions=None if adoptions is None else [parse_entry(record) for record in adoptions],
     )
     _ = evidence.hold  # there must be one
     return evidence

@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.author import Author, Trust, author_of_head
-from dpal.certificate.checks import MALFORMED, Check, judged, unchecked, unreadable
-from dpal.certificate.document import same
+from dpal.certificate.checks import MALFORMED, Check, check_from_faults, unchecked, unreadable_check
+from dpal.certificate.document import is_same_json
 from dpal.certificate.envelope import Signer
-from dpal.certificate.statement import Head, head_statement, read_statement, signed, signing_key
+from dpal.certificate.statement import (
+    Head,
+    head_statement,
+    read_statement,
+    sign_statement,
+    signing_key,
+)
 from dpal.errors import CertificateError, LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
@@ -32,7 +38,7 @@ def sign_export(head: Head, files: Mapping[str, str], signer: Signer) -> str:
     Returns:
       An envelope as a file's text.
     """
-    return signed(head_statement(head, files, signer.public_key()), signer)
+    return sign_statement(head_statement(head, files, signer.public_key()), signer)
 
 
 def verify_export(
@@ -58,7 +64,7 @@ def verify_export(
             _check_head(statement, ledger),
         ]
     except MALFORMED as error:
-        checks = [unreadable("files", error)]
+        checks = [unreadable_check("files", error)]
     return [*checks, author.check], author
 
 
@@ -77,7 +83,9 @@ def files_in(envelope: str) -> list[str]:
 
 def _check_files(statement: Mapping[str, Any], files: Mapping[str, str | None]) -> Check:
     stated = _stated_files(statement)
-    return judged("files", _file_faults(stated, files), f"{', '.join(stated)}, as signed")
+    return check_from_faults(
+        "files", _file_faults(stated, files), f"{', '.join(stated)}, as signed"
+    )
 
 
 def _file_faults(stated: Mapping[str, str], files: Mapping[str, str | None]) -> Iterator[str]:
@@ -93,7 +101,7 @@ def _check_head(statement: Mapping[str, Any], ledger: Sequence[Entry] | None) ->
     said = f"entry {head.sequence}, {head.digest[:12]}"
     if ledger is None:
         return unchecked("ledger", f"shown up to {said}; no ledger given (--ledger)")
-    return judged("ledger", _head_faults(head, ledger), f"has {said}, as shown")
+    return check_from_faults("ledger", _head_faults(head, ledger), f"has {said}, as shown")
 
 
 def _head_faults(head: Head, ledger: Sequence[Entry]) -> Iterator[str]:
@@ -120,6 +128,6 @@ def _stated_files(statement: Mapping[str, Any]) -> dict[str, str]:
     """The files of a statement, which must be the one that its own parts make."""
     head, subjects = _stated_head(statement), statement["subject"]
     files = {subject["name"]: subject["digest"]["sha256"] for subject in subjects[:-1]}
-    if not same(statement, head_statement(head, files, signing_key(statement))):
+    if not is_same_json(statement, head_statement(head, files, signing_key(statement))):
         raise ValueError("it is no statement about the head of a ledger")
     return files

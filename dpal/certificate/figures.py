@@ -31,7 +31,7 @@ class Figures:
 
 
 @lru_cache(maxsize=32)
-def figures_of(
+def recompute_figures(
     releases: tuple[Release, ...], target: PrivacyTarget, cohorts: tuple[str, ...]
 ) -> Figures:
     """Recomputes all epsilons from the events alone.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.certificate.checks import Check, judged
+from dpal.certificate.checks import Check, check_from_faults
 from dpal.privacy import Accountant, PrivacyTarget
 
 
@@ -118,7 +118,7 @@ def check_promise(
     """
     said = which_keeps(costs, accountant, figures)
     mark = paper_mark(target.delta, target.unit, pool_size)
-    return judged(
+    return check_from_faults(
         "promise",
         _faults(costs, target, figures[accountant], second),
         f"epsilon {target.epsilon:g} at delta {target.delta:.4g}, adjacency {target.adjacency}, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dpal.canonical import canonical_json
-from dpal.certificate.document import kind_of, read_object
+from dpal.certificate.document import kind_name, read_object
 from dpal.certificate.envelope import (
     Envelope,
     Signer,
@@ -56,7 +56,7 @@ def certificate_statement(document: Mapping[str, Any], key: str) -> dict[str, An
         {
             "certificate": document["digest"],
             "format": document["format"],
-            "kind": kind_of(document),
+            "kind": kind_name(document),
             "campaign": document["campaign"],
             "promise": document["promise"],
             "key": key,
@@ -75,7 +75,7 @@ def head_statement(head: Head, files: Mapping[str, str], key: str) -> dict[str, 
     return _statement(LEDGER_HEAD, files, head, {"key": key})
 
 
-def signed(statement: Mapping[str, Any], signer: Signer) -> str:
+def sign_statement(statement: Mapping[str, Any], signer: Signer) -> str:
     """A statement in an envelope, as a file's text."""
     return signed_envelope(PAYLOAD_TYPE, canonical_json(statement).encode(), signer)
 

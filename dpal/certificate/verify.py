@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dpal.certificate.check_against import Model, Pool
+from dpal.certificate.check_against import Model, PoolCommitment
 from dpal.certificate.checks import Check
-from dpal.certificate.document import kind_of
+from dpal.certificate.document import kind_name
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.improvement import IMPROVEMENT
 from dpal.certificate.kinds.kind import CertificateKind
@@ -20,17 +20,22 @@ KINDS: Final[Mapping[str, CertificateKind[Any]]] = {
 }
 
 
-def verify(
+def certificate_kind(document: Mapping[str, Any]) -> CertificateKind[Any]:
+    """The kind that a certificate says to be of; of an unknown one, a campaign's."""
+    return KINDS.get(kind_name(document), CAMPAIGN)
+
+
+def verify_certificate(
     document: Mapping[str, Any],
     *,
     ledger: Sequence[Entry] | None = None,
     model: Model | None = None,
-    pool: Pool | None = None,
+    pool: PoolCommitment | None = None,
     no_pool: str = "no pool given (--data)",
 ) -> list[Check]:
     """Checks a certificate of whatever kind it says to be; see `CertificateKind.verify`.
 
     One of an unknown kind is checked as a campaign's, which says no kind, and fails.
     """
-    kind = KINDS.get(kind_of(document), CAMPAIGN)
+    kind = certificate_kind(document)
     return kind.verify(document, ledger=ledger, model=model, pool=pool, no_pool=no_pool)

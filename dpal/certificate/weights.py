@@ -75,7 +75,7 @@ def read_weights(path: Path) -> Weights:
     return Weights(sha256=sha256, shapes=shapes)
 
 
-def unfit(weights: Weights, spec: Mapping[str, Any] | None) -> str | None:
+def shape_mismatch(weights: Weights, spec: Mapping[str, Any] | None) -> str | None:
     """Says why a file cannot hold the planned model, as far as shapes tell; None if it can.
 
     Args:

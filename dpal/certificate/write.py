@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dpal.certificate.compare import Place, differences
 from dpal.certificate.document import (
     FORMAT,
     FORMATS,
+    INFORMATIVE,
+    is_same_json,
     read_certificate,
-    same,
     sealed_certificate,
     to_text,
 )
 from dpal.certificate.evidence import evidence_in
+from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.verify import certificate_kind
 from dpal.errors import CertificateError
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
@@ -50,7 +54,8 @@ def text_to_keep(certify: Callable[[int], dict[str, Any]], text: str | None) -> 
     """The text of a certificate: the one that is there, where it certifies the same.
 
     A campaign that is run again after an upgrade keeps the certificate that its model carries,
-    with the versions and in the format in which it was written.
+    with the versions and in the format in which it was written. Its figures may differ as far as
+    `dpal verify` lets them, as processors differ in their last digits; all else must be the same.
 
     Args:
       certify: makes the certificate in a format.
@@ -62,8 +67,18 @@ def text_to_keep(certify: Callable[[int], dict[str, Any]], text: str | None) -> 
         except CertificateError:
             before = {}
         form = before.get("format")
-        if type(form) is int and form in FORMATS:
-            again = sealed_certificate({**certify(form), "versions": before.get("versions")})
-            if same(before, again):
-                return text
+        if type(form) is int and form in FORMATS and _certifies(before, certify(form)):
+            return text
     return to_text(certify(FORMAT))
+
+
+def _certifies(before: dict[str, Any], follows: dict[str, Any]) -> bool:
+    """Whether a certificate is whole and says what follows, by the same accountants."""
+    kind = certificate_kind(before)
+
+    def room(place: Place) -> float | None:
+        return None if kind.room(place, SAME_ENGINE) is None else SAME_ENGINE
+
+    rest = {key: value for key, value in follows.items() if key not in (*INFORMATIVE, "digest")}
+    whole = is_same_json(before, sealed_certificate(before))
+    return whole and not any(differences(before, rest, room))

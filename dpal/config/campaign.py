@@ -7,6 +7,7 @@ descriptions below. `runtime` changes where and how fast, never what is released
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -20,13 +21,12 @@ from pydantic import (
 
 from dpal.config.data import ContentChoice, DataConfig, ExtractorKind
 from dpal.config.form import choice
-from dpal.config.help import explain
-from dpal.config.labeler import FORM_RECORDS, LabelerConfig
-from dpal.config.labeler import LabelerKind as LabelerKind
+from dpal.config.help import settings_refusal
+from dpal.config.labeler import LabelerConfig
 from dpal.config.runtime import Backend, RunConfig
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
-from dpal.config.training import TEXT_MODEL, ModelConfig, TrainingConfig
+from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
@@ -35,8 +35,8 @@ from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMod
 from dpal.privacy import (
     Accountant,
     Adjacency,
+    DeltaPolicy,
     PrivacyTarget,
-    Profile,
     Unit,
     choose_delta,
     published_delta,
@@ -55,7 +55,7 @@ class PrivacyConfig(Section):
         None, examples=[1e-5]
     )
     """Failure probability; null is 1 / (10 x pool size)."""
-    profile: Profile = Profile.STANDARD
+    profile: DeltaPolicy = DeltaPolicy.STANDARD
     """standard: delta below 1 / pool size. paper: delta up to 1 / labels, to reproduce published
     results; reports and certificates are marked."""
     selection: SelectionMode = Field(SelectionMode.HIDDEN, title="Who may see the selection")
@@ -119,6 +119,11 @@ class CampaignConfig(RunConfig):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
+    @property
+    def labeled(self) -> tuple[Path | list[Path], str]:
+        """The records that labels are bought for: files or a folder, and the column of labels."""
+        return self.data.pool, self.data.label_column
+
     @model_validator(mode="after")
     def _own_place(self) -> CampaignConfig:
         if self.name in _TAKEN_NAMES:
@@ -140,21 +145,22 @@ class CampaignConfig(RunConfig):
                 f"{extractor} turns them into features once, before training; use one of the two"
             )
         largest = max(self.schedule.initial, *self.schedule.queries, 0)
-        if self.labeler.kind is LabelerKind.FORM and largest > FORM_RECORDS:
+        most = self.labeler.most_records
+        if most is not None and largest > most:
             raise ValueError(
-                f"labeler.kind form is for queries of at most {FORM_RECORDS} records, and the "
-                f"schedule has one of {largest}; use labeler.kind file or label_studio"
+                f"labeler.kind {self.labeler.kind} is for queries of at most {most} records, and "
+                f"the schedule has one of {largest}; use labeler.kind file or label_studio"
             )
-        if self.privacy.profile is Profile.PAPER and self.data.dataset is not None:
+        if self.privacy.profile is DeltaPolicy.PAPER and self.data.dataset is not None:
             raise ValueError(
                 "privacy.profile paper is for reproducing published results, and data.dataset "
                 "names a registered data set, whose owner limits delta; use profile standard"
             )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE
-        if self.model.name == TEXT_MODEL and not fits:
+        if self.model.architecture.reads_texts and not fits:
             raise ValueError(
-                "model.name text_classifier reads texts; set data.content: text and "
+                f"model.name {self.model.name} reads texts; set data.content: text and "
                 "data.extractor: none, or use another model"
             )
         return self
@@ -197,7 +203,7 @@ class CampaignConfig(RunConfig):
         share = SELECTION_SHARE * privacy.epsilon if pays else 0.0
         chosen = privacy.selection_epsilon
         initial = carried or self.schedule.initial
-        if privacy.profile is Profile.PAPER:
+        if privacy.profile is DeltaPolicy.PAPER:
             delta = published_delta(privacy.delta, labels=initial + sum(self.schedule.queries))
         else:
             delta = choose_delta(privacy.delta, pool_size=pool_size)
@@ -247,7 +253,7 @@ def parse_config(values: Mapping[str, Any]) -> CampaignConfig:
     try:
         return CampaignConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(explain(error, CampaignConfig)) from error
+        raise settings_refusal(error, CampaignConfig) from error
 
 
 def override(values: dict[str, Any], key: str, value: object) -> None:

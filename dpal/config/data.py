@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
+from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
+from dpal.models.architectures import backbones
 from dpal.models.normalisation import Normalisation
 
 
@@ -74,9 +76,7 @@ class BackboneConfig(Section):
 
     model_config = ConfigDict(title="Set here")
 
-    model: Literal[
-        "resnet9", "wide_resnet16_4", "resnet50", "densenet121", "nfnet_f0", "tutorial_cnn"
-    ] = Field("resnet50", title="Architecture")
+    model: Annotated[str, Registered(names=backbones)] = Field("resnet50", title="Architecture")
     """Architecture of the backbone."""
     weights: Annotated[Path, Guarded()]
     """A local .safetensors file (nfnet_f0: or .npz)."""

@@ -7,36 +7,41 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ValidationError
 
+from dpal.errors import ConfigError
 
-def explain(error: ValidationError, settings: type[BaseModel]) -> str:
+
+def settings_refusal(error: ValidationError, settings: type[BaseModel]) -> ConfigError:
     """Says in one sentence what is wrong with settings, and what would be right."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path, fault = [str(part) for part in first["loc"]], first["type"]
     where, given = ".".join(path), first.get("input")
-    if first["type"] == "extra_forbidden":
+    near: Sequence[str] = []
+    if fault == "extra_forbidden":
         known = _keys(settings, path[:-1])
         beside = difflib.get_close_matches(path[-1], known, n=1)
         near = [".".join([*path[:-1], name]) for name in beside] or _anywhere(settings, path[-1])
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-        return f"{where} is not a setting; {hint}"
-    if first["type"] == "missing":
-        return f"{where} is missing; add it to the file or pass --set {where}=..."
-    if first["type"] in ("enum", "literal_error"):
+        said = f"{where} is not a setting; {hint}"
+    elif fault == "missing":
+        said = f"{where} is missing; add it to the file or pass --set {where}=..."
+    elif fault in ("enum", "literal_error"):
+        fault = "enum"  # one of a closed set of names, however the set is written
         allowed = str(first["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         near = difflib.get_close_matches(str(given), allowed, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(allowed)}"
-        return f"{where} cannot be {given!r}; {hint}"
-    if first["type"] == "string_pattern_mismatch":
+        said = f"{where} cannot be {given!r}; {hint}"
+    elif fault == "string_pattern_mismatch":
         rules = {
             "name": "may hold lower-case letters, digits, '_' and '-' only",
             "runtime.device": "is no device; use cpu, cuda or cuda:0",
         }
         rule = rules.get(where, f"is not of the form {first['ctx']['pattern']}")
-        return f"{where} {given!r} {rule}"
-    if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
-    rule = first["msg"].removeprefix("Input ")
-    return f"{where} is {given!r} but {rule}"
+        said = f"{where} {given!r} {rule}"
+    elif fault == "value_error":
+        said = str(first["ctx"]["error"])
+    else:
+        said = f"{where} is {given!r} but {first['msg'].removeprefix('Input ')}"
+    return ConfigError(said).about(where, fault, near[0] if near else "")
 
 
 def _keys(settings: type[BaseModel], path: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
@@ -10,14 +11,13 @@ from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_va
 from dpal.config.data import DataConfig, ExtractorKind
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import OnlyIf
-from dpal.config.help import explain
-from dpal.config.labeler import FORM_RECORDS, LabelerConfig, LabelerKind
+from dpal.config.help import settings_refusal
+from dpal.config.labeler import LabelerConfig
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
 from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.errors import ConfigError
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
@@ -63,16 +63,23 @@ class PublicConfig(RunConfig):
     training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training of the start")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
 
+    @property
+    def labeled(self) -> tuple[Path | list[Path], str]:
+        """The records that labels are bought for: files or a folder, and the column of labels."""
+        return self.public.pool, self.public.label_column
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.name == self.start.campaign or self.name == self.start_name:
             raise ValueError(
                 f"name {self.name} is the start's own; choose another, such as {self.name}-improved"
             )
-        if self.labeler.kind is LabelerKind.FORM and self.choice.wanted > FORM_RECORDS:
+        most = self.labeler.most_records
+        if most is not None and self.choice.wanted > most:
             raise ValueError(
-                f"labeler.kind form is for at most {FORM_RECORDS} records, and choice.labels asks "
-                f"for {self.choice.wanted}; use labeler.kind file or label_studio"
+                f"labeler.kind {self.labeler.kind} is for at most {most} records, and "
+                f"choice.labels asks for {self.choice.wanted}; use labeler.kind file or "
+                "label_studio"
             )
         if self.fine_tuning.shift and self.data.extractor is not ExtractorKind.NONE:
             raise ValueError(
@@ -102,4 +109,4 @@ def parse_public(values: Mapping[str, Any]) -> PublicConfig:
     try:
         return PublicConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(explain(error, PublicConfig)) from error
+        raise settings_refusal(error, PublicConfig) from error

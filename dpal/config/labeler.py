@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -10,20 +9,22 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded, OnlyIf
+from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
+from dpal.labelers.registry import LABELERS, explained, labeler_named
 from dpal.labelers.rules import Agreement, Media, Rules, Skipped
 
-FORM_RECORDS = 20  # more is no form, but a day's work
-
-
-class LabelerKind(StrEnum):
-    """Who answers queries: the pool's own label column, people, or an ensemble of teachers."""
-
-    ORACLE = "oracle"
-    FILE = "file"
-    LABEL_STUDIO = "label_studio"
-    FORM = "form"
-    TEACHERS = "teachers"
+LabelerName = Annotated[
+    str,
+    Registered(
+        names=lambda: tuple(LABELERS),
+        title="LabelerKind",
+        about=(
+            "Who answers queries: the pool's own label column, people, or an ensemble of teachers."
+        ),
+        explained=explained,
+    ),
+]
 
 
 class LabelStudioConfig(Section):
@@ -83,15 +84,12 @@ class LabelStudioConfig(Section):
 class LabelerConfig(Section):
     """Where labels come from."""
 
-    kind: LabelerKind = Field(LabelerKind.ORACLE, title="Labeler")
-    """oracle: the pool's label column. file: query.csv out, labels.csv in. label_studio: a project
-    there. form: a form on the Prefect page, for tiny queries. teachers: finished private voting,
-    which pays for every label."""
+    kind: LabelerName = Field("oracle", title="Labeler")
     teachers: Annotated[Name | None, choice("Finished private voting", "None")] = None
     """Of labeler teachers: the name of finished private voting (kind: pate) in the same artifacts
     folder, with blocks left."""
-    label_studio: Annotated[Folded[LabelStudioConfig], OnlyIf("kind", LabelerKind.LABEL_STUDIO)] = (
-        Field(default_factory=LabelStudioConfig, title="Label Studio")
+    label_studio: Annotated[Folded[LabelStudioConfig], OnlyIf("kind", "label_studio")] = Field(
+        default_factory=LabelStudioConfig, title="Label Studio"
     )
     """Of labeler label_studio: the server and its rules."""
     trusted_page: Annotated[bool, Guarded(place=False, free=(False,))] = Field(
@@ -101,16 +99,11 @@ class LabelerConfig(Section):
     while: confirm that only people who may see both can open it."""
 
     @model_validator(mode="after")
-    def _confirmed(self) -> Self:
-        if (self.kind is LabelerKind.TEACHERS) != (self.teachers is not None):
-            raise ValueError(
-                "labeler.kind teachers and labeler.teachers (the name of finished private voting) "
-                "go together; set both or neither"
-            )
-        if self.kind is LabelerKind.FORM and not self.trusted_page:
-            raise ValueError(
-                "labeler.kind form shows private records on the Prefect page; set "
-                "labeler.trusted_page: true if only people who may see them can open that page, "
-                "or use labeler.kind file"
-            )
+    def _complete(self) -> Self:
+        labeler_named(self.kind).require_settings(self)
         return self
+
+    @property
+    def most_records(self) -> int | None:
+        """Records that one query may have for this labeler; None for any number."""
+        return labeler_named(self.kind).most_records

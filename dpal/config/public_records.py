@@ -12,7 +12,7 @@ from dpal.errors import ParameterError
 from dpal.planning.public_selection import (
     ChoiceSpec,
     FineTuning,
-    Method,
+    PublicSelectionMethod,
     Uncertainty,
     Voters,
 )
@@ -23,7 +23,7 @@ _EACH = 10  # records of a cluster, where neither clusters nor each are given
 class ChoiceConfig(Section):
     """Which public records get a label."""
 
-    method: Method = Method.DIVERSE_PUBLIC
+    method: PublicSelectionMethod = PublicSelectionMethod.DIVERSE_PUBLIC
     """random, uncertain_entropy, uncertain_margin, diverse_public (all free), or near_private
     (reads private records and pays)."""
     labels: Annotated[Count | None, choice("A number", "Clusters x each")] = None
@@ -83,7 +83,7 @@ class ChoiceConfig(Section):
 
     def _numbers(self) -> tuple[int, int, int]:
         """Labels, clusters and records of each cluster, the last two 1 where they do not count."""
-        if self.method is not Method.DIVERSE_PUBLIC:
+        if self.method is not PublicSelectionMethod.DIVERSE_PUBLIC:
             if self.clusters is not None and self.each is not None and self.labels is None:
                 return self.clusters * self.each, self.clusters, self.each
             return self.labels or 1000, 1, 1

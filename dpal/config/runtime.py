@@ -30,11 +30,10 @@ class RuntimeConfig(Section):
 
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """What trains: cpu, cuda or cuda:N."""
-    training_pool: Annotated[str | None, choice("A work pool", "The campaign's own process")] = (
-        Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$")
+    training_pool: Annotated[str | None, choice("A work pool", "The run's own process")] = Field(
+        None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}$"
     )
-    """Prefect work pool whose workers train, such as gpu; null trains in the campaign's own
-    process."""
+    """Prefect work pool whose workers train, such as gpu; null trains in the run's own process."""
     # A file under artifacts is the usual ledger, and another folder would be another ledger.
     artifacts: Annotated[Path, Guarded()] = Path("artifacts")
     """Folder of all campaigns."""

@@ -18,8 +18,9 @@ from pydantic import (
 from dpal.canonical import place_digest
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
+from dpal.config.registered import Registered
 from dpal.config.section import Fraction, Section, Share
-from dpal.models.names import ModelName
+from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, Task
 from dpal.planning.recipe import (
@@ -34,8 +35,7 @@ from dpal.planning.recipe import (
     Recipe,
 )
 
-TEXT_MODEL = "text_classifier"
-_FRESH_ONLY = ("logistic", "mlp", "tutorial_cnn")  # too small to have dropout of their own
+ModelName = Annotated[str, Registered(names=lambda: tuple(ARCHITECTURES))]
 
 
 class ModelConfig(Section):
@@ -64,11 +64,12 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelConfig:
-        if self.hidden and self.name != "mlp":
-            raise ValueError(f"model.hidden is for mlp, and model.name is {self.name}")
-        if self.name == "mlp" and not self.hidden:
-            raise ValueError("model.name mlp needs model.hidden, for instance [128]")
-        if self.dropout and self.name in _FRESH_ONLY:
+        if self.hidden and not self.architecture.has_widths:
+            others = ", ".join(each.name for each in ARCHITECTURES.values() if each.has_widths)
+            raise ValueError(f"model.hidden is for {others}, and model.name is {self.name}")
+        if self.architecture.has_widths and not self.hidden:
+            raise ValueError(f"model.name {self.name} needs model.hidden, for instance [128]")
+        if self.dropout and not self.architecture.drops:
             raise ValueError(
                 f"model.dropout {self.dropout:g} would do nothing: {self.name} has no dropout; "
                 "leave it 0 (scores by bald drop units by themselves)"
@@ -77,19 +78,24 @@ class ModelConfig(Section):
         return self
 
     def _check_weights(self) -> None:
-        if self.name == TEXT_MODEL:
+        if self.architecture.reads_texts:
             if self.weights is None:
                 raise ValueError(
-                    "model.name text_classifier needs model.weights, the folder of a pretrained "
+                    f"model.name {self.name} needs model.weights, the folder of a pretrained "
                     "model with its tokenizer (config.json, model.safetensors, tokenizer.json)"
                 )
             return
-        published = self.name == "nfnet_f0"  # also in the format of its authors
-        if self.weights and self.weights.suffix != ".safetensors" and not published:
+        others = self.architecture.has_own_format
+        if self.weights and self.weights.suffix != ".safetensors" and not others:
             raise ValueError(
                 f"model.weights {self.weights} cannot be read for {self.name}; give a "
                 ".safetensors file with its parameters' names, or null to start afresh"
             )
+
+    @property
+    def architecture(self) -> Architecture:
+        """What is known of the model before it is built."""
+        return ARCHITECTURES[self.name]
 
     def to_spec(
         self,

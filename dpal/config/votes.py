@@ -18,10 +18,9 @@ from pydantic import (
 
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.config.guarded import Guarded
-from dpal.config.help import explain
+from dpal.config.help import settings_refusal
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
-from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 
 VOTE = "vote"
@@ -131,4 +130,4 @@ def parse_vote(values: Mapping[str, Any]) -> VoteConfig:
     try:
         return VoteConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(explain(error, VoteConfig)) from error
+        raise settings_refusal(error, VoteConfig) from error

@@ -11,13 +11,12 @@ from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism
 from dpal.config.data import DataConfig
 from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
-from dpal.config.help import explain
+from dpal.config.help import settings_refusal
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.start import PublicDataConfig
 from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.errors import ConfigError
 from dpal.privacy import Adjacency
 
 PATE = "pate"
@@ -114,4 +113,4 @@ def parse_pate(values: Mapping[str, Any]) -> PateConfig:
     try:
         return PateConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(explain(error, PateConfig)) from error
+        raise settings_refusal(error, PateConfig) from error

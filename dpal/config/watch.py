@@ -15,7 +15,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.config.cron import next_time, require_cron, require_timezone
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
-from dpal.config.help import explain
+from dpal.config.help import settings_refusal
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.section import Name, Section
 from dpal.errors import ConfigError
@@ -155,7 +155,7 @@ class WatchConfig(Section):
         try:
             self.campaign_on(f"{self.name}-0001", _PLACEHOLDER, start_from=self.campaign.start_from)
         except ValidationError as error:
-            raise ValueError(f"campaign: {explain(error, CampaignConfig)}") from error
+            raise ValueError(f"campaign: {settings_refusal(error, CampaignConfig)}") from error
         return self
 
 
@@ -194,4 +194,4 @@ def parse_watch(values: Mapping[str, Any]) -> WatchConfig:
     try:
         return WatchConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(explain(error, WatchConfig)) from error
+        raise settings_refusal(error, WatchConfig) from error

@@ -22,7 +22,7 @@ from dpal import check
 from dpal.data.class_names import class_names_in
 from dpal.data.files import files_of
 from dpal.data.label_columns import MOST_CLASSES
-from dpal.data.parquet import batches_of, reading, schema_of
+from dpal.data.parquet import read_batches, reading, schema_of
 from dpal.errors import DataError
 
 _KINDS = ("ballot", "scores", "class")
@@ -188,7 +188,7 @@ class _Opened:
     def voted(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Query and teacher of all rows."""
         columns = ["id"] if self.teacher else ["id", "teacher"]
-        for _, batch in batches_of(self.path, columns, refuse=_refuse):
+        for _, batch in read_batches(self.path, columns, refuse=_refuse):
             queries = batch.column("id").cast(pa.string())
             if self.teacher:
                 teachers = pa.array([self.teacher] * len(queries), pa.string())
@@ -201,7 +201,7 @@ class _Opened:
 
     def said(self) -> Iterator[pa.Array]:
         """What was said in all rows."""
-        for _, batch in batches_of(self.path, [self.kind], refuse=_refuse):
+        for _, batch in read_batches(self.path, [self.kind], refuse=_refuse):
             yield batch.column(0)
 
 
@@ -218,7 +218,7 @@ def ballots_schema(path: Path) -> pa.Schema:
 
 def _table(file: Path, columns: Sequence[str]) -> pa.Table:
     """Some columns of a file, whole."""
-    batches = [batch for _, batch in batches_of(file, columns, refuse=_refuse)]
+    batches = [batch for _, batch in read_batches(file, columns, refuse=_refuse)]
     with reading(file, refuse=_refuse):
         kinds = schema_of(file)
         schema = pa.schema([kinds.field(name) for name in columns])

@@ -13,7 +13,7 @@ from dpal.data.catalog import Content, Role, Source
 from dpal.data.label_columns import classes_in
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
-from dpal.data.readers import RawBatch, decoded_of, extracted, raw_batches
+from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
 from dpal.errors import DataError
 from dpal.labels import Task
 
@@ -118,7 +118,7 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         )
     return Inventory(
         rows=rows,
-        input_shape=tuple(extracted(source, sample).shape[1:]),
+        input_shape=tuple(apply_extractor(source, sample).shape[1:]),
         task=source.task,
         classes=classes,
         fully_labeled=fully_labeled,

@@ -118,7 +118,7 @@ def schema_of(path: Path, refuse: Refuse = DataError) -> pa.Schema:
     return schema
 
 
-def batches_of(
+def read_batches(
     path: Path,
     columns: Sequence[str],
     *,

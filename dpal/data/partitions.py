@@ -24,7 +24,7 @@ from dpal.randomness import seeded
 _SCHEMA = pa.schema([("id", pa.string()), ("teacher", pa.int64()), ("group", pa.string())])
 
 
-def deal(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.int64]:
+def assign_parts(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.int64]:
     """Deals records out, all of one key together, the keys of any two parts differing by one.
 
     Args:
@@ -58,8 +58,8 @@ def write_parts(
     Raises:
       DataError: a record has no group.
     """
-    ids, keys = keys_of(source, group_column)
-    _write(path, ids, deal(keys, parts, seed=seed), keys)
+    ids, keys = record_keys(source, group_column)
+    _write(path, ids, assign_parts(keys, parts, seed=seed), keys)
 
 
 def write_given_parts(
@@ -78,7 +78,7 @@ def write_given_parts(
             f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
         )
     number = {name: at for at, name in enumerate(names)}
-    ids, keys = keys_of(source, group_column)
+    ids, keys = record_keys(source, group_column)
     known = dict(zip(records, told, strict=True))
     # How many, not which: errors reach the orchestrator.
     if missing := sum(one not in known for one in ids):
@@ -130,7 +130,7 @@ def has_column(source: Source, name: str) -> bool:
     return all(name in pq.read_schema(path).names for path in source.paths)
 
 
-def keys_of(source: Source, group_column: str | None) -> tuple[list[str], list[str]]:
+def record_keys(source: Source, group_column: str | None) -> tuple[list[str], list[str]]:
     """Ids, and what is dealt out together: groups where there is a column, else ids."""
     columns = ["id"] if group_column is None else ["id", group_column]
     require_groups(source, group_column)

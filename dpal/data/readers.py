@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.data.catalog import Content, Source
-from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, batches_of, row_error
+from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, read_batches, row_error
 from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
 from dpal.data.pictures import Shape, decode_pictures, picture_shape
 from dpal.data.texts import TextEncoding
@@ -55,7 +55,7 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     """
     first_row, wanted = 0, wanted_columns(source, columns)
     for path in source.paths:
-        for row, batch in batches_of(path, wanted, weigh=record_bytes(source, columns)):
+        for row, batch in read_batches(path, wanted, weigh=record_bytes(source, columns)):
             kept, at = rows_of_role(source, batch, columns)
             if kept.num_rows:
                 yield RawBatch(first_row, kept, RowNumbers(path, row + at))
@@ -112,7 +112,7 @@ def rows_of_role(
 
 def records_of(source: Source, column: pa.Array, *, rows: RowNumbers | None) -> Tensor:
     """Turns a source's own column of records into what a model sees: decoded, or features."""
-    return extracted(source, decoded_of(source, column, rows=rows))
+    return apply_extractor(source, decoded_of(source, column, rows=rows))
 
 
 def decoded_of(
@@ -129,7 +129,7 @@ def blank_record(source: Source, shape: Sequence[int]) -> Tensor:
     return torch.zeros((1, *shape), dtype=kind)
 
 
-def extracted(source: Source, decoded: Tensor) -> Tensor:
+def apply_extractor(source: Source, decoded: Tensor) -> Tensor:
     """Puts decoded records through a source's extractor, if it has one."""
     return decoded if source.extractor is None else source.extractor(decoded)
 

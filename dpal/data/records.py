@@ -22,7 +22,7 @@ from torch import Tensor
 from dpal.data.catalog import Source
 from dpal.data.encoded import EncodedRecords, ReadAhead, Rows
 from dpal.data.label_columns import label_tensor
-from dpal.data.readers import decoded_of, extracted, raw_batches, records_of
+from dpal.data.readers import apply_extractor, decoded_of, raw_batches, records_of
 from dpal.data.share import WHOLE, Share
 from dpal.errors import DataError
 
@@ -271,7 +271,7 @@ def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
     records, as_decoded = None, source.extractor is None and like.dtype == torch.uint8
     shape = tuple(like.shape[1:]) if as_decoded else None
     with suppress(DataError):
-        records = extracted(source, decoded_of(source, column, rows=None, shape=shape))
+        records = apply_extractor(source, decoded_of(source, column, rows=None, shape=shape))
     if records is None or records.shape[1:] != like.shape[1:]:
         # Raised out here, so that no traceback shows the first error and its row.
         raise DataError(

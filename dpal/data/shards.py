@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dpal import check
 from dpal.data.catalog import Source
-from dpal.data.parquet import RowNumbers, Weigh, batches_of, reading
+from dpal.data.parquet import RowNumbers, Weigh, read_batches, reading
 from dpal.data.readers import BATCH_ROWS, RawBatch, record_bytes, rows_of_role, wanted_columns
 from dpal.errors import DataError
 
@@ -142,7 +142,7 @@ def _read(
     starts, end = _starts(about), shard.start + shard.rows
     ends = [*starts[1:], about.num_rows]
     groups = [i for i in range(len(starts)) if starts[i] < end and ends[i] > shard.start]
-    return batches_of(
+    return read_batches(
         path,
         columns,
         weigh=weigh,

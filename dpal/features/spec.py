@@ -28,7 +28,7 @@ class ExtractorSpec:
 
     Attributes:
       kind: what is computed.
-      model: of a backbone, a name registered in `dpal.models.registry`.
+      model: of a backbone, a name registered in `dpal.models.architectures`.
       weights: of a backbone, a local file of public pretrained weights; where it lies is no
         part of a plan.
       weights_digest: of what lies there, by `dpal.canonical.place_digest`; part of a plan.

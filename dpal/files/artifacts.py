@@ -13,7 +13,6 @@ from dpal.errors import DataError
 from dpal.files.atomic import write_text
 
 RECORD = "campaign.json"
-VOTE_ACCOUNT = "voting"  # kind of the record of what `dpal vote` keeps
 CERTIFICATE = "certificate.json"
 SIGNATURE = "certificate.dsse.json"
 LEDGER = "ledger.sqlite"

@@ -22,7 +22,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @contextmanager
-def staged(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Gives a place to write, and puts it at `path` in one step when the block ends well.
 
     The file is created with mode 0600, synced to disk and renamed, so that a crash
@@ -89,7 +89,7 @@ def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
     files count as written: `roll_forward` finishes what a crash left undone.
     """
     for name, content in contents.items():
-        with staged(folder / f"{_STAGED}{name}") as temporary:
+        with atomic_write(folder / f"{_STAGED}{name}") as temporary:
             temporary.write_bytes(content)
     write_text(folder / _JOURNAL, json.dumps(list(contents)))
     roll_forward(folder)
@@ -141,7 +141,7 @@ def move_aside(files: Sequence[Path], folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole."""
-    with staged(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -160,7 +160,7 @@ def write_private_parquet(
         {**(schema.metadata or {}), b"dpal.salt": secrets.token_bytes(32)}
     )
     with (
-        staged(path) as temporary,
+        atomic_write(path) as temporary,
         pq.ParquetWriter(temporary, salted, compression="zstd") as writer,
     ):
         for batch in batches():

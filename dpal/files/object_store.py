@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 from dpal.canonical import canonical_json, file_digest
 from dpal.errors import ParameterError, StoreError
 from dpal.files.artifacts import CONFIDENTIAL, DATASETS, SALT
-from dpal.files.atomic import staged
-from dpal.files.storage_errors import in_words
+from dpal.files.atomic import atomic_write
+from dpal.files.storage_errors import as_storage_errors
 
 RELEASED = "released"
 _CONTENTS, _NAMES = "sha256", "names"
@@ -126,7 +126,7 @@ class Store:
                 "set runtime.store_holds: everything if the store is inside of the trusted "
                 "boundary, or let all machines share the artifacts folder",
             )
-        with in_words(self.url):
+        with as_storage_errors(self.url):
             files, key = self._open(ref.url)
             if not _has(files, key, path.stat().st_size):
                 _upload(files, path, key)
@@ -147,8 +147,8 @@ class Store:
         """
         if ref.url != self.ref(ref.name, ref.sha256).url:
             raise StoreError(ref.url, f"is not where {self.url} keeps {ref.name}", "order it again")
-        with staged(path) as temporary:
-            with in_words(self.url):
+        with atomic_write(path) as temporary:
+            with as_storage_errors(self.url):
                 files, key = self._open(ref.url)
                 if not files.exists(key):
                     raise StoreError(
@@ -173,7 +173,7 @@ class Store:
           StoreError: the store does not answer, or a name is damaged.
         """
         found: dict[str, ArtifactRef] = {}
-        with in_words(self.url):
+        with as_storage_errors(self.url):
             for part in (RELEASED, CONFIDENTIAL):
                 place = "/".join([self.url, part, self.campaign, _NAMES, below])
                 files, key = self._open(place.rstrip("/"))
@@ -188,7 +188,7 @@ class Store:
         Raises:
           StoreError: the store does not answer.
         """
-        with in_words(self.url):
+        with as_storage_errors(self.url):
             files, key = self._open(ref.url)
             return bool(files.exists(key))
 
@@ -202,7 +202,7 @@ class Store:
         for part in parts:
             content = secrets.token_bytes(16)
             place = f"{self.url}/{part}/.probe-{content.hex()}"
-            with in_words(self.url):
+            with as_storage_errors(self.url):
                 files, key = self._open(place)
                 _write(files, key, content)
                 if files.cat_file(key) != content:
@@ -215,7 +215,7 @@ class Store:
         Raises:
           StoreError: the store does not allow it.
         """
-        with in_words(self.url):
+        with as_storage_errors(self.url):
             files, key = self._open(ref.url)
             for place in (self._key(files, ref.name, _NAMES, ref.name), key):
                 if files.exists(place):
@@ -263,7 +263,7 @@ def _has(files: Any, key: str, size: int) -> bool:
 
 def _upload(files: Any, path: Path, key: str) -> None:
     if _is_local(files):
-        with staged(Path(key)) as temporary:  # private, synced
+        with atomic_write(Path(key)) as temporary:  # private, synced
             shutil.copyfile(path, temporary)
     else:
         files.put_file(os.fspath(path), key)
@@ -271,7 +271,7 @@ def _upload(files: Any, path: Path, key: str) -> None:
 
 def _write(files: Any, key: str, content: bytes) -> None:
     if _is_local(files):
-        with staged(Path(key)) as temporary:
+        with atomic_write(Path(key)) as temporary:
             temporary.write_bytes(content)
     else:
         files.pipe_file(key, content)

@@ -23,7 +23,7 @@ _BUSY = re.compile(r"\b(50[0234]|SlowDown|Reduce your request rate|InternalError
 
 
 @contextmanager
-def in_words(url: str) -> Iterator[None]:
+def as_storage_errors(url: str) -> Iterator[None]:
     """Says in one sentence what a store refused within a block.
 
     Raises:
@@ -38,7 +38,7 @@ def in_words(url: str) -> Iterator[None]:
         raise StoreError(url, f"needs a package ({error})", "pip install 'dpal[s3]'") from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _LOCAL_TROUBLE:
-            raise  # no room here: `staged` says so
+            raise  # no room here: `atomic_write` says so
         classes = {one.__name__ for one in type(error).__mro__}
         if classes & _NETWORK or _BUSY.search(str(error)):
             raise StoreUnreachable(url, _first_line(error)) from error

@@ -14,7 +14,7 @@ from dpal.labelers.rules import Agreement
 from dpal.labels import Label
 
 
-class Verdict(StrEnum):
+class UnlabeledReason(StrEnum):
     """What is known about a record that is not its label."""
 
     WAITING = "waiting"
@@ -23,8 +23,8 @@ class Verdict(StrEnum):
 
 
 def agree(
-    answers: Sequence[Label | Verdict], *, annotators: int, agreement: Agreement
-) -> Label | Verdict:
+    answers: Sequence[Label | UnlabeledReason], *, annotators: int, agreement: Agreement
+) -> Label | UnlabeledReason:
     """Finds the label of one record.
 
     Args:
@@ -41,27 +41,29 @@ def agree(
     1
     """
     if len(answers) < annotators:
-        return Verdict.WAITING
+        return UnlabeledReason.WAITING
     if len(set(answers)) == 1:
         return answers[0]
     if agreement is Agreement.ADJUDICATE:
-        return Verdict.DISPUTED
-    given = [one for one in answers if not isinstance(one, Verdict)]
+        return UnlabeledReason.DISPUTED
+    given = [one for one in answers if not isinstance(one, UnlabeledReason)]
     if 2 * len(given) <= len(answers):
-        return Verdict.SKIPPED if 2 * len(given) < len(answers) else Verdict.DISPUTED
+        return (
+            UnlabeledReason.SKIPPED if 2 * len(given) < len(answers) else UnlabeledReason.DISPUTED
+        )
     several = [one for one in given if isinstance(one, tuple)]
     return _each(several) if several else _most(given)
 
 
-def _most(given: Sequence[Label]) -> Label | Verdict:
+def _most(given: Sequence[Label]) -> Label | UnlabeledReason:
     counts = Counter(given).most_common(2)
     if len(counts) > 1 and counts[0][1] == counts[1][1]:
-        return Verdict.DISPUTED
+        return UnlabeledReason.DISPUTED
     return counts[0][0]
 
 
-def _each(given: Sequence[tuple[int, ...]]) -> Label | Verdict:
+def _each(given: Sequence[tuple[int, ...]]) -> Label | UnlabeledReason:
     votes = [sum(column) for column in zip(*given, strict=True)]
     if any(2 * count == len(given) for count in votes):
-        return Verdict.DISPUTED
+        return UnlabeledReason.DISPUTED
     return tuple(int(2 * count > len(given)) for count in votes)

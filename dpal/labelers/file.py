@@ -16,7 +16,7 @@ from pathlib import Path
 from dpal.data.catalog import Content, Source
 from dpal.data.pool import read_labels
 from dpal.errors import LabelError, LabelsPending
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.showing import pictures_of, texts_of
 from dpal.labels import Label, Task
@@ -54,7 +54,10 @@ class FileLabeler:
 
     def _write(self, ids: Sequence[str], query: Path) -> None:
         columns, shown = self._shown(ids)
-        with staged(query) as temporary, temporary.open("w", newline="", encoding="utf-8") as out:
+        with (
+            atomic_write(query) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as out,
+        ):
             # Quoted, so that a separator of another country's spreadsheets opens no new cell.
             writer = csv.writer(out, quoting=csv.QUOTE_ALL)
             writer.writerow(["id", "label", *columns])
@@ -78,7 +81,7 @@ class FileLabeler:
         pictures: dict[str, str] = {}
         for name, picture in pictures_of(self.source, ids):
             pictures[name] = f"{_THUMBNAILS}/{len(pictures) + 1:05d}.png"
-            with staged(self.folder / pictures[name]) as temporary:
+            with atomic_write(self.folder / pictures[name]) as temporary:
                 temporary.write_bytes(picture)
         return pictures
 

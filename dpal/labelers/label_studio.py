@@ -17,9 +17,9 @@ from dpal.data.catalog import Source
 from dpal.data.pool import read_labels
 from dpal.errors import LabelingProjectOpen
 from dpal.files.atomic import write_text
-from dpal.labelers.agreement import Verdict, agree
+from dpal.labelers.agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_api import LabelStudio
-from dpal.labelers.label_studio_project import GONE, Found, LabelingProject
+from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents
 from dpal.labelers.questions import Question
 from dpal.labelers.rules import Rules, Skipped
 from dpal.labels import Label
@@ -119,8 +119,8 @@ class LabelStudioLabeler:
         for key, name in keys.items():
             given = found.answers.get(key, [])
             verdict = agree(given, annotators=self.rules.annotators, agreement=self.rules.agreement)
-            again = verdict is Verdict.SKIPPED and self.rules.skipped is Skipped.ASK_AGAIN
-            if again or verdict is Verdict.DISPUTED:
+            again = verdict is UnlabeledReason.SKIPPED and self.rules.skipped is Skipped.ASK_AGAIN
+            if again or verdict is UnlabeledReason.DISPUTED:
                 disputed[key] = ", ".join(map(self._said, given))
             else:
                 _note(name, verdict, progress)
@@ -142,10 +142,10 @@ class LabelStudioLabeler:
         for key, name in records.items():
             given = found.answers.get(key)
             # Whoever answered last has decided.
-            _note(name, given[-1] if given else Verdict.DISPUTED, progress)
+            _note(name, given[-1] if given else UnlabeledReason.DISPUTED, progress)
 
-    def _said(self, answer: Label | Verdict) -> str:
-        return "skipped" if isinstance(answer, Verdict) else self.question.name_of(answer)
+    def _said(self, answer: Label | UnlabeledReason) -> str:
+        return "skipped" if isinstance(answer, UnlabeledReason) else self.question.name_of(answer)
 
     def _project(
         self,
@@ -154,7 +154,7 @@ class LabelStudioLabeler:
         records: Mapping[str, str],
         said: Mapping[str, str],
         progress: Progress,
-    ) -> Found:
+    ) -> ProjectContents:
         """What a project of this query holds; one that is gone is made anew."""
         project = LabelingProject(
             server=self.server,
@@ -175,7 +175,7 @@ class LabelStudioLabeler:
             number = state["projects"][role] = project.found_or_made(progress.news)
             self._write(state)
             again = project.read(number, records, said, progress.news, partly=progress.partly)
-            found = again or Found()
+            found = again or ProjectContents()
         progress.invalid += found.invalid
         return found
 
@@ -196,12 +196,12 @@ class LabelStudioLabeler:
         write_text(self.folder / PROJECTS, json.dumps(state))
 
 
-def _note(name: str, verdict: Label | Verdict, progress: Progress) -> None:
-    if not isinstance(verdict, Verdict):
+def _note(name: str, verdict: Label | UnlabeledReason, progress: Progress) -> None:
+    if not isinstance(verdict, UnlabeledReason):
         progress.labels[name] = verdict
         return
     {
-        Verdict.WAITING: progress.waiting,
-        Verdict.SKIPPED: progress.skipped,
-        Verdict.DISPUTED: progress.disputed,
+        UnlabeledReason.WAITING: progress.waiting,
+        UnlabeledReason.SKIPPED: progress.skipped,
+        UnlabeledReason.DISPUTED: progress.disputed,
     }[verdict].append(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal.data.catalog import Content, Source
-from dpal.labelers.agreement import Verdict
+from dpal.labelers.agreement import UnlabeledReason
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.questions import KEY, SAID, Question
 from dpal.labelers.rules import Media, Rules, Skipped
@@ -27,7 +27,7 @@ REFILLED = "tasks were missing from a labeling project and are imported again"
 
 
 @dataclass(kw_only=True)
-class Found:
+class ProjectContents:
     """What a project holds.
 
     Attributes:
@@ -35,7 +35,7 @@ class Found:
       invalid: numbers of tasks with an answer that is not offered.
     """
 
-    answers: dict[str, list[Label | Verdict]] = field(default_factory=dict)
+    answers: dict[str, list[Label | UnlabeledReason]] = field(default_factory=dict)
     invalid: list[int] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ class LabelingProject:
         news: list[str],
         *,
         partly: bool,
-    ) -> Found | None:
+    ) -> ProjectContents | None:
         """Imports tasks that are missing and reads the answers.
 
         Args:
@@ -118,7 +118,7 @@ class LabelingProject:
         about = self.server.project(number)
         if about is None:
             return None
-        there, found = int(about.get("task_number") or 0), Found()
+        there, found = int(about.get("task_number") or 0), ProjectContents()
         given = int(about.get("total_annotations_number") or 0)
         given += int(about.get("skipped_annotations_number") or 0)
         enough = partly or given >= self.wanted * len(records)
@@ -138,10 +138,10 @@ class LabelingProject:
             self.server.add_tasks(number, [{**one, **_said(one, said)} for one in tasks])
         return found
 
-    def _read_task(self, key: str, task: Mapping[str, Any], found: Found) -> None:
-        latest: dict[str, Label | Verdict] = {}
+    def _read_task(self, key: str, task: Mapping[str, Any], found: ProjectContents) -> None:
+        latest: dict[str, Label | UnlabeledReason] = {}
         for one in sorted(task["annotations"], key=lambda one: (one["updated_at"], one["id"])):
-            answer: Label | Verdict | None = Verdict.SKIPPED
+            answer: Label | UnlabeledReason | None = UnlabeledReason.SKIPPED
             if not one.get("was_cancelled"):
                 answer = self.question.read(one["result"])
             elif self.decides and self.rules.skipped is Skipped.ASK_AGAIN:

@@ -1,4 +1,4 @@
-"""Labels by a program of one's own, checked before they are believed."""
+"""Labels by whatever labeler, checked before they are believed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from dpal.labels import Label, Task
 
 @dataclass(frozen=True)
 class ProgramLabeler:
-    """A labeler that somebody passed in.
+    """A labeler whose answers are checked.
 
     Attributes:
       labeler: answers queries.
       classes: number of classes or labels.
       task: what a label is.
+      may_skip: whether records may stay without an answer.
     """
 
     labeler: Labeler
     classes: int
     task: Task
+    may_skip: bool = False
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Returns the class of each record, or a 0 or 1 for each label.
@@ -34,7 +36,7 @@ class ProgramLabeler:
           LabelsPending: the labeler says so.
         """
         answers = self.labeler.label(ids)
-        missing = sum(name not in answers for name in ids)
+        missing = 0 if self.may_skip else sum(name not in answers for name in ids)
         unknown = len(set(answers) - set(ids))
         if missing or unknown:
             raise LabelError(
@@ -42,7 +44,7 @@ class ProgramLabeler:
                 "not asked for; answer each id once, nothing was merged",
                 missing=missing, asked=len(ids), unknown=unknown,
             )  # fmt: skip
-        return {name: self._checked(answers[name]) for name in ids}
+        return {name: self._checked(answers[name]) for name in ids if name in answers}
 
     def _checked(self, answer: Any) -> Label:
         label = _as_label(answer)

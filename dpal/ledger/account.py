@@ -15,10 +15,10 @@ from dpal.accounting.cohorts import (
 )
 from dpal.accounting.envelope import last_phase
 from dpal.accounting.events import NEVER_SELECTED, Release
-from dpal.accounting.prior_spend import Before, total_epsilon
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import spent_before
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of
@@ -88,7 +88,7 @@ class CampaignAccount:
     releases: tuple[ReleaseAccount, ...]
     cohorts: tuple[Spending, ...]
     epsilon: float
-    before: Before | None
+    before: PriorSpend | None
     data: DataHold | None
     ended: int | None
     last: Entry
@@ -96,7 +96,7 @@ class CampaignAccount:
 
 def campaigns_in(entries: Iterable[Entry]) -> tuple[str, ...]:
     """Names of the campaigns that hold a plan, in order."""
-    return tuple(entry.campaign for entry in entries if entry.kind is Kind.HOLD)
+    return tuple(entry.campaign for entry in entries if entry.kind is EntryKind.HOLD)
 
 
 def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount:
@@ -111,13 +111,13 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     """
     entries = list(entries)
     own = [entry for entry in entries if entry.campaign == campaign]
-    held = next((entry for entry in own if entry.kind is Kind.HOLD), None)
+    held = next((entry for entry in own if entry.kind is EntryKind.HOLD), None)
     if held is None:
         raise LedgerError(f"campaign {campaign} holds no plan in this ledger")
-    end = next((entry for entry in own if entry.kind is Kind.END), None)
+    end = next((entry for entry in own if entry.kind is EntryKind.END), None)
     target, accountant = _target(held.body), Accountant(held.body["accountant"])
     planned = tuple(release_from(record) for record in held.body["releases"])
-    spent = [release_of(entry) for entry in own if entry.kind is Kind.RESERVE]
+    spent = [release_of(entry) for entry in own if entry.kind is EntryKind.RESERVE]
     before = spent_before(held.body, entries)
     earlier = before.releases if before else ()
     cohorts = [*(str(phase) for phase in range(last_phase(planned) + 1)), NEVER_SELECTED]
@@ -170,14 +170,14 @@ def _releases(own: Sequence[Entry]) -> tuple[ReleaseAccount, ...]:
     settled = {
         entry.release: State(entry.kind.value)
         for entry in own
-        if entry.kind in (Kind.COMMIT, Kind.FORFEIT)
+        if entry.kind in (EntryKind.COMMIT, EntryKind.FORFEIT)
     }
-    reserved = [entry for entry in own if entry.kind is Kind.RESERVE]
+    reserved = [entry for entry in own if entry.kind is EntryKind.RESERVE]
     newest = {planned_name(entry.release): entry.release for entry in reserved}
     steps = {
         entry.release.partition("@")[0]: int(entry.body["steps"])
         for entry in own
-        if entry.kind is Kind.CHECKPOINT
+        if entry.kind is EntryKind.CHECKPOINT
     }
     accounts = []
     for entry in reserved:

@@ -27,7 +27,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
 from dpal.files.atomic import make_private, write_text
 from dpal.ledger.chain import known_keys
-from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.entries import GENESIS, Entry, EntryKind
 
 _KEY, _LOCK = "anchor.key", ".lock"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -61,7 +61,7 @@ class Anchor:
 def identity_of(entries: Sequence[Entry]) -> str:
     """Returns what tells a ledger from all others, and is the same in all of its copies."""
     first = entries[0]
-    named = first.body.get("identity") if first.kind is Kind.OPEN else None
+    named = first.body.get("identity") if first.kind is EntryKind.OPEN else None
     # A ledger that was made before ledgers had identities is known by its first entry.
     identity = first.digest[:32] if named is None else str(named)
     if not _IDENTITY.fullmatch(identity):  # it becomes a file's name

@@ -21,7 +21,7 @@ _HELD: dict[Path, int] = {}
 
 
 @contextmanager
-def claim(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+def lock_folder(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Holds a campaign's folder; the operating system lets go of it when the process dies.
 
     Only under a claim may an open reservation be taken up again: it proves that whoever
@@ -49,7 +49,7 @@ def claim(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
 
 
 @contextmanager
-def conducting(folder: Path) -> Iterator[None]:
+def leading_process(folder: Path) -> Iterator[None]:
     """Is the one process that leads a campaign from phase to phase, whoever holds its claim.
 
     Raises:
@@ -77,7 +77,7 @@ def only_vote(artifacts: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lent(folder: Path) -> Iterator[None]:
+def lend_lock(folder: Path) -> Iterator[None]:
     """Lets go of a claim, so that a worker can hold it, and takes it back at the end.
 
     Within the block this process can release nothing. If the block ends by an error the

@@ -10,7 +10,7 @@ from dpal.accounting.events import Release
 from dpal.canonical import digest
 from dpal.errors import LedgerError
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of
 from dpal.ledger.store import LedgerStore
@@ -41,13 +41,13 @@ class CampaignView:
     @property
     def identity(self) -> str | None:
         """Digest of the campaign's hold: no other run has it, whatever its name. None before."""
-        entry = self._find(Kind.HOLD, "")
+        entry = self._find(EntryKind.HOLD, "")
         return None if entry is None else entry.digest
 
     def committed(self, release: str) -> dict[str, str] | None:
         """Digests by path of a committed release's artifacts, whichever attempt, or None."""
         for entry in self.entries():
-            if entry.kind is Kind.COMMIT and planned_name(entry.release) == release:
+            if entry.kind is EntryKind.COMMIT and planned_name(entry.release) == release:
                 return dict(entry.body["artifacts"])
         return None
 
@@ -56,12 +56,12 @@ class CampaignView:
         steps = 0
         for entry in self.entries():
             if planned_name(entry.release) == release:
-                steps = int(entry.body["steps"]) if entry.kind is Kind.CHECKPOINT else 0
+                steps = int(entry.body["steps"]) if entry.kind is EntryKind.CHECKPOINT else 0
         return steps
 
     def spent(self) -> list[Release]:
         """Everything reserved, in order: what may have left the process counts as spent."""
-        return [release_of(entry) for entry in self.entries() if entry.kind is Kind.RESERVE]
+        return [release_of(entry) for entry in self.entries() if entry.kind is EntryKind.RESERVE]
 
     def planned(self) -> list[Release]:
         """All releases of the held plan, in order; none where nothing is held."""
@@ -70,7 +70,7 @@ class CampaignView:
 
     def data(self) -> DataHold | None:
         """What the campaign holds of a data set; None where none is registered."""
-        return DataHold.of_entry(self._find(Kind.HOLD, ""))
+        return DataHold.of_entry(self._find(EntryKind.HOLD, ""))
 
     def target(self) -> PrivacyTarget:
         """The promise that the campaign was started with.
@@ -109,7 +109,7 @@ class CampaignView:
     def is_ours(self, reserved: Entry) -> bool:
         """Whether a reservation was made here, or a person here vouched for it since."""
         return reserved.body.get("drawer") == self.drawer or any(
-            entry.kind is Kind.ADOPT
+            entry.kind is EntryKind.ADOPT
             and entry.sequence > reserved.sequence
             and entry.body["key"] == self.store.keeper
             for entry in self.store.entries()
@@ -118,17 +118,17 @@ class CampaignView:
     def begun_elsewhere(self) -> bool:
         """Whether a release waits to be drawn or committed by whoever began it elsewhere."""
         entries = self.entries()
-        committed = {one.release for one in entries if one.kind is Kind.COMMIT}
+        committed = {one.release for one in entries if one.kind is EntryKind.COMMIT}
         return any(
-            one.kind is Kind.RESERVE and one.release not in committed and not self.is_ours(one)
+            one.kind is EntryKind.RESERVE and one.release not in committed and not self.is_ours(one)
             for one in entries
         )
 
     def _held(self) -> dict[str, Any] | None:
-        entry = self._find(Kind.HOLD, "")
+        entry = self._find(EntryKind.HOLD, "")
         return None if entry is None else entry.body
 
-    def _find(self, kind: Kind, release: str) -> Entry | None:
+    def _find(self, kind: EntryKind, release: str) -> Entry | None:
         for entry in self.entries():
             if entry.kind is kind and entry.release == release:
                 return entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpal.errors import LedgerTampered
-from dpal.ledger.entries import GENESIS, Entry, Kind, sealed
+from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
 
 
 def verify_chain(entries: Iterable[Entry]) -> str:
@@ -26,7 +26,7 @@ def verify_chain(entries: Iterable[Entry]) -> str:
             raise missing_entry(expected, entry.sequence)
         if entry.previous != head:
             raise LedgerTampered(entry.sequence, "it does not follow from the entry before it")
-        again = sealed(
+        again = seal_entry(
             sequence=entry.sequence,
             campaign=entry.campaign,
             kind=entry.kind,
@@ -48,6 +48,6 @@ def missing_entry(expected: int, found: object) -> LedgerTampered:
 
 def known_keys(entries: Sequence[Entry]) -> set[str]:
     """Returns the public keys whose anchors and signatures a ledger accepts."""
-    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is Kind.OPEN}
-    adopted = {one.body.get("key") for one in entries if one.kind is Kind.ADOPT}
+    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is EntryKind.OPEN}
+    adopted = {one.body.get("key") for one in entries if one.kind is EntryKind.ADOPT}
     return {str(key) for key in opened | adopted if key is not None}

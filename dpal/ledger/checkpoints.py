@@ -20,10 +20,10 @@ from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic import move_aside, roll_forward, write_together
 from dpal.ledger.attempts import attempt_name, attempt_number, checkpoint_name, planned_name
 from dpal.ledger.campaign_lock import require_claim
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.files import digests, first_changed
 from dpal.ledger.reservations import CampaignLedger
-from dpal.ledger.resume import RARELY, ReservedSteps, resume
+from dpal.ledger.resume import RARELY, ReservedSteps, resume_attempt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class TrainingRelease:
     artifacts: Sequence[Path]
     checkpoints: Path
 
-    def settle(self, train: Callable[[ReservedSteps], Mapping[str, bytes]]) -> None:
+    def release_once(self, train: Callable[[ReservedSteps], Mapping[str, bytes]]) -> None:
         """Makes sure that every reserved step was made exactly once, and commits the result.
 
         Args:
@@ -53,7 +53,7 @@ class TrainingRelease:
 
         Raises:
           BudgetExceeded: a record could pass the promise. Nothing was drawn.
-          LedgerError: as for `CampaignLedger.settle`; or a recorded checkpoint is missing or
+          LedgerError: as for `CampaignLedger.release_once`; or a recorded checkpoint is missing or
             altered, or more steps, fewer or others were to be made than were reserved.
           LedgerTampered: the ledger is not what once was written.
         """
@@ -63,13 +63,13 @@ class TrainingRelease:
         name = attempt_name(self.release.name, attempt)
 
         def draw() -> None:
-            steps = resume(self.ledger, name, self._folder(attempt), reserved=self._steps())
+            steps = resume_attempt(self.ledger, name, self._folder(attempt), reserved=self._steps())
             contents = train(steps)
             steps.require_all_made()
             steps.require_ours()
             write_together(self.artifacts[0].parent, contents)
 
-        self.ledger.settle(
+        self.ledger.release_once(
             replace(self.release, name=name), draw, inputs=self.inputs, artifacts=self.artifacts
         )
         shutil.rmtree(self.checkpoints, ignore_errors=True)
@@ -117,7 +117,7 @@ class TrainingRelease:
     def _attempts(self) -> int:
         """How often the release was reserved."""
         return sum(
-            entry.kind is Kind.RESERVE and planned_name(entry.release) == self.release.name
+            entry.kind is EntryKind.RESERVE and planned_name(entry.release) == self.release.name
             for entry in self.ledger.entries()
         )
 
@@ -143,7 +143,7 @@ class TrainingRelease:
 
     def _require_something_persisted(self, name: str) -> None:
         recorded = any(
-            entry.kind is Kind.CHECKPOINT
+            entry.kind is EntryKind.CHECKPOINT
             and entry.body["steps"] > 0
             and entry.release == checkpoint_name(name, entry.body["steps"])
             for entry in self.ledger.entries()
@@ -156,7 +156,7 @@ class TrainingRelease:
 
     def _require_same_inputs(self, name: str) -> None:
         """A second attempt is about the records of the first, or both charges prove nothing."""
-        known = self._entry(Kind.RESERVE, name).body["inputs"]
+        known = self._entry(EntryKind.RESERVE, name).body["inputs"]
         if changed := first_changed(self.ledger.folder, self.inputs, known):
             raise LedgerError(
                 f"{changed[0]} is not as it was when {name} was reserved; nothing was charged, "
@@ -169,7 +169,7 @@ class TrainingRelease:
         self.ledger.reserve(replace(self.release, name=name), inputs=self.inputs)
         begun = checkpoint_name(name, 0)
         if any(
-            entry.kind is Kind.CHECKPOINT and entry.release == begun
+            entry.kind is EntryKind.CHECKPOINT and entry.release == begun
             for entry in self.ledger.entries()
         ):
             return
@@ -179,7 +179,7 @@ class TrainingRelease:
         thrown = sorted(aside.iterdir()) if aside.is_dir() else []
         self.ledger.store.append(
             campaign=self.ledger.campaign,
-            kind=Kind.CHECKPOINT,
+            kind=EntryKind.CHECKPOINT,
             release=begun,
             body={
                 "steps": 0,
@@ -188,7 +188,7 @@ class TrainingRelease:
             },
         )
 
-    def _entry(self, kind: Kind, name: str) -> Entry:
+    def _entry(self, kind: EntryKind, name: str) -> Entry:
         return next(
             entry for entry in self.ledger.entries() if entry.kind is kind and entry.release == name
         )

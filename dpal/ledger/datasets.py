@@ -16,7 +16,7 @@ from typing import Any
 from dpal import check
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.unregistered_spend import SOLE, charge_of_earlier
 from dpal.privacy import Adjacency, Unit
 
@@ -157,7 +157,7 @@ class DataSet:
 
 def parts_added(entries: Iterable[Entry]) -> int:
     """How often records were added to data sets; it only grows."""
-    return sum(entry.kind in (Kind.BLOCK, Kind.INDEX) for entry in entries)
+    return sum(entry.kind in (EntryKind.BLOCK, EntryKind.INDEX) for entry in entries)
 
 
 def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
@@ -169,13 +169,13 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
     blocks: dict[str, list[tuple[Entry, bool]]] = {}
     lost = lost_entries(entries) or 0
     for entry in entries:
-        if entry.kind in (Kind.REGISTER, Kind.LIMIT):
+        if entry.kind in (EntryKind.REGISTER, EntryKind.LIMIT):
             limits[entry.body["dataset"]] = limit_of(entry.body)
-        if entry.kind is Kind.REGISTER:
+        if entry.kind is EntryKind.REGISTER:
             salts[entry.body["dataset"]] = str(entry.body["salt"])
-        if entry.kind in (Kind.BLOCK, Kind.INDEX):
+        if entry.kind in (EntryKind.BLOCK, EntryKind.INDEX):
             index.setdefault(entry.body["dataset"], []).append(str(entry.body["index"]))
-        if entry.kind is Kind.BLOCK:
+        if entry.kind is EntryKind.BLOCK:
             begun = (entry, entry.sequence < lost)
             blocks.setdefault(entry.body["dataset"], []).append(begun)
     return {
@@ -195,7 +195,7 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
 
 def lost_entries(entries: Iterable[Entry]) -> int | None:
     """Number of the last entry by which somebody went on although entries were lost, or None."""
-    adopted = (one for one in entries if one.kind is Kind.ADOPT and one.body.get("despite"))
+    adopted = (one for one in entries if one.kind is EntryKind.ADOPT and one.body.get("despite"))
     return max((one.sequence for one in adopted), default=None)
 
 
@@ -267,7 +267,7 @@ def _account(
     """Adds up what was spent before, and holds, or, for ended campaigns, what they used."""
     taken, sole, alone, campaigns = NOTHING, None, 0.0, []
     counted: list[str] = []
-    promised = {entry.campaign: entry.body for entry in entries if entry.kind is Kind.HOLD}
+    promised = {entry.campaign: entry.body for entry in entries if entry.kind is EntryKind.HOLD}
     for earlier in block.body.get("earlier", ()):
         campaign = str(earlier["campaign"])
         amount = charge_of_earlier(entries, campaign, limit.filter, limit.adjacency)
@@ -278,9 +278,9 @@ def _account(
         taken, alone = taken + amount, limit.filter.epsilon_of(amount)
         if earlier["basis"] == SOLE:
             sole, alone = campaign, float(promised[campaign]["epsilon"])
-    ended = {entry.campaign: entry for entry in entries if entry.kind is Kind.END}
+    ended = {entry.campaign: entry for entry in entries if entry.kind is EntryKind.END}
     for entry in entries:
-        data = entry.body.get("data") if entry.kind is Kind.HOLD else None
+        data = entry.body.get("data") if entry.kind is EntryKind.HOLD else None
         if not data or data["name"] != name:
             continue
         final = ended.get(entry.campaign)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 
 
 def today_in_utc() -> date:
@@ -22,7 +22,7 @@ def today_in_utc() -> date:
 
 def day_held(campaign: str, entries: Iterable[Entry]) -> str | None:
     """The day on which a campaign's plan was held, as YYYY-MM-DD; None before."""
-    held = (one for one in entries if one.kind is Kind.HOLD and one.campaign == campaign)
+    held = (one for one in entries if one.kind is EntryKind.HOLD and one.campaign == campaign)
     return next((one.recorded_at[: len("YYYY-MM-DD")] for one in held), None)
 
 

@@ -12,7 +12,7 @@ from dpal.canonical import canonical_json, digest
 GENESIS = "0" * 64
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What happened: to the ledger itself, to data sets, to a plan and its releases.
 
     OPEN: the first entry of a ledger: its random identity, the public key of its anchors.
@@ -61,7 +61,7 @@ class Entry:
 
     sequence: int
     campaign: str
-    kind: Kind
+    kind: EntryKind
     release: str
     body: dict[str, Any]
     recorded_at: str
@@ -69,11 +69,11 @@ class Entry:
     digest: str
 
 
-def sealed(
+def seal_entry(
     *,
     sequence: int,
     campaign: str,
-    kind: Kind,
+    kind: EntryKind,
     release: str,
     body: dict[str, Any],
     recorded_at: str,

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.files.spreadsheets import as_cell
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 
 WHOLE, REAL, TEXT = "Int64", "Float64", "string"
 
@@ -71,7 +71,7 @@ def ledger_table(entries: Iterable[Entry]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     promises: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        if entry.kind is Kind.HOLD:
+        if entry.kind is EntryKind.HOLD:
             promise = {key: entry.body[key] for key in ("delta", "adjacency", "unit")}
             promises[entry.campaign] = promise
         common = {
@@ -97,7 +97,7 @@ def write_ledger(entries: Iterable[Entry], path: Path) -> None:
     table = pa.Table.from_pandas(ledger_table(entries), preserve_index=False)
     fields = [field.with_metadata({"meaning": COLUMNS[field.name][1]}) for field in table.schema]
     table = table.cast(pa.schema(fields, metadata=table.schema.metadata))
-    with staged(path) as temporary:
+    with atomic_write(path) as temporary:
         pq.write_table(table, temporary)
 
 
@@ -115,7 +115,7 @@ def export_ledger(entries: Iterable[Entry], path: Path) -> None:
         for name, (kind, _) in COLUMNS.items():
             if kind == TEXT:
                 table[name] = table[name].map(as_cell, na_action="ignore")
-        with staged(path) as temporary:
+        with atomic_write(path) as temporary:
             table.to_csv(temporary, index=False)
     else:
         raise LedgerError(
@@ -131,13 +131,13 @@ def _writable(text: str) -> str:
 def _details(entry: Entry) -> Iterator[dict[str, Any]]:
     """What stands in an entry's rows besides its frame."""
     body = entry.body
-    if entry.kind is Kind.RESERVE and body.get("charges"):
+    if entry.kind is EntryKind.RESERVE and body.get("charges"):
         for charge in body["charges"]:
             # A column that another kind of row is about must not take a parameter of its name.
             told = {key: charge["event"][key] for key in _OF_EVENTS if key in charge["event"]}
             yield {**told, "cohorts": ",".join(charge["cohorts"])}
-    elif entry.kind in (Kind.HOLD, Kind.END):
-        promised = {"target_epsilon": body["epsilon"]} if entry.kind is Kind.HOLD else {}
+    elif entry.kind in (EntryKind.HOLD, EntryKind.END):
+        promised = {"target_epsilon": body["epsilon"]} if entry.kind is EntryKind.HOLD else {}
         data = body.get("data")
         if not data:
             yield promised
@@ -151,12 +151,12 @@ def _details(entry: Entry) -> Iterator[dict[str, Any]]:
                 "block_epsilon": share["epsilon"],
                 "divergence": share["divergence"],
             }
-    elif entry.kind in (Kind.REGISTER, Kind.LIMIT):
+    elif entry.kind in (EntryKind.REGISTER, EntryKind.LIMIT):
         same = {key: body.get(key) for key in ("dataset", "delta", "adjacency", "unit", "reason")}
         yield {**same, "target_epsilon": body["epsilon"]}
-    elif entry.kind is Kind.CHECKPOINT:
+    elif entry.kind is EntryKind.CHECKPOINT:
         yield {"steps_on_disk": body["steps"]}
-    elif entry.kind in (Kind.BLOCK, Kind.INDEX):
+    elif entry.kind in (EntryKind.BLOCK, EntryKind.INDEX):
         yield {key: body.get(key) for key in ("dataset", "block", "size", "reason")}
     else:
         yield {"reason": body.get("reason")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpal.canonical import file_digest
 from dpal.errors import LedgerError
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 
 
@@ -48,7 +48,8 @@ def first_changed(
 def forfeit(store: LedgerStore, campaign: str, release: str, name: str, reason: str) -> None:
     """Records, once, why a release can no longer be accounted for; it stays spent."""
     if not any(
-        entry.kind is Kind.FORFEIT and entry.release == release for entry in store.entries(campaign)
+        entry.kind is EntryKind.FORFEIT and entry.release == release
+        for entry in store.entries(campaign)
     ):
         body = {"file": name, "reason": reason}
-        store.append(campaign=campaign, kind=Kind.FORFEIT, release=release, body=body)
+        store.append(campaign=campaign, kind=EntryKind.FORFEIT, release=release, body=body)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.ledger.datasets import Basis, BlockAccount, DataSet, data_set
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.unregistered_spend import charge_of_earlier
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class BlockCharge:
     """What one campaign takes of one block.
 
     Attributes:
@@ -40,7 +40,7 @@ class Part:
 def dataset_of(entries: Iterable[Entry], campaign: str) -> str | None:
     """Name of the data set that a campaign holds a part of; None where it holds none."""
     for entry in entries:
-        if entry.kind is Kind.HOLD and entry.campaign == campaign:
+        if entry.kind is EntryKind.HOLD and entry.campaign == campaign:
             hold = DataHold.of_entry(entry)
             return None if hold is None else hold.dataset
     return None
@@ -61,12 +61,12 @@ def history(entries: Sequence[Entry], campaign: str) -> list[Entry]:
         entry
         for entry in entries
         if entry.campaign in campaigns
-        or entry.kind in (Kind.OPEN, Kind.ADOPT)
+        or entry.kind in (EntryKind.OPEN, EntryKind.ADOPT)
         or (not entry.campaign and name is not None and entry.body.get("dataset") == name)
     ]
 
 
-def parts_of(entries: Sequence[Entry], name: str) -> tuple[Part, ...]:
+def parts_of(entries: Sequence[Entry], name: str) -> tuple[BlockCharge, ...]:
     """What campaigns take of a data set's blocks, in order of their holds.
 
     Raises:
@@ -74,20 +74,20 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[Part, ...]:
     """
     known = data_set(entries, name)
     whole = known.limit.filter.limit.divergence
-    ends = {entry.campaign: entry for entry in entries if entry.kind is Kind.END}
+    ends = {entry.campaign: entry for entry in entries if entry.kind is EntryKind.END}
     parts = [part for account in known.blocks for part in _earlier_parts(entries, known, account)]
     for campaign in _holders(entries):
         if dataset_of(entries, campaign) != name:
             continue
         final = ends.get(campaign)
-        held = next(e for e in entries if e.kind is Kind.HOLD and e.campaign == campaign)
+        held = next(e for e in entries if e.kind is EntryKind.HOLD and e.campaign == campaign)
         data = DataHold.of_entry(final or held)
         for share in data.shares if data else ():
             if final and share.amount == NOTHING:
                 continue  # all of it flowed back
             used = share.amount.divergence / whole if whole else 0.0
             parts.append(
-                Part(
+                BlockCharge(
                     campaign=campaign,
                     block=share.block,
                     size=share.size,
@@ -103,13 +103,13 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[Part, ...]:
 
 def _earlier_parts(
     entries: Sequence[Entry], known: DataSet, account: BlockAccount
-) -> Iterator[Part]:
+) -> Iterator[BlockCharge]:
     """What a block counts of campaigns that began before its records were registered."""
     limit, whole = known.limit.filter, known.limit.filter.limit.divergence
     for campaign in account.earlier:
         amount = charge_of_earlier(entries, campaign, limit, known.limit.adjacency)
         sole = account.sole == campaign
-        yield Part(
+        yield BlockCharge(
             campaign=campaign,
             block=account.block,
             size=account.size,
@@ -117,9 +117,9 @@ def _earlier_parts(
             basis=Basis.SOLE if sole else Basis.RENYI,
             epsilon=account.epsilon_taken(known.limit) if sole else limit.epsilon_of(amount),
             share=1.0 if sole else (amount.divergence / whole if whole else 0.0),
-            ended=any(one.kind is Kind.END and one.campaign == campaign for one in entries),
+            ended=any(one.kind is EntryKind.END and one.campaign == campaign for one in entries),
         )
 
 
 def _holders(entries: Iterable[Entry]) -> list[str]:
-    return [entry.campaign for entry in entries if entry.kind is Kind.HOLD]
+    return [entry.campaign for entry in entries if entry.kind is EntryKind.HOLD]

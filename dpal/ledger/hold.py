@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dpal.accounting.events import Release
-from dpal.accounting.prior_spend import Before, declared_of
-from dpal.ledger.entries import Entry, Kind
+from dpal.accounting.prior_spend import PriorSpend, declared_of
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_from, release_of, release_record
 from dpal.privacy import Accountant, PrivacyTarget
@@ -28,7 +28,7 @@ def hold_body(
     *,
     accountant: Accountant,
     data: DataHold | None,
-    before: Before | None,
+    before: PriorSpend | None,
 ) -> dict[str, Any]:
     """The body of a hold, as JSON values; see `CampaignLedger.hold`."""
     body = {
@@ -45,7 +45,7 @@ def hold_body(
     return body if before is None else {**body, "before": before_record(before)}
 
 
-def before_record(before: Before) -> dict[str, Any]:
+def before_record(before: PriorSpend) -> dict[str, Any]:
     """What was spent before, as JSON values."""
     return {
         "campaign": before.campaign,
@@ -54,18 +54,18 @@ def before_record(before: Before) -> dict[str, Any]:
     }
 
 
-def before_from(record: Mapping[str, Any] | None) -> Before | None:
+def before_from(record: Mapping[str, Any] | None) -> PriorSpend | None:
     """Reads what `before_record` wrote."""
     if record is None:
         return None
-    return Before(
+    return PriorSpend(
         campaign=record["campaign"],
         releases=tuple(release_from(one) for one in record["releases"]),
         declared=declared_of(record["declared"]),
     )
 
 
-def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Before | None:
+def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> PriorSpend | None:
     """What was spent before a hold, with what its campaign was charged in the meantime.
 
     A start may still be trained when its improvement is held. Whatever it was charged that the
@@ -77,6 +77,6 @@ def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Be
     charged = [
         release_of(entry)
         for entry in entries
-        if entry.kind is Kind.RESERVE and entry.campaign == before.campaign
+        if entry.kind is EntryKind.RESERVE and entry.campaign == before.campaign
     ]
     return before.with_more(charged)

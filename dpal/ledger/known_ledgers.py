@@ -123,7 +123,7 @@ class Places:
         return self.anchors.folder / f"place-{sha256(place.encode()).hexdigest()[:32]}"
 
 
-def places_of(anchors: Anchors, name: str, *, file: Path | None, folder: Path | None) -> Places:
+def ledger_places(anchors: Anchors, name: str, *, file: Path | None, folder: Path | None) -> Places:
     """Where a ledger is.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpal.accounting.cohorts import campaign_epsilon
-from dpal.accounting.events import Release, thin
+from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.errors import DataBudgetExceeded, LedgerError
 from dpal.ledger.datasets import (
@@ -132,7 +132,7 @@ class DataHold:
         )
         epsilon = share.epsilon
         if share.basis is Basis.RENYI and list(planned) == list(reserved):
-            met = [thin(release, share.participation) for release in reserved]
+            met = [scale_sampling_rate(release, share.participation) for release in reserved]
             epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))
         elif share.basis is Basis.RENYI:
             # Whoever ended it may have looked: the tight epsilon of what was reserved is then no

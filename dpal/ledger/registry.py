@@ -26,8 +26,8 @@ from dpal.data.known import (
 )
 from dpal.data.known_index import Blocks, read_index, write_index
 from dpal.errors import DataError, LedgerError, RecordsRegistered
-from dpal.files.atomic import staged
-from dpal.ledger.campaign_lock import claim
+from dpal.files.atomic import atomic_write
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import (
     PART,
     SALT,
@@ -38,21 +38,23 @@ from dpal.ledger.datasets import (
     parts_added,
     register_body,
 )
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
-from dpal.ledger.unregistered_spend import Earlier, counted
+from dpal.ledger.unregistered_spend import PastCampaigns, counted
 
 OnRows = Callable[[int], object]
-EarlierOn = Callable[[NDArray[np.bool_]], Earlier]  # of the (n,) rows of a source that are meant
+EarlierOn = Callable[
+    [NDArray[np.bool_]], PastCampaigns
+]  # of the (n,) rows of a source that are meant
 
 
 def _quietly(count: int) -> None:
     """Nobody watches."""
 
 
-def _none_earlier(rows: NDArray[np.bool_]) -> Earlier:
+def _none_earlier(rows: NDArray[np.bool_]) -> PastCampaigns:
     """Nothing was ever made of these records."""
-    return Earlier()
+    return PastCampaigns()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ class Registry:
           LedgerError: it is registered with another limit, or in another ledger; or earlier
             campaigns took more than the limit.
         """
-        with claim(self.folder / name):
+        with lock_folder(self.folder / name):
             known = data_sets(self.store.entries()).get(name)
             if known is None:
                 if any((self.folder / name).glob(f"{PART}*")):
@@ -131,7 +133,7 @@ class Registry:
                 salt = self._make_salt(name)
                 self.store.append(
                     campaign="",
-                    kind=Kind.REGISTER,
+                    kind=EntryKind.REGISTER,
                     release=name,
                     body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
                 )
@@ -174,11 +176,11 @@ class Registry:
             return {**register_body(name, limit), "reason": reason}
 
         changes = sum(
-            entry.kind is Kind.LIMIT and entry.body["dataset"] == name
+            entry.kind is EntryKind.LIMIT and entry.body["dataset"] == name
             for entry in self.store.entries()
         )
         self.store.append(
-            campaign="", kind=Kind.LIMIT, release=f"{name}/{changes + 1}", body=decided
+            campaign="", kind=EntryKind.LIMIT, release=f"{name}/{changes + 1}", body=decided
         )
         return limits[0]
 
@@ -209,7 +211,7 @@ class Registry:
           DataError: a file or an index cannot be read, or too many of the records that came as
             new ones look like known ones.
         """
-        with claim(self.folder / name):
+        with lock_folder(self.folder / name):
             known = self._require(name)
             self.require_unregistered(source, besides=name)
             records = self._known(known)
@@ -227,7 +229,7 @@ class Registry:
             if not found.unindexed.any():
                 return added
             begun = _begun(self.store.entries())
-            spent = earlier(fresh) if fresh.any() else Earlier()
+            spent = earlier(fresh) if fresh.any() else PastCampaigns()
             _count(self.store.entries(), spent.campaigns, name, known.limit)
             part = len(known.index)
             path, rows = self._part(name, part), found.unindexed
@@ -256,7 +258,7 @@ class Registry:
 
             self.store.append(
                 campaign="",
-                kind=Kind.BLOCK if fresh.any() else Kind.INDEX,
+                kind=EntryKind.BLOCK if fresh.any() else EntryKind.INDEX,
                 release=f"{name}/{PART}{part}",
                 body=counting,
             )
@@ -364,7 +366,7 @@ class Registry:
     def _make_salt(self, name: str) -> bytes:
         path = self.folder / name / SALT
         if not path.exists():
-            with staged(path) as temporary:
+            with atomic_write(path) as temporary:
                 temporary.write_bytes(os.urandom(32))
         return path.read_bytes()
 
@@ -387,7 +389,9 @@ class Registry:
 
 def _begun(entries: Iterable[Entry]) -> list[str]:
     """Runs that no data set counts."""
-    return [one.campaign for one in entries if one.kind is Kind.HOLD and not one.body.get("data")]
+    return [
+        one.campaign for one in entries if one.kind is EntryKind.HOLD and not one.body.get("data")
+    ]
 
 
 def _count(

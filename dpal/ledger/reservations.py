@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dpal.accounting.events import Release
-from dpal.accounting.prior_spend import Before, total_epsilon
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic import roll_forward
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.campaign_lock import require_claim
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.datasets import lost_entries, parts_added
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.hold import hold_body, spent_before
 from dpal.ledger.limits import DataHold, admit, require_counted
@@ -47,7 +47,7 @@ class CampaignLedger(CampaignView):
         *,
         accountant: Accountant = Accountant.PLD,
         data: DataHold | None = None,
-        before: Before | None = None,
+        before: PriorSpend | None = None,
         compared: int | None = None,
         changes: str = "",
     ) -> None:
@@ -99,8 +99,10 @@ class CampaignLedger(CampaignView):
                 return body
 
             # Checked and written in one transaction: nobody takes the rest in between.
-            self.store.append(campaign=self.campaign, kind=Kind.HOLD, release="", body=admitted)
-        elif self._find(Kind.END, "") is not None and not self._has_all(held):
+            self.store.append(
+                campaign=self.campaign, kind=EntryKind.HOLD, release="", body=admitted
+            )
+        elif self._find(EntryKind.END, "") is not None and not self._has_all(held):
             raise self._ended()
         elif held["plan"] != plan_digest:
             raise LedgerError(
@@ -118,7 +120,7 @@ class CampaignLedger(CampaignView):
         elif not self._has_all(held):
             self._require_nothing_lost(self.store.entries())
 
-    def settle(
+    def release_once(
         self,
         release: Release,
         draw: Callable[[], None],
@@ -147,9 +149,9 @@ class CampaignLedger(CampaignView):
         """
         require_claim(self.folder)
         with self.store.fenced(self.campaign):
-            self._settle(release, draw, inputs, artifacts)
+            self._release_once(release, draw, inputs, artifacts)
 
-    def _settle(
+    def _release_once(
         self,
         release: Release,
         draw: Callable[[], None],
@@ -157,8 +159,8 @@ class CampaignLedger(CampaignView):
         artifacts: Sequence[Path],
     ) -> None:
         self.store.verified()
-        reserved = self._find(Kind.RESERVE, release.name)
-        committed = self._find(Kind.COMMIT, release.name)
+        reserved = self._find(EntryKind.RESERVE, release.name)
+        committed = self._find(EntryKind.COMMIT, release.name)
         roll_forward(artifacts[0].parent)
         present = [path for path in artifacts if path.exists()]
         if reserved is None:
@@ -181,7 +183,7 @@ class CampaignLedger(CampaignView):
         self.carry(artifacts)
         self.store.append(
             campaign=self.campaign,
-            kind=Kind.COMMIT,
+            kind=EntryKind.COMMIT,
             release=release.name,
             body={"artifacts": digests(self.folder, artifacts)},
         )
@@ -196,7 +198,7 @@ class CampaignLedger(CampaignView):
         """
         require_claim(self.folder)
         self.store.verified()
-        if self._find(Kind.RESERVE, release.name) is None:
+        if self._find(EntryKind.RESERVE, release.name) is None:
             self._reserve(release, inputs)
         elif self.committed(release.name) is None:
             self._require_nothing_lost(self.store.entries())
@@ -219,9 +221,9 @@ class CampaignLedger(CampaignView):
                 "data": data.used_by(planned, spent, target).record() if data else None,
             }
 
-        if self._find(Kind.END, "") is None:
+        if self._find(EntryKind.END, "") is None:
             # Added up where nobody can reserve: what flows back is never drawn as well.
-            self.store.append(campaign=self.campaign, kind=Kind.END, release="", body=used)
+            self.store.append(campaign=self.campaign, kind=EntryKind.END, release="", body=used)
 
     def _require_ours(self, reserved: Entry) -> None:
         """Requires that an open reservation was made here; a copy would draw it again."""
@@ -235,7 +237,7 @@ class CampaignLedger(CampaignView):
 
     def _require_nothing_lost(self, entries: Iterable[Entry]) -> None:
         """Requires that no entries were lost since the plan was held: they may have spent it."""
-        held, lost = self._find(Kind.HOLD, ""), lost_entries(entries)
+        held, lost = self._find(EntryKind.HOLD, ""), lost_entries(entries)
         if held is not None and lost is not None and held.sequence < lost:
             raise LedgerError.before_release(
                 f"campaign {self.campaign} had begun when entries of its ledger were lost (entry "
@@ -260,7 +262,7 @@ class CampaignLedger(CampaignView):
         self.carry(inputs)
 
         def paid(entries: list[Entry]) -> dict[str, Any]:
-            if any(one.kind is Kind.END and one.campaign == self.campaign for one in entries):
+            if any(one.kind is EntryKind.END and one.campaign == self.campaign for one in entries):
                 raise self._ended()
             self._require_nothing_lost(entries)
             spent = [*self._spent_in(entries), release]
@@ -277,12 +279,12 @@ class CampaignLedger(CampaignView):
         # Checked and written in one transaction, as a hold is: a copy of the folder on a
         # shared ledger may be reserving, too.
         return self.store.append(
-            campaign=self.campaign, kind=Kind.RESERVE, release=release.name, body=paid
+            campaign=self.campaign, kind=EntryKind.RESERVE, release=release.name, body=paid
         )
 
     def _spent_in(self, entries: list[Entry]) -> list[Release]:
         own = (one for one in entries if one.campaign == self.campaign)
-        return [release_of(one) for one in own if one.kind is Kind.RESERVE]
+        return [release_of(one) for one in own if one.kind is EntryKind.RESERVE]
 
     def _ended(self) -> LedgerError:
         return LedgerError.before_release(
@@ -296,7 +298,7 @@ class CampaignLedger(CampaignView):
         if changed := first_changed(self.folder, files, known):
             path, reason = changed
             name = name_below(self.folder, path)
-            reserved = self._find(Kind.RESERVE, release.name)
+            reserved = self._find(EntryKind.RESERVE, release.name)
             if reserved is not None and not self.is_ours(reserved):
                 # Another folder of this name: what is missing here may be whole where it was drawn.
                 raise LedgerError.before_release(

@@ -12,7 +12,7 @@ from dpal.canonical import canonical_json, file_digest
 from dpal.errors import CampaignBusy, LedgerError
 from dpal.files.atomic import roll_forward, write_together
 from dpal.ledger.attempts import checkpoint_name
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.reservations import CampaignLedger
 
@@ -42,7 +42,7 @@ class ReservedSteps:
         """Goes on from the newest entry of an attempt: its reservation or last checkpoint."""
         self._ledger, self._attempt, self._folder = ledger, attempt, folder
         self._reserved, self._newest = reserved, newest
-        self.done = self.persisted = steps_of(newest)
+        self.done = self.persisted = checkpoint_steps(newest)
         self.state = folder / f"{self.done}{_STATE}" if self.done else None
 
     def require(self, step: int) -> None:
@@ -118,12 +118,14 @@ class ReservedSteps:
         _sweep(self._folder, self.done)
 
 
-def steps_of(entry: Entry) -> int:
+def checkpoint_steps(entry: Entry) -> int:
     """Steps on disk when an entry was made."""
-    return int(entry.body["steps"]) if entry.kind is Kind.CHECKPOINT else 0
+    return int(entry.body["steps"]) if entry.kind is EntryKind.CHECKPOINT else 0
 
 
-def resume(ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int) -> ReservedSteps:
+def resume_attempt(
+    ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int
+) -> ReservedSteps:
     """Finds where an attempt stands, and records what a crash left unrecorded.
 
     Raises:
@@ -132,7 +134,7 @@ def resume(ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int)
     """
     newest = _newest(ledger.entries(), attempt)
     roll_forward(folder)
-    beyond = [steps for steps in _on_disk(folder) if steps > steps_of(newest)]
+    beyond = [steps for steps in _on_disk(folder) if steps > checkpoint_steps(newest)]
     for steps in beyond:
         if len(beyond) > 1 or not _follows(folder, attempt, steps, newest, reserved):
             raise LedgerError(
@@ -142,7 +144,7 @@ def resume(ledger: CampaignLedger, attempt: str, folder: Path, *, reserved: int)
             )
         newest = _record(ledger, attempt, folder, steps, after=newest)
     _require_there(ledger, attempt, newest)
-    _sweep(folder, steps_of(newest))
+    _sweep(folder, checkpoint_steps(newest))
     return ReservedSteps(ledger, attempt, folder, reserved=reserved, newest=newest)
 
 
@@ -151,8 +153,8 @@ def _newest(entries: Iterable[Entry], attempt: str) -> Entry:
     return [
         entry
         for entry in entries
-        if (entry.kind is Kind.RESERVE and entry.release == attempt)
-        or (entry.kind is Kind.CHECKPOINT and entry.release.partition("@")[0] == attempt)
+        if (entry.kind is EntryKind.RESERVE and entry.release == attempt)
+        or (entry.kind is EntryKind.CHECKPOINT and entry.release.partition("@")[0] == attempt)
     ][-1]
 
 
@@ -207,21 +209,21 @@ def _record(
 
     return ledger.store.append(
         campaign=ledger.campaign,
-        kind=Kind.CHECKPOINT,
+        kind=EntryKind.CHECKPOINT,
         release=checkpoint_name(attempt, steps),
         body=following,
     )
 
 
 def _require_there(ledger: CampaignLedger, attempt: str, newest: Entry) -> None:
-    known: dict[str, str] = newest.body["artifacts"] if newest.kind is Kind.CHECKPOINT else {}
+    known: dict[str, str] = newest.body["artifacts"] if newest.kind is EntryKind.CHECKPOINT else {}
     if changed := first_changed(ledger.folder, [ledger.folder / name for name in known], known):
         path, reason = changed
         name = name_below(ledger.folder, path)
         forfeit(ledger.store, ledger.campaign, newest.release, name, reason)
         raise LedgerError(
-            f"{path} is {reason} since {steps_of(newest)} steps of {attempt} were released with "
-            "it; they stay spent, nothing more was released, " + _advice(attempt, "restore it")
+            f"{path} is {reason} since {checkpoint_steps(newest)} steps of {attempt} were released "
+            "with it; they stay spent, nothing more was released, " + _advice(attempt, "restore it")
         )
 
 

@@ -48,7 +48,7 @@ def version_of(connection: sa.Connection, name: str) -> str | None:
     return version
 
 
-def upgrade(connection: sa.Connection, version: str | None) -> None:
+def migrate_schema(connection: sa.Connection, version: str | None) -> None:
     """Brings the tables to the newest version, in the caller's transaction; entries stay.
 
     Args:

@@ -21,9 +21,9 @@ from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
 from dpal.ledger.days import day_of, today_in_utc
-from dpal.ledger.entries import GENESIS, Entry, Kind, row_digest, sealed
-from dpal.ledger.known_ledgers import Places, places_of
-from dpal.ledger.schema import ENTRIES, VERSIONS, upgrade, version_of
+from dpal.ledger.entries import GENESIS, Entry, EntryKind, row_digest, seal_entry
+from dpal.ledger.known_ledgers import Places, ledger_places
+from dpal.ledger.schema import ENTRIES, VERSIONS, migrate_schema, version_of
 
 Body = dict[str, Any]
 
@@ -67,8 +67,15 @@ class LedgerStore:
         self._places = (
             None
             if self._anchors is None
-            else places_of(self._anchors, self.name, file=file, folder=campaigns)
+            else ledger_places(self._anchors, self.name, file=file, folder=campaigns)
         )
+        try:
+            self._read_version(file, create=create)
+        except BaseException:
+            self.close()  # whoever asked has nothing to close
+            raise
+
+    def _read_version(self, file: Path | None, *, create: bool) -> None:
         if not create and file is not None and not file.is_file():
             raise self._missing()
         if create and file is not None:
@@ -98,7 +105,7 @@ class LedgerStore:
         self,
         *,
         campaign: str,
-        kind: Kind,
+        kind: EntryKind,
         release: str,
         body: Body | Callable[[list[Entry]], Body],
     ) -> Entry:
@@ -169,7 +176,7 @@ class LedgerStore:
                 self.name, entries, reason=reason, despite=despite, otherwise=otherwise
             )
 
-        entry, identity = self._add("", Kind.ADOPT, f"entry-{last}", vouch)
+        entry, identity = self._add("", EntryKind.ADOPT, f"entry-{last}", vouch)
         places.remember(identity, anew=not places.are_sound())
         anchors.advance(identity, entry, anew=True)
         return entry
@@ -190,7 +197,9 @@ class LedgerStore:
             "despite": despite,
             "head": {"sequence": 0, "digest": GENESIS},
         }
-        entry, identity = self._add("", Kind.ADOPT, "entry-0", lambda _entries: body, anew=True)
+        entry, identity = self._add(
+            "", EntryKind.ADOPT, "entry-0", lambda _entries: body, anew=True
+        )
         places.remember(identity, anew=True)
         anchors.advance(identity, entry, anew=True)
         return entry
@@ -243,7 +252,7 @@ class LedgerStore:
     def _add(
         self,
         campaign: str,
-        kind: Kind,
+        kind: EntryKind,
         release: str,
         compose: Callable[[list[Entry]], Body],
         *,
@@ -277,7 +286,7 @@ class LedgerStore:
         identity = secrets.token_hex(16)
         body = {"identity": identity, "anchor_key": key}
         day = self._today().isoformat()
-        entry = _insert(connection, 1, "", Kind.OPEN, "", body, day, GENESIS)
+        entry = _insert(connection, 1, "", EntryKind.OPEN, "", body, day, GENESIS)
         if self._anchors is not None:
             # Before the commit: a ledger without an anchor is one that came from elsewhere.
             self._anchors.begin(identity)
@@ -288,7 +297,7 @@ class LedgerStore:
             return
         with self._database.writing() as connection:
             # Again, now that nobody else can be doing the same.
-            upgrade(connection, version_of(connection, self.name))
+            migrate_schema(connection, version_of(connection, self.name))
         self._version = VERSIONS[-1]
 
     def _missing(self) -> LedgerError:
@@ -299,13 +308,13 @@ def _insert(
     connection: sa.Connection,
     sequence: int,
     campaign: str,
-    kind: Kind,
+    kind: EntryKind,
     release: str,
     body: Body,
     day: str,
     previous: str,
 ) -> Entry:
-    entry = sealed(
+    entry = seal_entry(
         sequence=sequence,
         campaign=campaign,
         kind=kind,
@@ -356,7 +365,7 @@ def _entry(row: Any) -> Entry:
         # One content, one text: a digest over the meaning alone would let a space pass.
         if not isinstance(body, dict) or canonical_json(body) != row.body:
             raise ValueError("not canonical")
-        entry = Entry(**{**row._mapping, "kind": Kind(row.kind), "body": body})
+        entry = Entry(**{**row._mapping, "kind": EntryKind(row.kind), "body": body})
     except (ValueError, TypeError, RecursionError) as error:
         raise LedgerTampered(sequence, "its content cannot be read") from error
     if row_digest({**row._mapping}) != entry.digest:

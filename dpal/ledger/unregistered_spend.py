@@ -14,7 +14,7 @@ from dpal.accounting.events import Release
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_from, release_of
 from dpal.privacy import Adjacency, Unit
 
@@ -22,7 +22,7 @@ RENYI, SOLE = "renyi", "sole"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earlier:
+class PastCampaigns:
     """What is known of campaigns without a data set that some new records were in.
 
     Attributes:
@@ -53,9 +53,9 @@ def charge_of_earlier(
       further: releases that it is about to reserve.
     """
     own = [entry for entry in entries if entry.campaign == campaign]
-    planned = _planned(next(entry for entry in own if entry.kind is Kind.HOLD).body)
-    reserved = [release_of(entry) for entry in own if entry.kind is Kind.RESERVE] + [*further]
-    if not any(entry.kind is Kind.END for entry in own):
+    planned = _planned(next(entry for entry in own if entry.kind is EntryKind.HOLD).body)
+    reserved = [release_of(entry) for entry in own if entry.kind is EntryKind.RESERVE] + [*further]
+    if not any(entry.kind is EntryKind.END for entry in own):
         names = {release.name for release in planned}
         reserved = planned + [release for release in reserved if release.name not in names]
     return limit.charge_of_ended(planned, reserved, adjacency) if reserved else NOTHING
@@ -85,7 +85,7 @@ def counted(
     """
     if not campaigns:
         return []
-    held = {one.campaign: one.body for one in entries if one.kind is Kind.HOLD}
+    held = {one.campaign: one.body for one in entries if one.kind is EntryKind.HOLD}
     named = ", ".join(campaigns)
     if why := _uncountable([held[one] for one in campaigns], held, campaigns, unit):
         raise LedgerError(

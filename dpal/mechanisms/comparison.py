@@ -23,7 +23,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.inclusion import include
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import anchored_rates, answers
+from dpal.mechanisms.responses import anchored_rates, randomized_responses
 from dpal.randomness import BitSource
 
 Scores = NDArray[np.float64]
@@ -246,7 +246,9 @@ class SymmetricResponse:
 def _(mechanism: SymmetricResponse, scores: Scores, *, rng: BitSource) -> Keys:
     _check_scores(scores)
     above, below = mechanism.rates
-    said_yes = answers(scores >= mechanism.threshold, above=above, below=below, rng=rng)
+    said_yes = randomized_responses(
+        scores >= mechanism.threshold, above=above, below=below, rng=rng
+    )
     return said_yes.astype(np.int64)
 
 

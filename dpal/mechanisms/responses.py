@@ -62,7 +62,7 @@ def anchored_rates(epsilon: float, blank: float) -> tuple[float, float]:
     return math.ldexp(above, -64), math.ldexp(below, -64)
 
 
-def answers(
+def randomized_responses(
     wanted: NDArray[np.bool_], *, above: float, below: float, rng: BitSource
 ) -> NDArray[np.bool_]:
     """Draws one independent yes/no answer per record.

@@ -1,1 +1,1 @@
-"""Architectures that treat every record on its own, and the registry that builds them."""
+"""Architectures that treat every record on its own, the list of them, and what builds them."""

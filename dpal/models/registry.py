@@ -1,9 +1,8 @@
-"""Builds the models that a campaign may name."""
+"""Builds a registered model, with weights that repeat."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -12,30 +11,10 @@ from torch import nn
 
 from dpal import check
 from dpal.errors import ParameterError
-from dpal.models.densenet import DenseNet121
-from dpal.models.equivariant.resnet9 import EquivariantResNet9
-from dpal.models.nfnet import NFNet
-from dpal.models.resnet9 import ResNet9
-from dpal.models.resnet50 import ResNet50
-from dpal.models.small import TutorialCnn, logistic, mlp
+from dpal.models.architectures import ARCHITECTURES
 from dpal.models.spec import ModelSpec
-from dpal.models.text import TextClassifier
 from dpal.models.weights import load_weights
-from dpal.models.wide_resnet import WideResNet16x4
 from dpal.randomness import seeded
-
-MODELS: dict[str, Callable[[ModelSpec], nn.Module]] = {
-    "logistic": logistic,
-    "mlp": mlp,
-    "tutorial_cnn": TutorialCnn,
-    "resnet9": ResNet9,
-    "equivariant_resnet9": EquivariantResNet9,
-    "wide_resnet16_4": WideResNet16x4,
-    "resnet50": ResNet50,
-    "densenet121": DenseNet121,
-    "nfnet_f0": NFNet,
-    "text_classifier": TextClassifier,
-}
 
 
 @runtime_checkable
@@ -69,8 +48,8 @@ def build_model(spec: ModelSpec) -> nn.Module:
         `trainable` names nothing of it.
       DataError: the weights are missing, unreadable, or of another model.
     """
-    check.one_of(MODELS, **{"model.name": spec.name})
-    model = MODELS[spec.name](spec)
+    check.one_of(ARCHITECTURES, **{"model.name": spec.name})
+    model = ARCHITECTURES[spec.name].build(spec)
     draw = seeded(spec.seed, f"weights of {spec.name}")
     generator = torch.Generator().manual_seed(int(draw.integers(2**63)))
     with torch.no_grad():

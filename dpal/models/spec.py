@@ -17,7 +17,7 @@ class ModelSpec:
     """Which architecture is trained, from which public starting point.
 
     Attributes:
-      name: a name registered in `dpal.models.registry`.
+      name: a name registered in `dpal.models.architectures`.
       input_shape: shape of one record as the model sees it, such as (1, 28, 28).
       classes: number of classes, or of labels in a multi-label task.
       task: what a record's label is.

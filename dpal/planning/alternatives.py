@@ -105,14 +105,14 @@ def selecting(spec: CampaignSpec, mode: str) -> CampaignSpec:
       mode: a selection mode, or "random".
     """
     if mode == RANDOM:
-        return at_random(spec)
+        return with_random_selection(spec)
     if mode == SelectionMode.HIDDEN:
         return replace(spec, selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
     share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
     return replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
 
 
-def at_random(spec: CampaignSpec) -> CampaignSpec:
+def with_random_selection(spec: CampaignSpec) -> CampaignSpec:
     """The campaign with selection that looks at nothing, and so is free."""
     return replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
 

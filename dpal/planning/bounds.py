@@ -29,7 +29,7 @@ _SURE = 3.0  # standard deviations of room that a guess should leave
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ChosenBound:
     """A bound, and the room that it leaves on votes like the guess.
 
     Attributes:
@@ -44,7 +44,7 @@ class Choice:
 
 def choose_bound(
     rule: VotingRule, queries: int, target: PrivacyTarget, *, agreement: float, blocks: int = 1
-) -> Choice:
+) -> ChosenBound:
     """The bound that leaves most room on votes like a public guess.
 
     Args:
@@ -100,7 +100,7 @@ def sigma_for(
 
 def _choices(
     rule: VotingRule, queries: int, target: PrivacyTarget, agreement: float, blocks: int
-) -> Iterator[Choice]:
+) -> Iterator[ChosenBound]:
     failure = _FAILURES * target.delta / blocks
     margin = float(-scipy.special.ndtri(failure))
     left = target.delta - blocks * failure
@@ -133,4 +133,4 @@ def _choices(
                 bound = Bound(
                     order=float(order), beta=beta, noise=float(noise), margin=margin, limit=limit
                 )
-                yield Choice(bound=bound, room=limit - told)
+                yield ChosenBound(bound=bound, room=limit - told)

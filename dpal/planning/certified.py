@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
-from dpal.accounting.prior_spend import Before
+from dpal.accounting.prior_spend import PriorSpend
 from dpal.privacy import PrivacyTarget
 
 
@@ -25,7 +25,7 @@ class RunPlan(Protocol):
         ...
 
     @property
-    def before(self) -> Before | None:
+    def before(self) -> PriorSpend | None:
         """What was released about the same records before, and counts in the promise."""
         ...
 

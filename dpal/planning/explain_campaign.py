@@ -27,7 +27,7 @@ _CHANGE = {
 }
 
 
-def explain(certified: CertifiedPlan) -> tuple[Remark, ...]:
+def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
     """Explains a certified plan: the promise, what it costs, and what it leaves unprotected.
 
     Solves the plan again in other ways (naive, random selection, the other accountant), so

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.accounting.prior_spend import Before, total_epsilon
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.planning.certified import Certified, RunPlan
 from dpal.planning.wording import Remark
 from dpal.privacy import Accountant, Adjacency
@@ -47,7 +47,7 @@ def grown(plan: RunPlan) -> Grown:
         names.append(release.name)
         alone.append(total_epsilon(None, [release], target, accountant=plan.accountant))
         whole = total_epsilon(
-            before or Before(), releases[:count], target, accountant=plan.accountant
+            before or PriorSpend(), releases[:count], target, accountant=plan.accountant
         )
         # Each total has its own grid; what was spent stays spent.
         together.append(max([whole, *together[-1:]]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpal.planning.alternatives import at_random, expected_labels, pool_at, precision_of
+from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.selection import HiddenGate, VisibleAnswers
 from dpal.planning.spec import SelectionMode
@@ -45,7 +45,7 @@ def selection(certified: CertifiedPlan) -> Remark:
         f"selected loses epsilon {never:.4f}, to all selections together. To one of the last "
         f"cohort selections alone cost {last.selection_epsilon:.4f}."
     )
-    free = solved(at_random(spec))
+    free = solved(with_random_selection(spec))
     if isinstance(free, Plan):
         noise, steps = telling_noise(free), total_steps(free)
         numbers |= {"noise_if_random": noise, "steps_if_random": steps}

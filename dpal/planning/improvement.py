@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
-from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
 from dpal.models.spec import ModelSpec
-from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, Method
+from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, PublicSelectionMethod
 from dpal.privacy import Accountant, PrivacyTarget
 
 COMPONENTS, SUPPORT = "near-private/components", "near-private/support"
@@ -45,7 +45,7 @@ class ImprovementSpec:
     name: str
     target: PrivacyTarget
     accountant: Accountant
-    before: Before
+    before: PriorSpend
     choice: ChoiceSpec
     guidance: Guidance | None
     fine_tuning: FineTuning
@@ -62,7 +62,10 @@ class ImprovementSpec:
         Raises:
           ParameterError: they are too narrow; or too wide for private components.
         """
-        projects = self.choice.method in (Method.DIVERSE_PUBLIC, Method.NEAR_PRIVATE)
+        projects = self.choice.method in (
+            PublicSelectionMethod.DIVERSE_PUBLIC,
+            PublicSelectionMethod.NEAR_PRIVATE,
+        )
         if projects and self.choice.components > width:
             raise ParameterError.before_release(
                 f"{self.choice.components} components of embeddings that are {width} wide are "
@@ -77,7 +80,7 @@ class ImprovementSpec:
 
 
 @dataclass(frozen=True)
-class Improvement:
+class ImprovementPlan:
     """An improvement, decided: whoever runs it may only obey."""
 
     spec: ImprovementSpec
@@ -98,7 +101,7 @@ class Improvement:
         return self.spec.accountant
 
     @property
-    def before(self) -> Before:
+    def before(self) -> PriorSpend:
         """What the start cost."""
         return self.spec.before
 
@@ -131,7 +134,7 @@ class CertifiedImprovement:
       epsilon_oracle: the same by dp-accounting.
     """
 
-    plan: Improvement
+    plan: ImprovementPlan
     start_epsilon: float
     epsilon: float
     epsilon_oracle: float
@@ -177,7 +180,7 @@ def certify_improvement(spec: ImprovementSpec) -> CertifiedImprovement:
     Raises:
       PlanRejected: the start alone, or both together, cost more than is promised.
     """
-    plan, target = Improvement(spec), spec.target
+    plan, target = ImprovementPlan(spec), spec.target
     start = total_epsilon(spec.before, (), target, accountant=spec.accountant)
     releases = list(plan.releases())
     together = start
@@ -208,8 +211,8 @@ def certify_improvement(spec: ImprovementSpec) -> CertifiedImprovement:
 
 
 def widest_start(
-    spec: ImprovementSpec, before_for: Callable[[float], Before]
-) -> tuple[float, Before]:
+    spec: ImprovementSpec, before_for: Callable[[float], PriorSpend]
+) -> tuple[float, PriorSpend]:
     """The largest epsilon of a start that leaves room for the guidance, within half a percent.
 
     Args:
@@ -228,7 +231,7 @@ def widest_start(
     epsilon, best = 0.8 * total, None
     for _ in range(_ATTEMPTS):
         before = before_for(epsilon)
-        own = list(Improvement(replace(spec, before=before)).releases())
+        own = list(ImprovementPlan(replace(spec, before=before)).releases())
         reached = total_epsilon(before, own, spec.target, accountant=spec.accountant)
         if reached <= total and (best is None or epsilon > best[0]):
             best = (epsilon, before)  # proven to fit: whatever comes next only improves it

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
-from dpal.accounting.events import Release, thin
+from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import Amount
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
@@ -174,7 +174,7 @@ def _share(
         middle = (low + high) // 2
         low, high = (middle, high) if charge(middle / _FINENESS).within(left) else (low, middle)
     participation = low / _FINENESS
-    thinned = [thin(one, participation) for one in releases]
+    thinned = [scale_sampling_rate(one, participation) for one in releases]
     return BlockShare(
         block=account.block,
         size=size,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LEAST_NOISE = 0.05  # noise multiplier from which the search goes up
 
 
-class Method(StrEnum):
+class PublicSelectionMethod(StrEnum):
     """How public records are chosen. Only near_private reads private ones, and pays."""
 
     RANDOM = "random"
@@ -30,7 +30,7 @@ class Method(StrEnum):
     @property
     def reads_private(self) -> bool:
         """Whether it costs budget."""
-        return self is Method.NEAR_PRIVATE
+        return self is PublicSelectionMethod.NEAR_PRIVATE
 
 
 class Uncertainty(StrEnum):
@@ -68,7 +68,7 @@ class ChoiceSpec:
       seed: of chance draws and clusters; public, like the records.
     """
 
-    method: Method
+    method: PublicSelectionMethod
     labels: int
     candidates: int
     components: int
@@ -87,7 +87,7 @@ class ChoiceSpec:
                 "choice.each": self.each,
             },
         )
-        grouped = self.method is Method.DIVERSE_PUBLIC
+        grouped = self.method is PublicSelectionMethod.DIVERSE_PUBLIC
         if grouped and self.clusters * self.each != self.labels:
             raise ParameterError(
                 f"choice.clusters {self.clusters:,} x choice.each {self.each:,} is "

@@ -60,7 +60,7 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
             spec.recipe.clipping.gradient_noise(
                 part.noise_multiplier, expected_batch_size=part.expected_batch_size
             )
-    return verify(chosen)
+    return certify_plan(chosen)
 
 
 def certified_or_next_best(spec: CampaignSpec) -> CertifiedPlan:
@@ -115,7 +115,7 @@ def _next_limit(tried: list[tuple[float, float]], wanted: float) -> float:
     return limit - (reached - aim) / slope
 
 
-def verify(plan: Plan) -> CertifiedPlan:
+def certify_plan(plan: Plan) -> CertifiedPlan:
     """Certifies a plan from the releases that it will make.
 
     Args:

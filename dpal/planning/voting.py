@@ -16,7 +16,7 @@ from typing import Any
 from dpal import check
 from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
-from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
     MOST_BLOCKS,
@@ -58,7 +58,7 @@ class VotingSpec:
     rule: VotingRule
     blocks: tuple[int, ...]
     teachers: str = ""
-    before: Before = field(default_factory=Before)
+    before: PriorSpend = field(default_factory=PriorSpend)
     summary_sigma: float | None = None
     gate: int | None = None
     dependents: tuple[int, ...] = ()
@@ -90,7 +90,7 @@ class VotingSpec:
             )
 
     @property
-    def kept_by(self) -> Accountant:
+    def promise_accountant(self) -> Accountant:
         """The accountant that the promise is kept by.
 
         What answers tell is known by Rényi divergences; noisy counts by their whole loss.
@@ -123,10 +123,10 @@ class VotingPlan:
     @property
     def accountant(self) -> Accountant:
         """By which the promise is kept."""
-        return self.spec.kept_by
+        return self.spec.promise_accountant
 
     @property
-    def before(self) -> Before | None:
+    def before(self) -> PriorSpend | None:
         """What teachers told under another account that counts here; None for nothing."""
         return self.spec.before if self.spec.before.releases else None
 
@@ -175,7 +175,7 @@ class CertifiedVoting:
             "unit": spec.target.unit.value,
             "delta": spec.target.delta,
             "target_epsilon": spec.target.epsilon,
-            "accountant": spec.kept_by.value,
+            "accountant": spec.promise_accountant.value,
             "epsilon": self.epsilon,
             "epsilon_oracle": self.epsilon_oracle,
             "mechanism": spec.rule.mechanism.value,
@@ -183,7 +183,7 @@ class CertifiedVoting:
             "labels": spec.rule.labels,
             "sigma": spec.rule.sigma,
             "limit": spec.rule.limit,
-            "unanimous_turned": spec.rule.unanimous_turned,
+            "unanimous_turned": spec.rule.unanimous_flip_probability,
             "queries": sum(spec.blocks),
             "blocks": list(spec.blocks),
             "bound": None if spec.bound is None else asdict(spec.bound),
@@ -243,7 +243,7 @@ def certify_voting(spec: VotingSpec) -> CertifiedVoting:
 
 def voting_second_opinion(spec: VotingSpec) -> float:
     """The total of all blocks by a program that shares nothing with ours."""
-    if spec.kept_by is Accountant.PLD:
+    if spec.promise_accountant is Accountant.PLD:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     known = [*spec.before.releases, *VotingPlan(spec).releases()]
     events = [charge.event for one in known for charge in one.charges]
@@ -258,7 +258,7 @@ def total_of(spec: VotingSpec) -> float:
     """Epsilon of everything that an account releases, and of what was released before it."""
     # Block by block, as it is held and certified: as one release it is rounded otherwise.
     releases = list(VotingPlan(spec).releases())
-    return total_epsilon(spec.before, releases, spec.target, accountant=spec.kept_by)
+    return total_epsilon(spec.before, releases, spec.target, accountant=spec.promise_accountant)
 
 
 def most_queries(spec: VotingSpec) -> int:
@@ -322,4 +322,6 @@ def _with_sigma(spec: VotingSpec, sigma: float) -> VotingSpec:
 def _epsilon(spec: VotingSpec, queries: int) -> float:
     """All queries as one release: nearly the same as block by block."""
     whole = VotingPlan(replace(spec, blocks=(queries,) if queries else ()))
-    return total_epsilon(spec.before, list(whole.releases()), spec.target, accountant=spec.kept_by)
+    return total_epsilon(
+        spec.before, list(whole.releases()), spec.target, accountant=spec.promise_accountant
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dpal.audit.attack import CONFIDENCE
-from dpal.audit.findings import AuditReport, Finding, Layer
+from dpal.audit.findings import AuditFinding, AuditReport, Layer
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Points, Table, table
 
@@ -41,12 +41,23 @@ def audit_verdict(report: AuditReport) -> str:
         else f"{len(report.failed)} of {checks} checks failed"
     )
     used = ", ".join(f"{count:,} {kind}" for kind, count in report.canaries.items())
+    trained = (
+        f"Training on canaries ran {report.trained}, which by the accountant is epsilon "
+        f"{report.ran:.4f} at the same delta, adjacency and unit. "
+        if report.trained
+        else ""
+    )
+    attacked = any(finding.is_epsilon for finding in report.findings)
+    bounds = (
+        f"Sound code fails with a chance of at most {report.false_alarm:.1g}. Bounds on epsilon "
+        f"hold with {100 * CONFIDENCE:.0f} % confidence; they find defects, and prove no privacy."
+        if attacked
+        else "Only the ledger was tried: no attack on its mechanisms is known."
+    )
     return (
-        f"{outcome}; promised is {promise}. Training on canaries ran {report.trained}, which by "
-        f"the accountant is epsilon {report.ran:.4f} at the same delta, adjacency and unit. "
-        f"Canaries: {used}. No record of the pool was read, so nothing is charged. Sound code "
-        f"fails with a chance of at most {report.false_alarm:.1g}. Bounds on epsilon hold with "
-        f"{100 * CONFIDENCE:.0f} % confidence; they find defects, and prove no privacy."
+        f"{outcome}; promised is {promise}. {trained}"
+        f"Canaries: {used or 'none'}. No record of the pool was read, so nothing is charged. "
+        f"{bounds}"
     )
 
 
@@ -74,7 +85,7 @@ def audit_text(report: AuditReport, figure: str) -> str:
     return blocks_in_markdown(f"Audit of {report.name}", blocks, [figure])
 
 
-def _row(finding: Finding) -> dict[str, str]:
+def _row(finding: AuditFinding) -> dict[str, str]:
     return {
         "check": finding.what.replace("|", "given"),
         "expected": finding.expected,
@@ -83,7 +94,7 @@ def _row(finding: Finding) -> dict[str, str]:
     }
 
 
-def _verdict(finding: Finding) -> str:
+def _verdict(finding: AuditFinding) -> str:
     """A bound that passes its claim with less certainty than a failure needs is neither."""
     if not finding.passed:
         return "FAILED"

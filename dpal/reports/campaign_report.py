@@ -16,7 +16,7 @@ from dpal.reports.report import (
     Bar,
     Points,
     Report,
-    Section,
+    ReportSection,
     Table,
     section,
 )
@@ -132,7 +132,7 @@ def _audit_point(audit: Mapping[str, Any]) -> tuple[bool, str]:
     return True, f"It was attacked with its own code: all {count} checks passed."
 
 
-def _audited(audit: Mapping[str, Any] | None) -> Section:
+def _audited(audit: Mapping[str, Any] | None) -> ReportSection:
     """Claimed and proven epsilons, and the defects."""
     if audit is None:
         return section("Claimed and audited", _NO_AUDIT)

@@ -28,7 +28,7 @@ def comparison_table(campaigns: Sequence[Compared]) -> Table:
     return table("Campaigns side by side", map(_row, campaigns))
 
 
-def comparable(campaigns: Sequence[Compared]) -> str:
+def comparability_note(campaigns: Sequence[Compared]) -> str:
     """Whether epsilons of these campaigns may be set side by side, in words."""
     keys = ("delta", "adjacency", "unit")
     if len({tuple(one.summary[key] for key in keys) for one in campaigns}) == 1:

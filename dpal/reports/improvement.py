@@ -29,7 +29,7 @@ def improvement_table(summary: Mapping[str, Any], metrics: Mapping[str, Any]) ->
     return Table("Before and after", ("validation", "start", "improved"), tuple(rows))
 
 
-def cost_table(summary: Mapping[str, Any]) -> Table:
+def spending_by_release_table(summary: Mapping[str, Any]) -> Table:
     """What was released about private records, and what all of it comes to."""
     rows = [("start", summary["start"] or "a model's file", f"{summary['start_epsilon']:.4f}")]
     for one in summary["releases"]:
@@ -86,7 +86,11 @@ def improvement_report(
             f"{summary['epsilon_oracle']:.3f}.",
             *([declared] if summary["declared"] else []),
         ),
-        spent=(beyond, spent_bars(bars, summary["target_epsilon"]), cost_table(summary)),
+        spent=(
+            beyond,
+            spent_bars(bars, summary["target_epsilon"]),
+            spending_by_release_table(summary),
+        ),
         sections=(
             section("What it bought", improvement_table(summary, metrics)),
             section(

@@ -13,7 +13,7 @@ from dpal.ledger.account import (
     epsilons_so_far,
 )
 from dpal.ledger.datasets import data_set
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.reports.charts import style_of
 from dpal.reports.commands import check_commands
@@ -31,8 +31,8 @@ from dpal.reports.report import (
     Commands,
     Legend,
     Report,
+    ReportSection,
     Rows,
-    Section,
     Table,
     Verdict,
     section,
@@ -146,7 +146,7 @@ def _verdict(
 
 def _mishaps(entries: Sequence[Entry], account: CampaignAccount) -> list[str]:
     lost = [one.release.name for one in account.releases if one.state is State.FORFEIT]
-    adopted = [str(entry.sequence) for entry in entries if entry.kind is Kind.ADOPT]
+    adopted = [str(entry.sequence) for entry in entries if entry.kind is EntryKind.ADOPT]
     told = []
     if lost:
         told.append(f"Spent, and no longer accounted for by its files: {', '.join(lost)}.")
@@ -160,7 +160,7 @@ def _mishaps(entries: Sequence[Entry], account: CampaignAccount) -> list[str]:
 
 def _digests(entries: Sequence[Entry], account: CampaignAccount, certificate: str | None) -> Rows:
     """What names the ledger, the run and its plan."""
-    opening = [entry for entry in entries if entry.kind is Kind.OPEN]
+    opening = [entry for entry in entries if entry.kind is EntryKind.OPEN]
     return (
         ("head of the ledger", f"entry {entries[-1].sequence}, {entries[-1].digest}"),
         ("last entry of the campaign", f"entry {account.last.sequence}, {account.last.digest}"),
@@ -181,7 +181,7 @@ def _how_to_read(account: CampaignAccount) -> str:
     )
 
 
-def _dataset(entries: Sequence[Entry], name: str) -> Section:
+def _dataset(entries: Sequence[Entry], name: str) -> ReportSection:
     known, parts = data_set(entries, name), parts_of(entries, name)
     held = {part.campaign: not part.ended for part in parts}
     legend = [

@@ -10,7 +10,7 @@ from dpal.accounting.events import to_record
 from dpal.ledger.account import CampaignAccount
 from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
-from dpal.ledger.history import Part
+from dpal.ledger.history import BlockCharge
 from dpal.reports.charts import style_of
 from dpal.reports.ledger_words import (
     COUNTED,
@@ -18,7 +18,7 @@ from dpal.reports.ledger_words import (
     about,
     actor,
     cohorts_in_words,
-    in_words,
+    describe_entry,
     mechanism_in_words,
     when,
 )
@@ -41,7 +41,7 @@ def promised_in(account: CampaignAccount) -> dict[str, Any]:
     }
 
 
-def promise_of(account: CampaignAccount) -> str:
+def account_promise(account: CampaignAccount) -> str:
     """The same in one sentence."""
     return promise(promised_in(account))
 
@@ -90,7 +90,7 @@ def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:
             "entry": entry.sequence,
             "day (UTC)": when(entry.recorded_at),
             "who": actor(entry),
-            "what": in_words(entry),
+            "what": describe_entry(entry),
             "about": about(entry) or "-",
             "epsilon": f"{so_far[entry.sequence]:.4f}" if entry.sequence in so_far else "",
         }
@@ -99,7 +99,7 @@ def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:
     return table("Entries, the last column is the campaign's epsilon so far", rows)
 
 
-def blocks_table(known: DataSet, parts: Sequence[Part] = ()) -> Table:
+def blocks_table(known: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
     """What is taken and left of each block.
 
     Args:
@@ -126,7 +126,7 @@ def blocks_table(known: DataSet, parts: Sequence[Part] = ()) -> Table:
     return table(title, rows, *_BLOCKS, bars=bars, bars_title="share of its budget")
 
 
-def parts_table(name: str, parts: Sequence[Part]) -> Table:
+def parts_table(name: str, parts: Sequence[BlockCharge]) -> Table:
     """What each campaign takes of each block, in order of the campaigns."""
     rows = (
         {
@@ -144,6 +144,6 @@ def parts_table(name: str, parts: Sequence[Part]) -> Table:
     return table(f"Data set {name}, campaign by campaign", rows, *_PARTS)
 
 
-def numbers_of(parts: Sequence[Part]) -> dict[str, int]:
+def numbers_of(parts: Sequence[BlockCharge]) -> dict[str, int]:
     """A number for each campaign on a data set, in order of their holds: its color."""
     return {name: at for at, name in enumerate(dict.fromkeys(part.campaign for part in parts))}

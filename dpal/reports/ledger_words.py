@@ -10,7 +10,7 @@ from dpal.accounting.events import NEVER_SELECTED
 from dpal.ledger.account import State
 from dpal.ledger.attempts import attempt_number, planned_name
 from dpal.ledger.datasets import Basis
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 
 STATES = {
     State.RESERVE: "reserved",
@@ -19,7 +19,7 @@ STATES = {
     State.DISCARDED: "thrown away",
 }
 COUNTED = {Basis.RENYI: "with other campaigns", Basis.SOLE: "alone; takes all"}
-_NOBODY = {Kind.OPEN: "the ledger", Kind.ADOPT: "a person"}
+_NOBODY = {EntryKind.OPEN: "the ledger", EntryKind.ADOPT: "a person"}
 
 
 def actor(entry: Entry) -> str:
@@ -27,47 +27,47 @@ def actor(entry: Entry) -> str:
     return entry.campaign or _NOBODY.get(entry.kind, "data owner")
 
 
-def in_words(entry: Entry) -> str:
+def describe_entry(entry: Entry) -> str:
     """What an entry says, in one sentence without a full stop."""
     body = entry.body
     match entry.kind:
-        case Kind.OPEN:
+        case EntryKind.OPEN:
             return f"opened the ledger {body['identity'][:12]}"
-        case Kind.ADOPT:
+        case EntryKind.ADOPT:
             lost = f" although entry {body['despite'][:12]} was lost" if body["despite"] else ""
             said = f"vouched for this copy of the ledger{lost} (it was {body['found']})"
             return f"{said}: {quoted(body['reason'])}"
-        case Kind.REGISTER:
+        case EntryKind.REGISTER:
             return f"registered data set {body['dataset']}: {_limit(body)}"
-        case Kind.LIMIT:
+        case EntryKind.LIMIT:
             changed = f"changed the limit of {body['dataset']} to {_limit(body)}"
             return f"{changed}: {quoted(body['reason'])}"
-        case Kind.BLOCK:
+        case EntryKind.BLOCK:
             left = left_of_limit([str(one["campaign"]) for one in body.get("earlier", ())])
             said = f"added block {body['block']} of {body['size']:,} with {left}"
             return said + _similar(body) + _apart(body)
-        case Kind.INDEX:
+        case EntryKind.INDEX:
             names = f"put {body['records']:,} names or contents of known records on file"
             return names + _similar(body)
-        case Kind.HOLD:
+        case EntryKind.HOLD:
             planned = _plural(len(body["releases"]), "release")
             cost = f"epsilon {body['epsilon']:g} at delta {body['delta']:.3g}"
             return f"set its plan aside: {planned}, {cost}"
-        case Kind.RESERVE:
+        case EntryKind.RESERVE:
             again = ", charged once more" if attempt_number(entry.release) > 1 else ""
-            return f"may draw {entry.release}{again}"
-        case Kind.CHECKPOINT if body["steps"] == 0:
+            return f"reserved {entry.release}{again}"
+        case EntryKind.CHECKPOINT if body["steps"] == 0:
             files = _plural(len(body.get("discarded", {})), "file")
             name = planned_name(entry.release)
             return f"began {name} again; {files} thrown away, which stay spent"
-        case Kind.CHECKPOINT:
+        case EntryKind.CHECKPOINT:
             steps = _plural(int(body["steps"]), "step")
             return f"{planned_name(entry.release)}: {steps} on disk"
-        case Kind.COMMIT:
-            return f"{entry.release} is on disk"
-        case Kind.FORFEIT:
+        case EntryKind.COMMIT:
+            return f"committed {entry.release}"
+        case EntryKind.FORFEIT:
             return f"{entry.release} stays spent: {body['file']} is {body['reason']}"
-        case Kind.END:
+        case EntryKind.END:
             drawn = _plural(len(body["releases"]), "release")
             returned = "; what it held and did not use flowed back" if body["data"] else ""
             return f"ended after {drawn}{returned}"
@@ -76,14 +76,14 @@ def in_words(entry: Entry) -> str:
 def about(entry: Entry) -> str:
     """Whom an entry is about: cohorts, blocks of a data set; empty where it is nobody."""
     body = entry.body
-    if entry.kind is Kind.RESERVE:
+    if entry.kind is EntryKind.RESERVE:
         named = [name for charge in body["charges"] for name in charge["cohorts"]]
         return cohorts_in_words(list(dict.fromkeys(named)))
-    if entry.kind is Kind.BLOCK:
+    if entry.kind is EntryKind.BLOCK:
         return f"{body['dataset']}, block {body['block']}"
-    if entry.kind in (Kind.REGISTER, Kind.LIMIT, Kind.INDEX):
+    if entry.kind in (EntryKind.REGISTER, EntryKind.LIMIT, EntryKind.INDEX):
         return str(body["dataset"])
-    data = body.get("data") if entry.kind in (Kind.HOLD, Kind.END) else None
+    data = body.get("data") if entry.kind in (EntryKind.HOLD, EntryKind.END) else None
     if data:
         blocks = ", ".join(str(one["block"]) for one in data["blocks"])
         return f"{data['name']}, {_plural(len(data['blocks']), 'block', count=False)} {blocks}"

@@ -44,7 +44,7 @@ def methods_table(*runs: Methods, title: str = "") -> Table:
         mine = [run[name] for run in runs if name in run]
         epsilons = [one["epsilon"] for one in mine]
         spent = "none" if None in epsilons else f"{max(epsilons):.3f}"
-        cells = [told(averages(one).get(key) for one in mine) for key in known]
+        cells = [mean_and_spread(averages(one).get(key) for one in mine) for key in known]
         protects = [str(mine[0].get("protects", "record"))] if known else []
         if not known:
             cells = [_in_percent([one["figures"]["accuracy"] for one in mine])]
@@ -71,7 +71,10 @@ def labels_table(*runs: Methods, figure: str, more: str = "") -> Table:
         (
             label,
             f"{about['records']:.0f}",
-            *(told(of_label(run, name, label, figure) for run in runs) for name in runs[0]),
+            *(
+                mean_and_spread(of_label(run, name, label, figure) for run in runs)
+                for name in runs[0]
+            ),
         )
         for label, about in runs[0]["pate"]["labels"].items()
     )
@@ -85,7 +88,7 @@ def averages(method: Mapping[str, Any]) -> Mapping[str, float]:
     return found
 
 
-def told(values: Iterable[float | None]) -> str:
+def mean_and_spread(values: Iterable[float | None]) -> str:
     """A mean, with the standard deviation of several values; "-" where none is known."""
     sound = known_of(values)
     deviation = f" ± {spread(sound):.3f}" if len(sound) > 1 else ""
@@ -93,7 +96,7 @@ def told(values: Iterable[float | None]) -> str:
 
 
 def _in_percent(values: Sequence[float]) -> str:
-    return percent(values[0]) if len(values) == 1 else told(values)
+    return percent(values[0]) if len(values) == 1 else mean_and_spread(values)
 
 
 def of_label(run: Methods, name: str, label: str, figure: str) -> float | None:

@@ -130,7 +130,7 @@ Block = str | Aside | Points | Facts | Commands | Legend | Table | Chart | Pictu
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """Blocks under a heading, in reading order."""
 
     title: str
@@ -170,7 +170,7 @@ class Report:
     about: str
     promise: str
     verdict: Verdict
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
     digests: Rows
     cards: tuple[tuple[str, str, str], ...] = ()
 
@@ -179,7 +179,7 @@ class Report:
         return [block for part in self.sections for block in part.blocks if isinstance(block, kind)]
 
 
-def section(title: str, *blocks: Block | None, note: str = "") -> Section:
+def section(title: str, *blocks: Block | None, note: str = "") -> ReportSection:
     """Blocks under a heading; those that are None are left out.
 
     Args:
@@ -188,7 +188,7 @@ def section(title: str, *blocks: Block | None, note: str = "") -> Section:
       note: how to read them, before them.
     """
     quiet = Aside(note) if note else None
-    return Section(title, tuple(block for block in (quiet, *blocks) if block is not None))
+    return ReportSection(title, tuple(block for block in (quiet, *blocks) if block is not None))
 
 
 def table(title: str, rows: Iterable[Mapping[str, object]], *columns: str, **more: Any) -> Table:

@@ -14,8 +14,8 @@ from dpal.reports.report import (
     Commands,
     Facts,
     Report,
+    ReportSection,
     Rows,
-    Section,
     Table,
     Verdict,
     capital,
@@ -58,7 +58,7 @@ def run_report(
     *,
     promised_by: Sequence[Block],
     spent: Sequence[Block],
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     uncovered: Sequence[str],
     cards: Sequence[tuple[str, str, str]],
     points: Sequence[tuple[bool, str]] = (),
@@ -134,7 +134,7 @@ def _verdict(facts: RunFacts, points: Sequence[tuple[bool, str]], defect: str) -
     return Verdict(defect if kept and defect else title, tone, every)
 
 
-def _how_to_check(facts: RunFacts, checks: Rows) -> Section:
+def _how_to_check(facts: RunFacts, checks: Rows) -> ReportSection:
     commands = check_commands(
         facts.summary["name"], certificate=facts.certificate, has_model=facts.has_model
     )

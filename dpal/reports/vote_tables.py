@@ -69,7 +69,7 @@ def rule_words(summary: Mapping[str, Any]) -> str:
     )
 
 
-def cost_table(summary: Mapping[str, Any]) -> Table:
+def vote_cost_table(summary: Mapping[str, Any]) -> Table:
     """What an account may tell, and what that costs whatever the votes are."""
     rows = [
         ("queries", f"{summary['queries']:,} in {len(summary['blocks'])} blocks"),
@@ -124,7 +124,7 @@ def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
     return table("Mechanisms", rows)
 
 
-def released_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
+def answer_rates_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
     """What was released, label by label: share answered, and share of yes among those.
 
     Args:
@@ -166,7 +166,7 @@ def account_report(
         noisy if has_summary else None,
         *(f"{block.file}: {block.note}" for block in blocks if block.note),
         _blocks_table(blocks) if blocks else None,
-        released_table(names, np.concatenate(answers)) if answers else None,
+        answer_rates_table(names, np.concatenate(answers)) if answers else None,
     )
     return run_report(
         facts,
@@ -201,7 +201,7 @@ def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
 def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
     """What an account costs, all queries that it may ever answer included."""
     every = ("all queries, whatever the votes are", summary["epsilon"])
-    return spent_bars([every], summary["target_epsilon"]), cost_table(summary)
+    return spent_bars([every], summary["target_epsilon"]), vote_cost_table(summary)
 
 
 def not_of_votes() -> list[str]:

@@ -53,7 +53,9 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
         promised_by=certified_votes(summary),
         spent=spent_on_votes(summary),
         sections=(
-            section("Teachers and votes", f"{rule} label.", *told(summary, metrics, methods)),
+            section(
+                "Teachers and votes", f"{rule} label.", *method_findings(summary, metrics, methods)
+            ),
             section("What it bought", methods_table(methods), *labels),
         ),
         uncovered=(
@@ -69,7 +71,9 @@ def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -
     )
 
 
-def told(summary: Mapping[str, Any], metrics: Mapping[str, Any], methods: Methods) -> list[str]:
+def method_findings(
+    summary: Mapping[str, Any], metrics: Mapping[str, Any], methods: Methods
+) -> list[str]:
     """Where votes win or lose, and why, in sentences."""
     said = []
     mine = _figure_of(methods["pate"])

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dpal.reports.figures.votes import labels_figure
-from dpal.reports.methods import Methods, has_labels, labels_table, methods_table, told
+from dpal.reports.methods import Methods, has_labels, labels_table, mean_and_spread, methods_table
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
 from dpal.reports.summary import terms
@@ -54,7 +54,7 @@ def sweep_figures(members: Sequence[SweptVoting], figure: str = "auc") -> dict[s
     }
 
 
-def sweep_report(name: str, members: Sequence[SweptVoting], pictures: Sequence[str]) -> str:
+def voting_sweep_report(name: str, members: Sequence[SweptVoting], pictures: Sequence[str]) -> str:
     """Writes the sweep as Markdown."""
     labels = [
         labels_table(*(one.methods for one in group), figure="auc", more=f", {key}")
@@ -86,7 +86,7 @@ def _groups(members: Sequence[SweptVoting]) -> dict[str, list[SweptVoting]]:
 
 def _table(key: str, group: Sequence[SweptVoting]) -> Table:
     right, noise = [one.metrics.get("released_right") for one in group], group[0].summary
-    answers = "" if None in right else f"; released answers right {told(right)}"
+    answers = "" if None in right else f"; released answers right {mean_and_spread(right)}"
     title = (
         f"{key}: mean of {len(group)}; sigma {noise['sigma']:.3g}, unanimous votes turned "
         f"{noise['unanimous_turned']:.1%}{answers}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpal.files.atomic import staged, write_text
+from dpal.files.atomic import atomic_write, write_text
 from dpal.reports.charts import Chart
 from dpal.reports.figures.campaign import chart_figure
 from dpal.reports.figures.style import save
@@ -13,7 +13,7 @@ from dpal.reports.render.markdown import markdown_of
 from dpal.reports.report import Picture, Report
 
 
-def write_report(report: Report, *, text: Path, page: Path, figures: Path) -> list[Path]:
+def write_report_files(report: Report, *, text: Path, page: Path, figures: Path) -> list[Path]:
     """Writes a report in all its forms.
 
     Args:
@@ -28,7 +28,7 @@ def write_report(report: Report, *, text: Path, page: Path, figures: Path) -> li
     for chart in report.blocks(Chart):
         save(chart_figure(chart), figures / f"{chart.name}.png")
     for picture in report.blocks(Picture):
-        with staged(figures / f"{picture.name}.png") as temporary:
+        with atomic_write(figures / f"{picture.name}.png") as temporary:
             temporary.write_bytes(picture.png)
     write_text(text, markdown_of(report))
     write_text(page, html_of(report))

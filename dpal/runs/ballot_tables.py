@@ -29,7 +29,7 @@ def read_released(path: Path) -> tuple[list[str], Labels]:
     return table.column("id").to_pylist(), np.asarray(column.to_numpy(), dtype=np.int64)
 
 
-def released_table(
+def released_labels_table(
     ids: Sequence[str], labels: Labels, told: Mapping[str, str] | None = None
 ) -> pa.Table:
     """Released labels as a table: `id`, and `label` as pools have it; the rest as metadata."""
@@ -50,7 +50,7 @@ def told_of(released: Path) -> str | None:
 
 
 def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
-    """Reads what `ask` kept of a block."""
+    """Reads what `release_ballot_block` kept of a block."""
     table = pq.read_table(path)
     facts = {key: int(table.schema.metadata[key.encode()]) for key in _FACTS}
     rows, teachers, labels = len(table), facts["teachers"], facts["labels"]

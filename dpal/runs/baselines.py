@@ -25,8 +25,8 @@ from dpal.data.pool import load_all
 from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import staged
-from dpal.ledger.campaign_lock import claim
+from dpal.files.atomic import atomic_write
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.models.registry import build_model
 from dpal.planning.voting import COHORT
@@ -35,12 +35,14 @@ from dpal.randomness import secure
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble import Ensemble, reading_settings
 from dpal.runs.ensemble_shares import further_shares
+from dpal.runs.ensemble_votes import asked_rows
+from dpal.runs.judgements import evaluate_model, judgements, keep_judgement
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.start_model import finished_folder, last_model
-from dpal.runs.student import asked_rows, judge, judgements, keep_judgement, student_from
+from dpal.runs.student import student_from
 from dpal.runs.teachers import load_inputs
-from dpal.runs.vote_account import read_released, released_table
+from dpal.runs.vote_account import read_released, released_labels_table
 from dpal.training.plain import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 
@@ -76,17 +78,17 @@ def judge_campaign(ensemble: Ensemble, name: str) -> None:
     model = build_model(ensemble.model)
     model.load_state_dict(load_file(last_model(folder)))
     spent = folder.finished_phases()[-1]["campaign_epsilon"]
-    judged = judge(ensemble, model.to(ensemble.config.runtime.device))
+    judged = evaluate_model(ensemble, model.to(ensemble.device))
     keep_judgement(ensemble, name, {**judged, "epsilon": spent})
 
 
 def judge_non_private(ensemble: Ensemble, _name: str = NON_PRIVATE) -> None:
     """Trains on all private records without any protection, measures, and forgets the model."""
     inputs, labels = load_all(ensemble.pool)
-    model = build_model(ensemble.model).to(ensemble.config.runtime.device)
+    model = build_model(ensemble.model).to(ensemble.device)
     training = ensemble.config.teachers.to_training(0)
     fine_tune(model, inputs, labels, training, task=ensemble.model.task)
-    judged = judge(ensemble, model)
+    judged = evaluate_model(ensemble, model)
     keep_judgement(ensemble, NON_PRIVATE, {**judged, "epsilon": None, "protects": "nobody"})
     notify("non_private protects nobody: its figures are for comparing, its model was not kept")
 
@@ -96,7 +98,7 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
     folder = CampaignFolder(ensemble.config.runtime.artifacts / _account(ensemble, KNN))
     neighbours, release = _planned(ensemble)
     released = folder.root / "votes-1" / "released.parquet"
-    with claim(folder.root), closing(open_ledger(ensemble.config.runtime)) as store:
+    with lock_folder(folder.root), closing(open_ledger(ensemble.config.runtime)) as store:
         ledger = CampaignLedger(store, folder.name, folder.root)
         made_of = commit_to(ledger, folder, digest_of(ensemble.pool.paths), called="account")
         target = _target(ensemble)
@@ -113,14 +115,14 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
             found = ask_neighbours(
                 neighbours, _flat(private), labels.numpy(), _flat(asked), rng=secure()
             )
-            with staged(released) as temporary:
-                pq.write_table(released_table(ids, found.labels), temporary)
+            with atomic_write(released) as temporary:
+                pq.write_table(released_labels_table(ids, found.labels), temporary)
 
-        ledger.settle(release, draw, inputs=[], artifacts=[released])
+        ledger.release_once(release, draw, inputs=[], artifacts=[released])
     _, labels = read_released(released)
     model = student_from(ensemble, asked_rows(ensemble), labels)
     spent = campaign_epsilon([release], target)
-    keep_judgement(ensemble, KNN, {**judge(ensemble, model), "epsilon": spent})
+    keep_judgement(ensemble, KNN, {**evaluate_model(ensemble, model), "epsilon": spent})
 
 
 JUDGES: Mapping[str, Judge] = {
@@ -130,7 +132,7 @@ JUDGES: Mapping[str, Judge] = {
 }
 
 
-def compare(
+def run_baselines(
     ensemble: Ensemble,
     run_campaign: Callable[[CampaignConfig], object],
     *,
@@ -145,7 +147,7 @@ def compare(
       judges: how each is measured.
       tell: is told what happens.
     """
-    known = judgements(ensemble)
+    known = judgements(ensemble.folder)
     for name in ensemble.config.baselines.run:
         if name in known:
             continue

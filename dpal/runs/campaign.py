@@ -2,43 +2,90 @@
 
 from __future__ import annotations
 
-from dpal.files.artifacts import CampaignFolder
+import json
+from typing import Any
+
+from dpal.audit.findings import AuditReport
+from dpal.audit.run import Effort
+from dpal.config.campaign import CampaignConfig
+from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.labelers import Labeler
 from dpal.planning.plan import Phase
+from dpal.reports.campaign_report import campaign_report
+from dpal.reports.report import Report
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
+from dpal.runs import certify, prepare_campaign
+from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.certify import certify
 from dpal.runs.close_phase import close_phase, end_campaign, is_finished
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
-from dpal.runs.prepare_campaign import hold_budget
-from dpal.runs.prepare_campaign import prepare as plan
-from dpal.runs.prepare_campaign import prepare_campaign as prepare
+from dpal.runs.labeling_job import recorded_config
 from dpal.runs.results import Shown
+from dpal.runs.run_facts import AUDIT, facts_of
 from dpal.runs.selection import select_records
 from dpal.runs.store_sync import keep_files
-from dpal.runs.sweeps import sweep_member, write_sweep
 from dpal.runs.training import measure, train_model
-
-__all__ = [
-    "advance", "certify", "plan", "prepare", "results", "sweep_member", "write_sweep",
-]  # fmt: skip
+from dpal.runs.use_cases import UseCases
 
 
-def advance(campaign: Campaign, labeler: Labeler | None = None) -> Campaign:
-    """Holds the plan and runs the phases that are not finished.
+class CampaignRuns(UseCases[CampaignConfig, Campaign]):
+    """What a campaign does."""
 
-    Raises:
-      LabelsPending: people have to label first.
-    """
-    reach_teachers(campaign)
-    hold_budget(campaign)
-    keep_files(campaign)
-    for phase in campaign.plan.phases:
-        if not is_finished(campaign, phase):
-            _run_phase(campaign, phase, labeler)
-            keep_files(campaign)
-    end_campaign(campaign)
-    return campaign
+    def plan(self, config: CampaignConfig) -> Campaign:
+        """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
+        return prepare_campaign.prepare(config)
+
+    def prepare(self, config: CampaignConfig) -> Campaign:
+        """The same, and says what it found."""
+        return prepare_campaign.prepare_campaign(config)
+
+    def advance(self, run: Campaign, labeler: Labeler | None = None) -> Campaign:
+        """Holds the plan and runs the phases that are not finished.
+
+        Raises:
+          LabelsPending: people have to label first.
+        """
+        reach_teachers(run)
+        prepare_campaign.hold_budget(run)
+        keep_files(run)
+        for phase in run.plan.phases:
+            if not is_finished(run, phase):
+                _run_phase(run, phase, labeler)
+                keep_files(run)
+        end_campaign(run)
+        return run
+
+    def certify(self, run: Campaign) -> None:
+        """Writes certificate.json from what the ledger holds."""
+        certify.certify(run)
+
+    def audit(self, run: Campaign, effort: Effort) -> AuditReport:
+        """Trains on canaries, rehearses selections, and reads what was released."""
+        return audit_campaign(run, effort)
+
+    def certify_again(self, folder: CampaignFolder) -> None:
+        """Writes the certificate of a campaign that was ended after one of its phases."""
+        if folder.finished_phases():
+            self.certify(self.plan(recorded_config(folder)))
+
+    def results(self, folder: CampaignFolder) -> Shown:
+        """Accuracy phase by phase, and what each cohort has spent."""
+        phases, summary = folder.finished_phases(), folder.read_record()["plan"]
+        return [
+            validation_table(phases),
+            spent_table(phases[-1], summary),
+            figures_in_words(summary["accountant"]),
+        ]
+
+    def report(self, folder: CampaignFolder) -> Report:
+        """Phases, labels, curves, and the audit where there was one."""
+        phases = folder.finished_phases()
+        if not phases:
+            raise DataError(f"campaign {folder.name} has no finished phase to report on yet")
+        facts = facts_of(folder, phases[-1]["campaign_epsilon"])
+        audit = _audit(folder, facts.summary["plan_digest"])
+        return campaign_report(facts, phases, audit=audit, labeled_by=folder.labeled_by())
 
 
 def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> None:
@@ -51,11 +98,13 @@ def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> Non
     close_phase(campaign, phase, measure(campaign, phase))
 
 
-def results(folder: CampaignFolder) -> Shown:
-    """Accuracy phase by phase, and what each cohort has spent."""
-    phases, summary = folder.finished_phases(), folder.read_record()["plan"]
-    return [
-        validation_table(phases),
-        spent_table(phases[-1], summary),
-        figures_in_words(summary["accountant"]),
-    ]
+def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:
+    """The audit of this very plan; None where there was none, or of another plan."""
+    path = folder.root / AUDIT
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise damaged(path) from error
+    return found if isinstance(found, dict) and found.get("plan_digest") == plan else None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpal.config.campaign import CampaignConfig
-from dpal.config.runtime import RuntimeConfig
 from dpal.data.catalog import Source
 from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
-from dpal.runs.campaign_start import Start
-from dpal.runs.run import Run
+from dpal.runs.campaign_start import CampaignStart
+from dpal.runs.devices import device_of
+from dpal.runs.run import ConfiguredRun
 
 
 @dataclass(frozen=True, kw_only=True)
-class Campaign(Run[Plan]):
+class Campaign(ConfiguredRun[Plan]):
     """A certified campaign and where its things are.
 
     Attributes:
@@ -33,7 +33,7 @@ class Campaign(Run[Plan]):
     pool: Source
     validation: Source
     class_names: tuple[str, ...]
-    start: Start
+    start: CampaignStart
     acting_for: str | None = None
 
     @property
@@ -42,14 +42,9 @@ class Campaign(Run[Plan]):
         return self.start.certified
 
     @property
-    def name(self) -> str:
-        """In the ledger, and of the folder."""
-        return self.config.name
-
-    @property
-    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
-        """Where ledger and files are."""
-        return self.config.runtime
+    def device(self) -> str:
+        """Where models run here; a worker that trains for a campaign has what settings name."""
+        return device_of(self.runtime, leads=self.acting_for is None)
 
     def files(self, phase: Phase) -> PhaseFolder:
         """The files of one phase."""

@@ -22,7 +22,7 @@ from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.labels import Task
 from dpal.ledger.datasets import DataSet, data_set
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.registry import Located, Registry
 from dpal.ledger.reservations import CampaignLedger
@@ -40,7 +40,7 @@ _SHAPE = "shape of a record"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earlier:
+class PredecessorCampaign:
     """A finished campaign that another one starts from.
 
     Attributes:
@@ -74,7 +74,7 @@ class Earlier:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class CampaignStart:
     """What a campaign begins with.
 
     Attributes:
@@ -86,7 +86,7 @@ class Start:
 
     certified: CertifiedPlan
     data: DataHold | None
-    earlier: Earlier | None
+    earlier: PredecessorCampaign | None
     compared: int | None = None
 
 
@@ -113,11 +113,11 @@ class Participants:
     dataset: DataSet | None
     sizes: Mapping[int, int]
     held: DataHold | None
-    earlier: Earlier | None
+    earlier: PredecessorCampaign | None
     compared: int | None = None
 
 
-def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> Start:
+def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> CampaignStart:
     """Plans a campaign within what its data set has left. Writes nothing.
 
     Args:
@@ -164,7 +164,7 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
         return Participants(rows=rows, dataset=known, sizes=sizes, held=held, earlier=earlier)
 
 
-def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
+def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
     """Plans what is wished for on these records.
 
     Raises:
@@ -173,7 +173,9 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
     known, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
     if known is None:
         certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
-        return Start(certified=certified, data=None, earlier=None, compared=participants.compared)
+        return CampaignStart(
+            certified=certified, data=None, earlier=None, compared=participants.compared
+        )
     if earlier is not None:
         _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
     unit = known.limit.unit
@@ -189,7 +191,7 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> Start:
     else:
         certified = plan_within(wishes, known, sizes)
         held = DataHold(dataset=known.name, limit=known.limit, shares=certified.plan.spec.blocks)
-    return Start(certified=certified, data=held, earlier=earlier)
+    return CampaignStart(certified=certified, data=held, earlier=earlier)
 
 
 def held_data(ledger: CampaignLedger, dataset: str | None) -> DataHold | None:
@@ -216,7 +218,7 @@ def locate(config: CampaignConfig, pool: Source, store: LedgerStore) -> Located:
         return registry.locate(str(config.data.dataset), pool, on_rows=bar.update)
 
 
-def find_earlier(config: CampaignConfig) -> Earlier | None:
+def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     """The campaign that a configuration starts from, if it can be continued by this one.
 
     Raises:
@@ -252,7 +254,7 @@ def find_earlier(config: CampaignConfig) -> Earlier | None:
             f"campaign {config.start_from} hid who was selected, and selection "
             f"{config.privacy.selection} would show who is left; set privacy.selection: hidden"
         )
-    return Earlier(
+    return PredecessorCampaign(
         folder=folder,
         labels=sum(phase["cohort_size"] for phase in plan["phases"]),
         blocks=frozenset(one["block"] for one in plan["blocks"]),
@@ -275,7 +277,7 @@ def weights_for(spec: CampaignSpec) -> dict[str, Any]:
     }
 
 
-def _require_same_start(earlier: Earlier, spec: CampaignSpec) -> None:
+def _require_same_start(earlier: PredecessorCampaign, spec: CampaignSpec) -> None:
     """Requires that the earlier weights go on over the inputs and labels they were made for."""
     record, model = earlier.folder.read_record(), spec.model
     labels = (record.get("task", Task.SINGLE_LABEL.value), record["classes"])
@@ -301,7 +303,7 @@ def holds_a_plan(runtime: RuntimeConfig, name: str) -> bool:
     """Whether a run of this name has begun: what it holds was counted when it began, or since."""
     try:
         with closing(open_ledger(runtime, create=False)) as store:
-            return any(entry.kind is Kind.HOLD for entry in store.entries(name))
+            return any(entry.kind is EntryKind.HOLD for entry in store.entries(name))
     except LedgerMissing:
         return False
 

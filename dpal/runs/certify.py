@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dpal.canonical import file_digest, plain
-from dpal.certificate.author import Trust, author_of, keys_of
-from dpal.certificate.checks import refuted
+from dpal.certificate.author import Trust, author_of, ledger_keys
+from dpal.certificate.checks import any_failed
 from dpal.certificate.document import read_certificate
 from dpal.certificate.exports import head_of, sign_export
-from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError
@@ -105,12 +105,12 @@ def sign_files(
 
 def _signature(document: dict[str, Any], known: str | None, signer: Anchors) -> str | None:
     """The signature that is there, where it holds; else one by this machine's key, if it may."""
-    if known is not None and not refuted([author_of(document, known, Trust()).check]):
+    if known is not None and not any_failed([author_of(document, known, Trust()).check]):
         return known
     key = signer.public_key()
-    if document["ledger"]["identity"] is not None and key not in keys_of(document):
+    if document["ledger"]["identity"] is not None and key not in ledger_keys(document):
         return None
-    return signed(certificate_statement(document, key), signer)
+    return sign_statement(certificate_statement(document, key), signer)
 
 
 def _text_of(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.data.catalog import Role, open_source
 from dpal.data.known import owners_in
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
 from dpal.ledger.registry import Added
 from dpal.ledger.reservations import CampaignLedger
@@ -23,7 +23,7 @@ from dpal.runs.open_ledger import open_ledger, recorded_ledger
 from dpal.runs.unregistered_runs import earlier_on, require_known, runs_on
 
 
-def register(
+def register_data_set(
     name: str,
     limit: Limit,
     files: Sequence[Path],
@@ -41,10 +41,10 @@ def register(
             runs = runs_on(source, entries, runtime.artifacts)
             require_known(runs, apart)
             registry.register(name, limit, earlier=runs.about)
-    return add(name, files, runtime, apart=apart)
+    return add_block(name, files, runtime, apart=apart)
 
 
-def add(
+def add_block(
     name: str,
     files: Sequence[Path],
     runtime: RuntimeConfig,
@@ -113,7 +113,7 @@ def view_of(known: DataSet) -> dict[str, Any]:
     }
 
 
-def end(folder: CampaignFolder) -> None:
+def end_early(folder: CampaignFolder) -> None:
     """Ends a campaign before its plan is done; what it did not use flows back."""
-    with claim(folder.root), closing(recorded_ledger(folder)) as store:
+    with lock_folder(folder.root), closing(recorded_ledger(folder)) as store:
         CampaignLedger(store, folder.name, folder.root).end()

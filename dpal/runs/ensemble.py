@@ -14,7 +14,6 @@ from tqdm import tqdm
 from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.config.runtime import RuntimeConfig
 from dpal.config.voting import PateConfig
 from dpal.data.catalog import Source
 from dpal.data.inspect import inspect, require_apart, require_match
@@ -34,13 +33,13 @@ from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_vo
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
-from dpal.runs.run import Run
+from dpal.runs.run import ConfiguredRun
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ensemble(Run[VotingPlan]):
+class Ensemble(ConfiguredRun[VotingPlan]):
     """Certified teachers and where their things are.
 
     Attributes:
@@ -83,16 +82,6 @@ class Ensemble(Run[VotingPlan]):
     def account(self) -> Account:
         """Who pays for votes."""
         return Account(certified=self.certified, runtime=self.config.runtime)
-
-    @property
-    def name(self) -> str:
-        """In the ledger, and of the folder."""
-        return self.config.name
-
-    @property
-    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
-        """Where ledger and files are."""
-        return self.config.runtime
 
     @property
     def files(self) -> PhaseFolder:

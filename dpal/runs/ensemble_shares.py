@@ -107,7 +107,7 @@ def shares_of_votes(
         spec.target,
         start.dataset,
         located.sizes(),
-        accountant=spec.kept_by,
+        accountant=spec.promise_accountant,
     )
 
 

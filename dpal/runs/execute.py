@@ -10,15 +10,16 @@ from typing import Any
 from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
-from dpal.ledger.campaign_lock import claim, conducting
+from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.runs.data_sets import end_early
 from dpal.runs.host import host
-from dpal.runs.kinds import folder_of, kind_of
+from dpal.runs.kinds import folder_of, kind_of, recorded_kind
 from dpal.runs.report import write_reports
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 
 
-def plan(config: RunConfig) -> Run[Any]:
+def plan_run(config: RunConfig) -> Run[Any]:
     """Looks at the data and certifies a plan. Releases nothing, writes nothing.
 
     Raises:
@@ -28,7 +29,7 @@ def plan(config: RunConfig) -> Run[Any]:
     return kind_of(config).use_cases().plan(config)
 
 
-def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
+def execute_run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     """Runs what settings say, or continues it, and returns its folder.
 
     Args:
@@ -44,7 +45,7 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     """
     host().require_runnable(config.runtime)
     use_cases, root = kind_of(config).use_cases(), folder_of(config).root
-    with conducting(root), claim(root):
+    with leading_process(root), lock_folder(root):
         bring_files(config.name, config.runtime)
         begun = use_cases.prepare(config)
         finished = use_cases.advance(begun, labeler)
@@ -52,3 +53,15 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
         write_reports(finished.folder)
         keep_files(finished)
     return finished.folder
+
+
+def end(folder: CampaignFolder) -> None:
+    """Ends a run before its plan is done; what it held of a data set and did not use flows back.
+
+    Its certificate, where it has one, is written anew: it tells of the end.
+
+    Raises:
+      LedgerError: the run never held a plan, so that there is nothing to end.
+    """
+    end_early(folder)
+    recorded_kind(folder).use_cases().certify_again(folder)

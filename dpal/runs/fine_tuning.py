@@ -14,20 +14,19 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from dpal.acquisition.diverse_public import choose_diverse
 from dpal.acquisition.near_private import choose_supported
-from dpal.acquisition.public_choice import Choice, at_random, most_uncertain
+from dpal.acquisition.public_choice import ChosenRecords, most_uncertain, random_choice
 from dpal.data.label_columns import label_tensor, stored_type
 from dpal.data.pool import load_all, read_labels, read_selection, write_selection
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import NO_HEAD
-from dpal.files.atomic import staged, write_text
+from dpal.files.atomic import atomic_write, write_text
 from dpal.labelers import Labeler
 from dpal.labels import Task
-from dpal.planning.public_selection import FineTuning, Method, Uncertainty
+from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
 from dpal.reports.improvement import START
 from dpal.reports.validation import as_metrics, headline, percent
 from dpal.runs.improvement_run import Improving, rotation_weights
@@ -35,8 +34,10 @@ from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.near_private_release import components_file, seen_public, support_file, support_of
 from dpal.runs.notify import notify
+from dpal.runs.prepare_improvement import with_trained_start
+from dpal.runs.repeatable import RepeatableTraining, shown_training
 from dpal.training.evaluation import evaluate
-from dpal.training.plain import fine_tune, steps_of
+from dpal.training.plain import fine_tune, training_steps
 from dpal.training.rotations import TURNS, pretrain
 
 
@@ -55,10 +56,10 @@ def pretrain_on_rotations(improving: Improving) -> None:
         shift=0,
         seed=improving.config.model.seed,
     )
-    steps = steps_of(training, TURNS * len(images))
-    with tqdm(total=steps, desc="rotations", unit="step", disable=None, leave=False) as bar:
-        model = pretrain(improving.start.spec, images, training, on_step=bar.update)
-    with staged(path) as temporary:
+    steps = training_steps(training, TURNS * len(images))
+    with shown_training("rotations", steps) as shown:
+        model = pretrain(improving.start.spec, images, training, on_step=shown.step)
+    with atomic_write(path) as temporary:
         save_file(model.state_dict(), temporary)
     notify(f"pretrained on {len(images):,} turned public images")
 
@@ -69,7 +70,7 @@ def choose_public(improving: Improving) -> None:
     if files.selection.exists():
         return
     choice = _choice(improving)
-    with staged(choice_file(improving)) as temporary:
+    with atomic_write(choice_file(improving)) as temporary:
         pq.write_table(_choice_table(choice), temporary)
     write_selection(improving.public, choice.rows, np.empty(0, np.int64), files.selection)
     notify(f"{spec.choice.labels:,} public records chosen by {spec.choice.method}")
@@ -89,19 +90,25 @@ def fine_tune_model(improving: Improving) -> None:
         return
     inputs, labels = bought(improving)
     model, training = improving.load_start(), spec.fine_tuning
-    steps = steps_of(training, len(inputs))
-    with tqdm(total=steps, desc="fine-tuning", unit="step", disable=None, leave=False) as bar:
+    steps = training_steps(training, len(inputs))
+    with shown_training("fine-tuning", steps) as shown:
         fine_tune(
             model,
             inputs,
             labels,
             training,
             task=spec.model.task,
-            on_step=bar.update,
+            on_step=shown.step,
         )
-    with staged(files.model) as temporary:
+    with atomic_write(files.model) as temporary:
         save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
     notify(f"fine-tuned on {len(inputs):,} labels of public records")
+
+
+def fine_tune_start(improving: Improving) -> None:
+    """Fine-tunes, also where the improvement was prepared before its start was trained."""
+    is_ready = improving.start.weights is not None
+    fine_tune_model(improving if is_ready else with_trained_start(improving))
 
 
 def close_improvement(improving: Improving) -> None:
@@ -188,30 +195,30 @@ def labeling_job(improving: Improving) -> LabelingJob:
     )
 
 
-def _choice(improving: Improving) -> Choice:
+def _choice(improving: Improving) -> ChosenRecords:
     spec, about = improving.spec.choice, improving.spec.model.task
     match spec.method:
-        case Method.RANDOM:
+        case PublicSelectionMethod.RANDOM:
             total = sum(one.table.num_rows for one in raw_batches(improving.public, ["id"]))
-            return at_random(total, spec.labels, seed=spec.seed)
-        case Method.UNCERTAIN_ENTROPY:
+            return random_choice(total, spec.labels, seed=spec.seed)
+        case PublicSelectionMethod.UNCERTAIN_ENTROPY:
             return _most(improving, Uncertainty.ENTROPY, about)
-        case Method.UNCERTAIN_MARGIN:
+        case PublicSelectionMethod.UNCERTAIN_MARGIN:
             return _most(improving, Uncertainty.MARGIN, about)
-        case Method.DIVERSE_PUBLIC:
+        case PublicSelectionMethod.DIVERSE_PUBLIC:
             return choose_diverse(seen_public(improving), spec, task=about)
-        case Method.NEAR_PRIVATE:
+        case PublicSelectionMethod.NEAR_PRIVATE:
             support = support_of(improving)
             rows, counts = (np.asarray(support[name].to_numpy()) for name in ("row", "support"))
             return choose_supported(rows, counts, spec.labels)
 
 
-def _most(improving: Improving, kind: Uncertainty, about: Task) -> Choice:
+def _most(improving: Improving, kind: Uncertainty, about: Task) -> ChosenRecords:
     count = improving.spec.choice.labels
-    return Choice(most_uncertain(seen_public(improving), count, kind, task=about).rows)
+    return ChosenRecords(most_uncertain(seen_public(improving), count, kind, task=about).rows)
 
 
-def _choice_table(choice: Choice) -> pa.Table:
+def _choice_table(choice: ChosenRecords) -> pa.Table:
     columns = {"row": choice.rows}
     if choice.clusters is not None and choice.central is not None:
         columns |= {"cluster": choice.clusters, "central": choice.central}
@@ -229,3 +236,15 @@ def _first_images(improving: Improving, count: int) -> Tensor:
                 return
 
     return torch.cat(list(parts()))
+
+
+ROTATIONS = RepeatableTraining[Improving](
+    name="rotations",
+    train=pretrain_on_rotations,
+    makes=lambda improving: [rotation_weights(improving.config)],
+)
+FINE_TUNING = RepeatableTraining[Improving](
+    name="fine-tuning",
+    train=fine_tune_start,
+    makes=lambda improving: [improving.files.model],
+)

@@ -24,9 +24,9 @@ from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.fine_tuning import choice_file
 from dpal.runs.improvement_run import Improving
-from dpal.runs.report import CENTRAL
 from dpal.training.embeddings import embed
 
+CENTRAL = "central"  # the figure that is drawn while the model is at hand
 _PICTURES = 100
 
 

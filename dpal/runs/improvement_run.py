@@ -10,22 +10,21 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpal.config.improvement import PublicConfig
-from dpal.config.runtime import RuntimeConfig
 from dpal.data.catalog import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
 from dpal.models.weights import put_weights, read_safetensors
-from dpal.planning.improvement import CertifiedImprovement, Improvement, ImprovementSpec
-from dpal.reports.improvement import choice_table, cost_table
+from dpal.planning.improvement import CertifiedImprovement, ImprovementPlan, ImprovementSpec
+from dpal.reports.improvement import choice_table, spending_by_release_table
 from dpal.reports.report import Table
 from dpal.runs.kinds import folder_of
-from dpal.runs.run import Run
+from dpal.runs.run import ConfiguredRun
 from dpal.runs.start_model import StartModel
 from dpal.training.exact import exact_arithmetic
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improving(Run[Improvement]):
+class Improving(ConfiguredRun[ImprovementPlan]):
     """A certified improvement and where its things are; what every task is handed.
 
     Attributes:
@@ -43,16 +42,6 @@ class Improving(Run[Improvement]):
     public: Source
 
     @property
-    def name(self) -> str:
-        """In the ledger, and of the folder."""
-        return self.config.name
-
-    @property
-    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
-        """Where ledger and files are."""
-        return self.config.runtime
-
-    @property
     def spec(self) -> ImprovementSpec:
         """Its numbers."""
         return self.plan.spec
@@ -65,7 +54,7 @@ class Improving(Run[Improvement]):
     def plan_tables(self) -> Sequence[Table]:
         """What is labeled, and what was and will be released."""
         summary = self.certified.summary()
-        return [choice_table(summary), cost_table(summary)]
+        return [choice_table(summary), spending_by_release_table(summary)]
 
     def load_start(self) -> nn.Module:
         """The model that is improved, on its device."""
@@ -82,10 +71,9 @@ class Improving(Run[Improvement]):
         return self._placed(model)
 
     def _placed(self, model: nn.Module) -> nn.Module:
-        device = self.config.runtime.device
-        if device != "cpu":
+        if self.device != "cpu":
             exact_arithmetic()
-        return model.to(device)
+        return model.to(self.device)
 
 
 def rotation_weights(config: PublicConfig) -> Path:

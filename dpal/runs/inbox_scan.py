@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from dpal.canonical import file_digest
-from dpal.config.campaign import LabelerKind
 from dpal.config.watch import WatchConfig
 from dpal.data.catalog import Source
 from dpal.data.inbox.folder import (
+    FileObservation,
     Inbox,
-    Listed,
+    ListedFile,
     Listing,
-    Seen,
     observe,
 )
 from dpal.data.inbox.quarantine import (
@@ -34,6 +33,7 @@ from dpal.data.known import owners_in
 from dpal.errors import DataError
 from dpal.ledger.datasets import DataSet
 from dpal.runs.campaign_start import registry_of
+from dpal.runs.labelers import NamedLabeler, labeler_of
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
@@ -42,7 +42,7 @@ _NAME = "to-look-at-files"  # of a campaign that is never run
 
 
 @dataclass
-class Look:
+class InboxScan:
     """A look into the folder; the state is written whenever something must not be forgotten.
 
     Attributes:
@@ -93,7 +93,7 @@ class Look:
             self.folder.write(self.state)
         notify(f"{self.config.folder}: {remark}")
 
-    def _take(self, name: str, listed: Listed, seen: Seen, *, age: float) -> bool:
+    def _take(self, name: str, listed: ListedFile, seen: FileObservation, *, age: float) -> bool:
         """Accepts a file or puts it away; False while that has to wait."""
         if age < self.config.settle_seconds:
             return False
@@ -131,7 +131,7 @@ class Look:
                 "one back, and bring new records under a new name"
             )
             return self._quarantine(name, digest, reason)
-        if missing := gone(self.state.accepted):
+        if missing := missing_files(self.state.accepted):
             notify(f"{name} waits: {missing}")
             return False
         validation, earlier = self._validation, self._earlier_names()
@@ -178,8 +178,9 @@ class Look:
             source = replace(source, task=validation.task)
         holds = inspect(source)
         require_match(holds, validation)
-        if self.config.campaign_on(_NAME, path).labeler.kind is LabelerKind.ORACLE:
-            _require_labels(name, holds, validation)
+        labeler = labeler_of(self.config.campaign_on(_NAME, path).labeler)
+        if labeler.reads_pool:
+            _require_labels(labeler, name, holds, validation)
         names = name_hashes(source)
         require_new_names(name, names, earlier)
         owner = self.known.limit.owner_column
@@ -236,7 +237,7 @@ class Look:
         notify(f"{one.name} was put into quarantine: {one.reason}")
 
 
-def gone(accepted: Iterable[Accepted]) -> str:
+def missing_files(accepted: Iterable[Accepted]) -> str:
     """Says which accepted files are not where they were; empty when all are."""
     missing = [one.name for one in accepted if not Path(one.path).is_file()]
     if not missing:
@@ -253,11 +254,13 @@ def _kind(source: Source) -> Source:
     return replace(source, paths=(), encoding=None, extractor=None)
 
 
-def _require_labels(name: str, holds: Inventory, validation: Inventory) -> None:
-    """Requires the labels that labeler.kind oracle reads."""
+def _require_labels(
+    labeler: NamedLabeler, name: str, holds: Inventory, validation: Inventory
+) -> None:
+    """Requires the labels that a labeler reads in a file."""
     if not holds.fully_labeled:
         raise DataError(
-            f"{name} has records without a label, and labeler.kind oracle reads them there"
+            f"{name} has records without a label, and labeler.kind {labeler.name} reads them there"
         )
     if holds.classes > validation.classes:
         raise DataError(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.config.campaign import CampaignConfig, parse_config
@@ -18,49 +17,13 @@ from dpal.config.improvement import KIND, PublicConfig, parse_public
 from dpal.config.runtime import RunConfig
 from dpal.config.votes import VOTE, VoteConfig, parse_vote
 from dpal.config.voting import PATE, PateConfig, parse_pate
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.planning.public_selection import Method
+from dpal.planning.public_selection import PublicSelectionMethod
 
 if TYPE_CHECKING:
-    from dpal.labelers import Labeler
-    from dpal.runs.results import Shown
     from dpal.runs.run import Run
-    from dpal.runs.sweeps import Member
-    from dpal.runs.tracked import Tracked
-
-
-class UseCases(Protocol):
-    """The module of a kind: what a run does between settings and certificate.
-
-    All of it may be called again after a crash, and changes nothing where it was done.
-    """
-
-    def plan(self, config: Any, /) -> Run[Any]:
-        """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
-
-    def prepare(self, config: Any, /) -> Run[Any]:
-        """The same, at the start of a run: says what it found."""
-
-    def advance(self, run: Any, labeler: Labeler | None = None, /) -> Run[Any]:
-        """Holds the plan and does everything that is not done yet, up to the certificate."""
-
-    def certify(self, run: Any, /) -> object:
-        """Writes certificate.json from what the ledger holds."""
-
-    def results(self, folder: CampaignFolder, /) -> Shown:
-        """What a finished run has to show, in reading order."""
-
-    def sweep_member(self, values: dict[str, Any], /) -> dict[str, Any]:
-        """Settings of one run of a sweep, under a name that follows from all of them."""
-
-    def write_sweep(
-        self, folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]], /
-    ) -> Shown:
-        """Writes results, report and figures of a sweep."""
-
-    def tracked_of(self, run: Any, /) -> Tracked:
-        """What a tracking server is told of a finished run."""
+    from dpal.runs.use_cases import UseCases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +33,17 @@ class RunKind:
     Attributes:
       name: as settings say it by `kind`, and as its flow and its deployment are called.
       noun: what a person calls a run of it.
+      called: the same in titles, without an article.
       settings: the schema of its settings.
       parse: checks what a person wrote.
       entrypoint: module and name of its flow.
-      steps: module of its use cases, as `UseCases` says.
+      steps: module and name of its `UseCases`.
       views: module of what `dpal plan` shows of it.
       alternatives: settings, and their values, that `dpal plan --compare` sets side by side.
       telling: numbers of a plan's summary that tell plans apart.
+      recorded: the kind as records of its folders say it, where that is not its name.
+      redraws: whether its trainings can be thrown away and paid again, one by one.
+      of_ballots: whether what is private to it are ballots that others cast, and no records.
       template: file below `flows/configs` that `dpal init` writes.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
@@ -84,6 +51,7 @@ class RunKind:
 
     name: str
     noun: str
+    called: str
     settings: type[RunConfig]
     parse: Callable[[Mapping[str, Any]], RunConfig]
     entrypoint: str
@@ -94,49 +62,57 @@ class RunKind:
     views: str = "flows.cli.plan_any"
     alternatives: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     telling: Sequence[str] = ()
+    recorded: str = ""
+    redraws: bool = False
+    of_ballots: bool = False
 
     @property
     def line(self) -> str:
         """The line of a YAML file that says this kind; a campaign needs none."""
         return "" if self is CAMPAIGN else f"kind: {self.name}\n"
 
-    def use_cases(self) -> UseCases:
+    def use_cases(self) -> UseCases[Any, Run[Any]]:
         """What a run of it does, step by step; imports what that needs."""
-        return cast("UseCases", import_module(self.steps))
+        module, _, name = self.steps.rpartition(".")
+        return cast("UseCases[Any, Run[Any]]", getattr(import_module(module), name)())
 
 
 CAMPAIGN = RunKind(
     name="campaign",
     noun="a campaign",
+    called="campaign",
     settings=CampaignConfig,
     parse=parse_config,
     entrypoint="flows.campaign.run_campaign",
-    steps="dpal.runs.campaign",
+    steps="dpal.runs.campaign.CampaignRuns",
     template="digits.yaml",
     does="Runs a campaign, or continues it from where it stands.",
     does_named="Runs the campaign {name}, or continues it from where it stands.",
     views="flows.cli.plan_campaign",
+    redraws=True,
 )
 IMPROVEMENT = RunKind(
     name=KIND,
     noun="an improvement with public records",
+    called="improvement",
     settings=PublicConfig,
     parse=parse_public,
     entrypoint="flows.public.improve_model",
-    steps="dpal.runs.improvement",
+    steps="dpal.runs.improvement.ImprovementRuns",
     template="digits-public.yaml",
     does="Improves a private model with labels of public records.",
     does_named="Improves a private model as {name}, or goes on from where that stands.",
-    alternatives={"choice.method": tuple(Method)},
+    alternatives={"choice.method": tuple(PublicSelectionMethod)},
     telling=("labels", "start_epsilon"),
 )
 VOTING = RunKind(
     name=PATE,
     noun="private voting of teachers",
+    called="private voting",
     settings=PateConfig,
     parse=parse_pate,
     entrypoint="flows.pate.vote_and_learn",
-    steps="dpal.runs.voting",
+    steps="dpal.runs.voting.VotingRuns",
     template="digits-pate.yaml",
     does="Lets teachers on private records vote on public ones, and a student learn from that.",
     does_named="Lets teachers of {name} vote, and a student learn, or goes on from there.",
@@ -146,15 +122,18 @@ VOTING = RunKind(
 VOTES = RunKind(
     name=VOTE,
     noun="an account of teachers",
+    called="account of teachers",
     settings=VoteConfig,
     parse=parse_vote,
     entrypoint="flows.whole_run.vote",
-    steps="dpal.runs.votes",
+    steps="dpal.runs.votes.VoteRuns",
     template="votes.yaml",
     does="Turns ballots of teachers into released labels, under an account in the ledger.",
     does_named="Releases votes under the account {name}; the same ballots again change nothing.",
     alternatives={"voting.mechanism": tuple(Mechanism)},
     telling=("queries", "sigma"),
+    recorded="voting",
+    of_ballots=True,
 )
 KINDS = {kind.name: kind for kind in (CAMPAIGN, IMPROVEMENT, VOTING, VOTES)}
 
@@ -180,6 +159,37 @@ def kind_of(config: RunConfig) -> RunKind:
     return next(kind for kind in KINDS.values() if isinstance(config, kind.settings))
 
 
+def recorded_kind(folder: CampaignFolder) -> RunKind:
+    """The kind of the run that a folder is of.
+
+    Raises:
+      DataError: the folder has no record that can be read, or is of a kind unknown here.
+    """
+    name = folder.read_record().get("kind", CAMPAIGN.name)
+    if (kind := _recorded_as(name)) is None:
+        raise DataError(f"{folder.root} is of a run of kind {name!r}, which is not known here")
+    return kind
+
+
+def holds_ballots(folder: CampaignFolder) -> bool:
+    """Whether a folder is of a run on ballots that others cast; not, where its kind is unknown."""
+    kind = _recorded_as(folder.read_record().get("kind", CAMPAIGN.name))
+    return kind is not None and kind.of_ballots
+
+
+def _recorded_as(name: object) -> RunKind | None:
+    return next((kind for kind in KINDS.values() if name == (kind.recorded or kind.name)), None)
+
+
+def parse_as(kind: RunKind, config: RunConfig | Mapping[str, Any]) -> Any:
+    """Settings of one kind, as they come from a form or a deployment.
+
+    Raises:
+      ConfigError: they cannot be settings of that kind.
+    """
+    return config if isinstance(config, kind.settings) else kind.parse(cast("Any", config))
+
+
 def campaign_of(config: RunConfig) -> CampaignConfig:
     """The same settings, if they are a campaign's.
 
@@ -188,8 +198,8 @@ def campaign_of(config: RunConfig) -> CampaignConfig:
     """
     if not isinstance(config, CampaignConfig):
         raise ConfigError(
-            f"{config.name} is {kind_of(config).noun} and no campaign; name a campaign, such as "
-            "the one below it"
+            f"{config.name} is {kind_of(config).noun} and no campaign, which this is for; name a "
+            "campaign, such as the one below it"
         )
     return config
 

@@ -2,63 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from dpal.config.campaign import LabelerKind
 from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
-from dpal.errors import (
-    CampaignBusy,
-    FormOpen,
-    LabelError,
-    LabelingProjectOpen,
-    LabelsPending,
-    LabelStudioError,
-)
+from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.labelers import Labeler
 from dpal.labelers.earlier import EarlierLabels
-from dpal.labelers.file import QUERY, FileLabeler, accept_labels
-from dpal.labelers.form import read_form
-from dpal.labelers.label_studio import Progress
-from dpal.labelers.oracle import OracleLabeler
+from dpal.labelers.file import accept_labels
 from dpal.labelers.program import ProgramLabeler
 from dpal.labels import Task
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
-from dpal.runs.label_studio import opened_label_studio
+from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob, recorded
 from dpal.runs.labeling_job import recorded_config as recorded_config
 from dpal.runs.notify import notify
-from dpal.runs.teacher_labels import labels_by_teachers, require_answers
-
-_MAY_SKIP = (LabelerKind.LABEL_STUDIO, LabelerKind.TEACHERS)
-_LOOK_SECONDS = 60.0  # whoever looks at a labeling project has it to itself
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a look at a labeling project found.
-
-    Attributes:
-      place: where people label.
-      complete: whether all labels are there, and kept.
-      progress: how far people are; confidential. None if that could not be seen.
-      trouble: what is wrong with the server; None if nothing is.
-    """
-
-    place: str
-    complete: bool
-    progress: Progress | None = None
-    trouble: str | None = None
 
 
 def reach_teachers(campaign: Campaign) -> None:
     """Finds out that teachers are missing, unfit or asked too much before anything is held."""
-    if campaign.config.labeler.kind is not LabelerKind.TEACHERS:
-        return
+    job = LabelingJob.of(campaign)
     carries = campaign.start.earlier is not None and campaign.plan.spec.carries_labels
     planned = {
         phase["phase"]: int(phase["cohort_size"])
@@ -66,8 +32,7 @@ def reach_teachers(campaign: Campaign) -> None:
         if not campaign.folder.phase(phase["phase"]).labels.exists()
         and not (carries and phase["phase"] == 0)
     }
-    if planned:
-        require_answers(LabelingJob.of(campaign), planned)
+    job.labeler.require_answers(job, planned)
 
 
 def ask_labeler(
@@ -129,7 +94,7 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
         before = campaign.folder.phase(phase.index - 1).pool
     labels, selected = read_labels(files.labels), read_selection(files.selection)
     skipped = [name for name in selected if name not in labels]
-    if skipped and campaign.config.labeler.kind not in _MAY_SKIP:
+    if skipped and not labeler_of(campaign.config.labeler).may_skip:
         raise LabelError(f"{files.labels} lacks a selected record; restore it, nothing was merged")
     write_merged(
         before,
@@ -138,36 +103,6 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
         files.pool,
         retired=[*read_retired(files.selection), *skipped],
     )
-
-
-def look_into_project(asked: LabelingJob, files: PhaseFolder, *, partly: bool = False) -> Look:
-    """Looks at a query's labeling project, and keeps its labels once they are complete.
-
-    Whatever is wrong with the server is told and does not end the waiting: the next look,
-    within a minute, tries again.
-    """
-    settings, phase = asked.config.labeler.label_studio, files.root.name
-    place, progress = settings.url, None
-    try:
-        with claim(files.query, patience=_LOOK_SECONDS):
-            if files.labels.exists():
-                return Look(place=place, complete=True)
-            with opened_label_studio(asked, files) as labeler:
-                progress = labeler.look(read_selection(files.selection), partly=partly)
-                place = labeler.place
-            if progress.complete:
-                write_labels(progress.labels, files.labels)
-    except CampaignBusy:  # somebody else looks, and for long
-        return Look(place=place, complete=files.labels.exists())
-    except LabelStudioError as trouble:
-        notify(f"{phase}: {trouble}")
-        return Look(place=place, complete=False, trouble=str(trouble))
-    for sentence in progress.news:
-        notify(f"{phase}: {sentence}")
-    if progress.invalid and not progress.complete:
-        notify(f"{phase}: a task in Label Studio has an answer that is not offered; "
-            f"`dpal label {asked.folder.root}` says which, correct it there")  # fmt: skip
-    return Look(place=place, complete=progress.complete, progress=progress)
 
 
 def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
@@ -181,19 +116,13 @@ def deliver_labels(folder: CampaignFolder, answers: Path) -> int:
     """
     recorded(folder)  # accounts and ensembles of teachers have no query
     record = folder.read_record()
-    kind = record["config"]["labeler"]["kind"]
-    if kind != LabelerKind.FILE:
-        place = {
-            LabelerKind.ORACLE: "the pool (labeler.kind oracle)",
-            LabelerKind.LABEL_STUDIO: "Label Studio",
-            LabelerKind.FORM: "the form on its Prefect page",
-            LabelerKind.TEACHERS: "private votes of teachers (labeler.kind teachers)",
-        }[LabelerKind(kind)]
+    labeler = labeler_of(record["config"]["labeler"]["kind"])
+    if not labeler.takes_answers:
         raise LabelError(
-            f"campaign {folder.name} takes its labels from {place}, not from a file; nothing was "
-            "merged"
+            f"campaign {folder.name} takes its labels from {labeler.place}, not from a file; "
+            "nothing was merged"
         )
-    with claim(folder.root):
+    with lock_folder(folder.root):
         files = open_query(folder)
         if files is not None:
             accepted = accept_labels(
@@ -224,46 +153,14 @@ def _answers(
     if carried is not None:
         write_labels(EarlierLabels(carried).label(read_selection(files.selection)), files.labels)
         return
-    command = f"dpal label {asked.folder.root}"
-    if asked.kind is LabelerKind.LABEL_STUDIO:
-        look = look_into_project(asked, files)
-        if not look.complete:
-            raise LabelingProjectOpen(look.place, command)
+    labeler = asked.labeler
+    if given is None:
+        labeler.answer(asked, files)
         return
-    if asked.kind is LabelerKind.FORM:
-        _read_form(asked, files)
-        return
-    if asked.kind is LabelerKind.TEACHERS:
-        write_labels(labels_by_teachers(asked, files), files.labels)
-        return
-    labeler: Labeler
-    if given is not None and asked.kind is not LabelerKind.FILE:
+    if not labeler.takes_answers:
         raise LabelError(
-            f"labeler.kind is {asked.kind} and a labeler was passed in; use labeler.kind: file for "
-            "one of your own"
+            f"labeler.kind is {labeler.name} and a labeler was passed in; use labeler.kind: file "
+            "for one of your own"
         )
-    if given is not None:
-        labeler = ProgramLabeler(given, asked.classes, asked.pool.task)
-    elif asked.kind is LabelerKind.ORACLE:
-        labeler = OracleLabeler(asked.pool, asked.classes)
-    else:
-        labeler = FileLabeler(
-            source=asked.pool,
-            folder=files.query,
-            delivered=files.labels,
-            command=f"{command} {files.query / QUERY}",
-        )
-    write_labels(labeler.label(read_selection(files.selection)), files.labels)
-
-
-def _read_form(asked: LabelingJob, files: PhaseFolder) -> None:
-    """Writes the labels that were filled in on the Prefect page."""
-    values = host().form_values(files)
-    if values is None:
-        raise FormOpen("the campaign's flow run", "Resume on its Prefect page")
-    try:
-        labels = read_form(asked.question, values, read_selection(files.selection))
-    except LabelError as error:
-        notify(f"{files.root.name}: {error}")
-        raise FormOpen("the campaign's flow run", "Resume on its Prefect page") from error
-    write_labels(labels, files.labels)
+    checked = ProgramLabeler(given, asked.classes, asked.pool.task)
+    write_labels(checked.label(read_selection(files.selection)), files.labels)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
-from dpal.config.campaign import CampaignConfig, LabelerKind
+from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.errors import ConfigError
-from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder
+from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.host import host
-from dpal.runs.kinds import campaign_of, kind_of, parse_any
+from dpal.runs.kinds import campaign_of, recorded_kind
+from dpal.runs.labelers import NamedLabeler, labeler_of
+from dpal.runs.recorded import recorded_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,7 @@ class LabelingJob:
         """From the record of one that waits."""
         record, config = folder.read_record(), recorded(folder)
         chosen = ContentChoice(record.get("content", config.data.content))
-        place, column = config.data.pool, config.data.label_column
-        if isinstance(config, PublicConfig):
-            place, column = config.public.pool, config.public.label_column
+        place, column = config.labeled
         pool = open_source(
             place,
             Role.POOL,
@@ -67,9 +66,9 @@ class LabelingJob:
         )
 
     @property
-    def kind(self) -> LabelerKind:
+    def labeler(self) -> NamedLabeler:
         """Who labels."""
-        return self.config.labeler.kind
+        return labeler_of(self.config.labeler)
 
     @property
     def question(self) -> Question:
@@ -93,19 +92,10 @@ def recorded_config(folder: CampaignFolder) -> CampaignConfig:
 
 def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     """The same, of a campaign or of an improvement."""
-    record = folder.read_record()
-    if record.get("kind") == VOTE_ACCOUNT:
+    kind = recorded_kind(folder)
+    if "labeler" not in kind.settings.model_fields:
         raise ConfigError(
-            f"{folder.name} is an account of teachers (dpal vote) and no campaign; see dpal ledger "
-            "show"
+            f"{folder.name} is {kind.noun} and no campaign; see its report.md, and run the same "
+            "again to continue it"
         )
-    values = record["config"]
-    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    found = parse_any(values)
-    if "labeler" not in type(found).model_fields:
-        raise ConfigError(
-            f"{folder.name} is {kind_of(found).noun} and no campaign; see its report.md, and run "
-            "its settings again to continue it"
-        )
-    host().require_allowed(found)
-    return cast("CampaignConfig | PublicConfig", found)
+    return cast("CampaignConfig | PublicConfig", recorded_settings(folder))

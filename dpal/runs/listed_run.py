@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from dpal.accounting.events import Release
 from dpal.canonical import plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.listed import LISTED
-from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.data.catalog import Source
 from dpal.data.files import digest_of
 from dpal.planning.listed import CertifiedList, ListedPlan, ListedSpec, certify_list
@@ -20,11 +19,12 @@ from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.kinds import kind_of
-from dpal.runs.run import Run, hold
+from dpal.runs.run import ConfiguredRun, hold
+from dpal.runs.use_cases import C, UseCases
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedRun(Run[ListedPlan]):
+class ListedRun(ConfiguredRun[ListedPlan], Generic[C]):
     """A run of a kind of one's own.
 
     Attributes:
@@ -35,21 +35,21 @@ class ListedRun(Run[ListedPlan]):
 
     noun = "run"
 
-    config: RunConfig
+    config: C
     certified: CertifiedList
     source: Source
 
     @classmethod
     def planned(
         cls,
-        config: RunConfig,
+        config: C,
         target: PrivacyTarget,
         releases: Sequence[Release],
         *,
         source: Source,
         pool_size: int,
         **settings: Any,
-    ) -> ListedRun:
+    ) -> ListedRun[C]:
         """Certifies a run.
 
         Args:
@@ -75,16 +75,6 @@ class ListedRun(Run[ListedPlan]):
         return kind_of(self.config).name
 
     @property
-    def name(self) -> str:
-        """In the ledger, and of the folder."""
-        return self.config.name
-
-    @property
-    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
-        """Where ledger and files are."""
-        return self.config.runtime
-
-    @property
     def model(self) -> Path:
         """Where a run that releases weights keeps them."""
         return self.folder.phase(0).model
@@ -93,7 +83,7 @@ class ListedRun(Run[ListedPlan]):
         """The folder of what was released."""
         return [self.model.parent]
 
-    def settle(self, draw: Callable[[], None]) -> None:
+    def release_once(self, draw: Callable[[], None]) -> None:
         """Reserves the one release of the plan, draws it into `model`, commits it; all once.
 
         Raises:
@@ -101,7 +91,7 @@ class ListedRun(Run[ListedPlan]):
         """
         (release,) = self.plan.releases()
         with self.ledger() as ledger:
-            ledger.settle(release, draw, inputs=[], artifacts=[self.model])
+            ledger.release_once(release, draw, inputs=[], artifacts=[self.model])
 
     def begin(self) -> None:
         """Holds the plan and writes what later commands need to know; again, nothing changes.
@@ -124,13 +114,16 @@ class ListedRun(Run[ListedPlan]):
         )
 
 
-def certify(run: ListedRun) -> Path:
-    """Writes certificate.json from what the ledger holds."""
-    with run.ledger() as ledger:
-        entries = ledger.store.verified()
-    evidence, versions = evidence_in(entries, run.name, plain(run.plan)), program_versions()
+class ListedRuns(UseCases[C, ListedRun[C]]):
+    """What runs of a kind of one's own share: how they are certified, and all that any run has."""
 
-    def certified(form: int) -> dict[str, Any]:
-        return LISTED.build(evidence, versions=versions, form=form)
+    def certify(self, run: ListedRun[C]) -> None:
+        """Writes certificate.json from what the ledger holds."""
+        with run.ledger() as ledger:
+            entries = ledger.store.verified()
+        evidence, versions = evidence_in(entries, run.name, plain(run.plan)), program_versions()
 
-    return keep_certificate(run.folder, certified, run.runtime)
+        def certified(form: int) -> dict[str, Any]:
+            return LISTED.build(evidence, versions=versions, form=form)
+
+        keep_certificate(run.folder, certified, run.runtime)

@@ -15,11 +15,11 @@ from tqdm import tqdm
 
 from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.near_private import Poll, count_votes
-from dpal.acquisition.public_choice import Candidates, Seen, most_uncertain
+from dpal.acquisition.public_choice import Candidates, ModelOutputs, most_uncertain
 from dpal.data.catalog import Source
 from dpal.data.pool import EXCLUDED, cohort_column
 from dpal.errors import DataError, ParameterError
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.mechanisms.histogram import noisy_counts
 from dpal.mechanisms.private_pca import components_of, moments_of, noisy_moments
 from dpal.planning.improvement import COMPONENTS, SUPPORT
@@ -39,11 +39,11 @@ def release_components(improving: Improving) -> None:
 
     def draw() -> None:
         tensors = draw_components(improving, guidance, rng=secure())
-        with staged(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(save(tensors))
 
     with improving.ledger() as ledger:
-        ledger.settle(improving.plan.release(COMPONENTS), draw, inputs=[], artifacts=[path])
+        ledger.release_once(improving.plan.release(COMPONENTS), draw, inputs=[], artifacts=[path])
     notify(f"near_private: components released, noise {guidance.components.noise_multiplier:.3g}")
 
 
@@ -55,11 +55,11 @@ def release_support(improving: Improving) -> None:
         candidates = candidates_of(improving)
         votes = count_votes(_poll(improving, candidates), _private(improving))
         support = noisy_counts(votes, guidance.support, rng=secure())
-        with staged(path) as temporary:
+        with atomic_write(path) as temporary:
             pq.write_table(pa.table({"row": candidates.rows, "support": support}), temporary)
 
     with improving.ledger() as ledger:
-        ledger.settle(
+        ledger.release_once(
             improving.plan.release(SUPPORT),
             draw,
             inputs=[components_file(improving)],
@@ -98,7 +98,7 @@ def candidates_of(improving: Improving) -> Candidates:
     )
 
 
-def seen_public(improving: Improving) -> Iterator[Seen]:
+def seen_public(improving: Improving) -> Iterator[ModelOutputs]:
     """All public records as the start sees them."""
     return _seen(improving, improving.public, "looking at public records")
 
@@ -152,7 +152,7 @@ def _public_measures(improving: Improving) -> tuple[np.ndarray[Any, Any], float]
     return mean, length or 1.0
 
 
-def _private(improving: Improving) -> Iterator[Seen]:
+def _private(improving: Improving) -> Iterator[ModelOutputs]:
     """Private records as the start sees them: those that take part in it. Private."""
     source = improving.start.private
     if source is None:
@@ -167,7 +167,7 @@ def _private(improving: Improving) -> Iterator[Seen]:
         yield _blanked(seen, absent)
 
 
-def _blanked(seen: Seen, absent: np.ndarray[Any, Any]) -> Seen:
+def _blanked(seen: ModelOutputs, absent: np.ndarray[Any, Any]) -> ModelOutputs:
     """The batch with some records blanked: they have no finite logits and no vote."""
     embeddings, logits = seen.embeddings.copy(), seen.logits.copy()
     embeddings[absent], logits[absent] = np.nan, np.nan
@@ -186,7 +186,7 @@ def _participants(improving: Improving) -> np.ndarray[Any, Any] | None:
     return np.asarray(cohort_column(folder.start) != EXCLUDED)
 
 
-def _seen(improving: Improving, source: Source, what: str) -> Iterator[Seen]:
+def _seen(improving: Improving, source: Source, what: str) -> Iterator[ModelOutputs]:
     model, spec = improving.load_start(), improving.spec.model
     batches = embedded(
         source,
@@ -197,4 +197,4 @@ def _seen(improving: Improving, source: Source, what: str) -> Iterator[Seen]:
     with tqdm(desc=what, unit="rec", disable=None, leave=False) as bar:
         for batch in batches:
             bar.update(batch.rows.size)
-            yield Seen(batch.rows, batch.embeddings, batch.logits)
+            yield ModelOutputs(batch.rows, batch.embeddings, batch.logits)

@@ -14,11 +14,11 @@ from dpal.errors import DataError, ParameterError
 from dpal.files.artifacts import (
     CONFIDENTIAL,
     RECORD,
-    VOTE_ACCOUNT,
     CampaignFolder,
     campaigns_of,
 )
 from dpal.runs.ballot_tables import read_ballots_file
+from dpal.runs.kinds import holds_ballots
 from dpal.runs.vote_account import Account
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.recognition import Recognition, Said, recognised
@@ -40,7 +40,7 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
     for folder in campaigns_of(artifacts):
         record = folder.read_record()
         if (
-            record.get("kind") != VOTE_ACCOUNT
+            not holds_ballots(folder)
             or folder.name in counted
             or account.name in _counted(artifacts, record.get("after"))
         ):
@@ -49,8 +49,8 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
         if found is Recognition.SAME:
             raise ParameterError.before_release(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
-                f"ask with --name {folder.name} and the names that they have there, or count it in "
-                f"this promise with --after {folder.name}"
+                f"ask with {request.written('name', folder.name)} and the names that they have "
+                f"there, or count it in this promise with {request.written('after', folder.name)}"
             )
         doubt = ""
         if not set(record.get("teachers", ())).isdisjoint(request.cast.teachers):
@@ -62,11 +62,12 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
         if not doubt or account.name in _reasons(folder) or folder.name in reasons:
             continue
         if request.other_teachers is None:
+            reason = request.written("other_teachers", "REASON")
             raise ParameterError.before_release(
                 f"these teachers may be those of the account {folder.name} ({{doubt}}), and two "
-                f"promises would add up; ask with --name {folder.name}, count it in this promise "
-                f"with --after {folder.name}, or if no private record is behind both, say why with "
-                "--other-teachers REASON",
+                f"promises would add up; ask with {request.written('name', folder.name)}, count it "
+                f"in this promise with {request.written('after', folder.name)}, or if no private "
+                f"record is behind both, say why with {reason}",
                 doubt=doubt,
             )
         reasons[folder.name] = request.other_teachers
@@ -74,7 +75,7 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
 
 
 def _counted(artifacts: Path, after: str | None) -> set[str]:
-    """The account that --after names, and those that it counts itself."""
+    """The account that `after` names, and those that it counts itself."""
     found: set[str] = set()
     while after is not None and after not in found:
         found.add(after)

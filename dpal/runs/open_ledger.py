@@ -11,7 +11,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.data.files import commitment
 from dpal.errors import ConfigError, LedgerError
 from dpal.files.artifacts import LEDGER, CampaignFolder, campaigns_of
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
@@ -88,7 +88,7 @@ def commit_to(ledger: CampaignLedger, folder: CampaignFolder, made_of: str, *, c
             f"restore them to continue it, or choose another name for a new {called}"
         )
     if not folder.salt.exists():
-        with staged(folder.salt) as temporary:
+        with atomic_write(folder.salt) as temporary:
             temporary.write_bytes(secrets.token_bytes(32))
     return commitment(folder.salt.read_bytes(), made_of)
 

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.start import PublicDataConfig
-from dpal.config.training import TEXT_MODEL
 from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
@@ -69,6 +68,6 @@ def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Sourc
 def _encoding(config: CampaignConfig) -> TextEncoding | None:
     """What turns texts into records: the tokenizer beside a text model's public weights."""
     model = config.model
-    if model.name != TEXT_MODEL or model.weights is None:
+    if not model.architecture.reads_texts or model.weights is None:
         return None
     return TextEncoding(folder=model.weights, max_tokens=model.max_tokens)

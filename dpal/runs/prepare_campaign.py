@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
-from dpal.config.campaign import CampaignConfig, LabelerKind
+from dpal.config.campaign import CampaignConfig
 from dpal.data.catalog import Source, missing_label
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
@@ -20,9 +19,9 @@ from dpal.data.normalisation import public_statistics
 from dpal.data.parquet import schema_of
 from dpal.data.pool import write_start
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
-from dpal.errors import DataError, ParameterError
+from dpal.errors import DataError
 from dpal.files.artifacts import RECORD
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.planning.spec import CampaignSpec
@@ -37,7 +36,9 @@ from dpal.runs.campaign_start import (
     require_unregistered,
     weights_for,
 )
+from dpal.runs.devices import require_device
 from dpal.runs.kinds import folder_of
+from dpal.runs.labelers import labeler_of
 from dpal.runs.notify import notify, notify_here
 from dpal.runs.open_sources import open_sources
 from dpal.runs.run import hold
@@ -89,7 +90,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     require_unregistered(config.runtime, validation, coincidence=0.5)
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
-    if config.labeler.kind is LabelerKind.ORACLE:
+    if labeler_of(config.labeler).reads_pool:
         if pool.label_column is None:
             raise missing_label(
                 schema_of(pool.paths[0]),
@@ -99,8 +100,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
             )
         if not pool_holds.fully_labeled:
             raise DataError(
-                f"labeler.kind oracle needs a label in every row of {pool.name}; set "
-                "labeler.kind: file to have people label"
+                f"labeler.kind {config.labeler.kind} needs a label in every row of {pool.name}; "
+                "set labeler.kind: file to have people label"
             )
         if pool_holds.classes > classes:
             raise DataError(
@@ -171,12 +172,7 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
 
     Who leads a campaign and leaves its training to a work pool needs no device of its own.
     """
-    device = config.runtime.device
-    number = int(device.partition(":")[2] or 0)
-    elsewhere = leads and config.runtime.training_pool is not None
-    missing = device.startswith("cuda") and number >= torch.cuda.device_count()
-    if missing and not elsewhere:
-        raise ParameterError(f"runtime.device is {device} and no such device is here; use cpu")
+    require_device(config.runtime, leads=leads)
     campaign = prepare(config)
     notify(f"plan certified: {campaign.certified.epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip
@@ -219,7 +215,7 @@ def _write_start(campaign: Campaign) -> None:
     """Writes who takes part, and, before it, the weights to start from."""
     folder, spec, earlier = campaign.folder, campaign.plan.spec, campaign.start.earlier
     if earlier is not None:
-        with staged(folder.start_model) as temporary:
+        with atomic_write(folder.start_model) as temporary:
             temporary.write_bytes(latest_weights(earlier.model, earlier.optimizer))
     if campaign.start.data is None:
         write_start(campaign.pool, folder.start)

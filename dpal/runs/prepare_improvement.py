@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from dpal.accounting.prior_spend import Before
+from dpal.accounting.prior_spend import PriorSpend
 from dpal.canonical import file_digest
 from dpal.certificate.document import read_certificate
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
-from dpal.config.labeler import LabelerKind
 from dpal.data.catalog import Source
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_apart, require_match
@@ -25,8 +24,9 @@ from dpal.planning.improvement import (
 from dpal.planning.public_selection import Guidance, guidance_for
 from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
-from dpal.runs.campaign_start import Start, holds_a_plan, plan_start, require_unregistered
+from dpal.runs.campaign_start import CampaignStart, holds_a_plan, plan_start, require_unregistered
 from dpal.runs.improvement_run import Improving, rotation_weights
+from dpal.runs.labelers import labeler_of
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
@@ -133,7 +133,7 @@ def _with_training(config: PublicConfig) -> Improving:
     def settings(epsilon: float, owners: int) -> CampaignConfig:
         return training_settings(config, rows=owners, epsilon=epsilon, weights=weights)
 
-    def planned(epsilon: float) -> tuple[Before, Start]:
+    def planned(epsilon: float) -> tuple[PriorSpend, CampaignStart]:
         def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
             spec = opened.spec_for(owners, unit, carried)
             batch = min(config.start.batch_size, owners)
@@ -142,7 +142,7 @@ def _with_training(config: PublicConfig) -> Improving:
 
         found = plan_start(settings(epsilon, 1), opened.pool, opened.rows, spec_for)
         releases = tuple(found.certified.plan.releases())
-        return Before(campaign=config.start_name, releases=releases), found
+        return PriorSpend(campaign=config.start_name, releases=releases), found
 
     opened = open_data(settings(wanted, 1))
     before, found = planned(wanted)
@@ -227,10 +227,10 @@ def _open_public(config: PublicConfig, start: StartModel) -> tuple[Source, int]:
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
         held = inspect(public, on_rows=bar.update)
         require_match(held, inspect(start.validation, on_rows=bar.update))
-    if config.labeler.kind is LabelerKind.ORACLE and not held.fully_labeled:
+    if labeler_of(config.labeler).reads_pool and not held.fully_labeled:
         raise DataError.before_release(
-            f"labeler.kind oracle needs a label in every row of {public.name}; set labeler.kind: "
-            "file to have people label"
+            f"labeler.kind {config.labeler.kind} needs a label in every row of {public.name}; set "
+            "labeler.kind: file to have people label"
         )
     if held.classes > start.spec.classes:
         raise DataError.before_release(

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from dpal.config.runtime import RuntimeConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.errors import LedgerMissing
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import sweep
@@ -18,7 +18,7 @@ from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.certified import Certified, RunPlan
 from dpal.reports.report import Table
 from dpal.runs.open_ledger import commit_to, open_ledger
-from dpal.runs.store_upload import open_run
+from dpal.runs.store_upload import open_run_ledger
 
 P = TypeVar("P", bound=RunPlan)
 
@@ -62,7 +62,16 @@ class Run(ABC, Generic[P]):
     def ledger(self) -> Iterator[CampaignLedger]:
         """Opens the run's part of the ledger for the length of a block."""
         with closing(open_ledger(self.runtime)) as store:
-            yield self._opened(open_run(self.name, self.runtime, store))
+            yield self._opened(open_run_ledger(self.name, self.runtime, store))
+
+    def is_held(self) -> bool:
+        """Whether the ledger knows the run; makes no ledger where there is none."""
+        try:
+            store = open_ledger(self.runtime, create=False)
+        except LedgerMissing:
+            return False
+        with closing(store):
+            return open_run_ledger(self.name, self.runtime, store).identity is not None
 
     def known_entries(self, *, newest: bool = False) -> list[Entry]:
         """All entries of the ledger, of all campaigns; none where there is no ledger.
@@ -102,6 +111,33 @@ class Run(ABC, Generic[P]):
     def _opened(self, ledger: CampaignLedger) -> CampaignLedger:
         """What is peculiar to this kind about a ledger that was just opened."""
         return ledger
+
+
+class ConfiguredRun(Run[P]):
+    """A run of settings, which say its name and where its things are.
+
+    Attributes:
+      config: what the person wrote.
+    """
+
+    config: RunConfig
+
+    @property
+    def name(self) -> str:
+        """In the ledger, and of the folder."""
+        return self.config.name
+
+    @property
+    def runtime(self) -> RuntimeConfig:  # type: ignore[override]
+        """Where ledger and files are."""
+        return self.config.runtime
+
+    @property
+    def device(self) -> str:
+        """Where models run here."""
+        from dpal.runs.devices import device_of  # torch takes a second to import
+
+        return device_of(self.runtime)
 
 
 def hold(

@@ -26,7 +26,6 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.scoring import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
-from dpal.runs.training import device_of
 
 
 def select_records(campaign: Campaign, phase: Phase) -> None:
@@ -45,7 +44,7 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
     release = campaign.plan.release(phase.selection_release)
     if release is not None:
         with campaign.ledger() as ledger:
-            ledger.settle(
+            ledger.release_once(
                 release, draw, inputs=[_state_before(campaign, phase)], artifacts=[target]
             )
     elif not target.exists():
@@ -132,6 +131,6 @@ def _scoring(campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource)
         digest=None if weights is None else file_digest(weights),
         acquisition=spec.acquisition,
         clipped=clipped,
-        device=device_of(campaign),
+        device=campaign.device,
         mask_word=int(rng.words(1)[0]) if passes else None,
     )

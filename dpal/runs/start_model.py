@@ -12,22 +12,21 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.events import Release
-from dpal.accounting.prior_spend import Before, Declared
+from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import Outcome
-from dpal.certificate.document import entry_of, read_certificate
-from dpal.certificate.verify import verify
+from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.document import parse_entry, read_certificate
+from dpal.certificate.verify import certificate_kind, verify_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.config.training import TEXT_MODEL
 from dpal.data.catalog import Source
 from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
 from dpal.data.normalisation import public_statistics
 from dpal.errors import CertificateError, DataError
 from dpal.files.artifacts import RECORD, CampaignFolder
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.releases import release_of
 from dpal.models.normalisation import Normalisation
@@ -66,7 +65,7 @@ class StartModel:
     validation: Source
     reading: CampaignConfig
     target: PrivacyTarget | None
-    before: Before
+    before: PriorSpend
     certificate: Path | None = None
     to_train: CampaignConfig | None = None
     data: DataHold | None = None
@@ -75,8 +74,9 @@ class StartModel:
 
     def architecture(self) -> nn.Module:
         """A model of this kind, without the start's weights."""
-        public = self.reading.model.weights  # without which a text model cannot be built
-        weights = str(public) if self.reading.model.name == TEXT_MODEL and public else None
+        model = self.reading.model
+        public = model.weights  # without which a text model cannot be built
+        weights = str(public) if model.architecture.reads_texts and public else None
         return build_model(replace(self.spec, weights=weights, weights_digest=None))
 
     def require_same_records(self) -> None:
@@ -168,8 +168,8 @@ def training_settings(
 
 def charged_in(document: Mapping[str, Any]) -> tuple[Release, ...]:
     """What a campaign's certificate lists as charged, in order."""
-    entries = [entry_of(one) for one in document["ledger"]["entries"]]
-    return tuple(release_of(one) for one in entries if one.kind is Kind.RESERVE)
+    entries = [parse_entry(one) for one in document["ledger"]["entries"]]
+    return tuple(release_of(one) for one in entries if one.kind is EntryKind.RESERVE)
 
 
 def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
@@ -187,7 +187,7 @@ def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
         validation=validation,
         reading=campaign,
         target=_promise(document),
-        before=Before(campaign=name, releases=charged_in(document)),
+        before=PriorSpend(campaign=name, releases=charged_in(document)),
         certificate=folder.certificate,
         owners=int(document["pool"]["size"]),
         committed=(folder.salt, str(document["pool"]["commitment"])),
@@ -199,13 +199,13 @@ def _given(config: PublicConfig) -> StartModel:
     weights, declared = Path(str(config.start.model)), config.start.declared
     if not weights.is_file():
         raise DataError.before_release(f"there is no model at {weights} (start.model)")
-    target, owners, before = None, None, Before()
+    target, owners, before = None, None, PriorSpend()
     if config.start.certificate is not None:
         document = _sound_certificate(config.start.certificate, weights)
         target, owners = _promise(document), int(document["pool"]["size"])
-        before = Before(campaign=str(document["campaign"]), releases=charged_in(document))
+        before = PriorSpend(campaign=str(document["campaign"]), releases=charged_in(document))
     elif declared is not None:
-        before = Before(declared=Declared(epsilon=declared.epsilon, delta=declared.delta))
+        before = PriorSpend(declared=Declared(epsilon=declared.epsilon, delta=declared.delta))
     reading = training_settings(config, rows=1, epsilon=1.0)
     validation, pool = open_validation(reading), None
     if config.choice.method.reads_private:
@@ -254,12 +254,12 @@ def _sound_certificate(
     if not path.is_file():
         raise CertificateError.before_release(f"there is no certificate at {path}")
     document = read_certificate(path.read_text(encoding="utf-8"))
-    if "kind" in document:
+    if not certificate_kind(document).can_start:
         raise CertificateError(
             f"{path} is of a model that was improved already; start from the campaign below it"
         )
-    checks = verify(document, ledger=ledger, model=Model.at(weights))
-    failed = [one for one in checks if one.outcome is Outcome.FAILED]
+    checks = verify_certificate(document, ledger=ledger, model=Model.at(weights))
+    failed = [one for one in checks if one.outcome is CheckOutcome.FAILED]
     if failed:
         raise CertificateError.before_release(
             f"{path} does not hold for {weights} ({failed[0].name}: {failed[0].detail}); use the "

@@ -25,16 +25,16 @@ from dpal.files.object_store import (
 )
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.files import name_below
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.run import Run
 from dpal.runs.store_upload import (
     is_checkpoint,
-    open_run,
-    patiently,
+    open_run_ledger,
     put,
+    retry_while_store_is_down,
     store_of,
 )
 
@@ -56,12 +56,12 @@ def publish(run: Run[Any], paths: Sequence[Path]) -> tuple[ArtifactRef, ...]:
         return tuple(file_ref(folder, path) for path in paths)
     store = _store(run)
     return tuple(
-        patiently(lambda path=path: store.put(name_below(folder, path), path))  # type: ignore[misc]
+        retry_while_store_is_down(lambda path=path: store.put(name_below(folder, path), path))  # type: ignore[misc]
         for path in paths
     )
 
 
-def fetch(run: Run[Any], refs: Iterable[ArtifactRef]) -> None:
+def fetch_files(run: Run[Any], refs: Iterable[ArtifactRef]) -> None:
     """Places published files below the run's folder, unless they are there already.
 
     Args:
@@ -91,10 +91,11 @@ def keep_files(run: Run[Any]) -> None:
     Raises:
       StoreError: the store does not take it. Nothing was lost.
     """
-    if run.runtime.store is None or not _is_held(run):
+    # What released nothing is made again from public files.
+    if run.runtime.store is None or not run.is_held():
         return
     folder, store = run.folder.root, _store(run)
-    known = patiently(store.known)
+    known = retry_while_store_is_down(store.known)
     for path in _files_of(run.folder):
         name = name_below(folder, path)
         if _may_hold(store, name) and (name not in known or not _is_here(folder, known[name])):
@@ -116,19 +117,19 @@ def bring_files(name: str, runtime: RuntimeConfig) -> None:
     """
     if runtime.store is None:
         return
-    patiently(store_of(name, runtime, "").require_writable)
+    retry_while_store_is_down(store_of(name, runtime, "").require_writable)
     try:
         ledger = open_ledger(runtime, create=False)
     except LedgerMissing:
         return
     with closing(ledger):
-        opened = open_run(name, runtime, ledger)
+        opened = open_run_ledger(name, runtime, ledger)
         _bring_data_sets(runtime, ledger.entries())
         if opened.identity is None:
             return
         store, entries = store_of(name, runtime, opened.identity), opened.entries()
     folder = CampaignFolder(runtime.artifacts / name)
-    known = patiently(store.known)
+    known = retry_while_store_is_down(store.known)
     recorded = _recorded(entries)
     trained = {Path(name).parts[0] for name in recorded if name.endswith("/model.safetensors")}
     missing = [
@@ -153,12 +154,12 @@ def _recorded(entries: Iterable[Entry]) -> dict[str, str]:
     under_way: dict[str, dict[str, str]] = {}
     for entry in entries:
         planned = planned_name(entry.release)
-        if entry.kind is Kind.RESERVE:
+        if entry.kind is EntryKind.RESERVE:
             found |= entry.body["inputs"]
             under_way[planned] = {}
-        elif entry.kind is Kind.CHECKPOINT:
+        elif entry.kind is EntryKind.CHECKPOINT:
             under_way[planned] = dict(entry.body["artifacts"])
-        elif entry.kind is Kind.COMMIT:
+        elif entry.kind is EntryKind.COMMIT:
             found |= entry.body["artifacts"]
             under_way.pop(planned, None)
     for newest in under_way.values():
@@ -170,21 +171,21 @@ def _bring(store: Store, ref: ArtifactRef, folder: Path) -> bool:
     """Brings a file unless it is here; a confidential one that is nowhere is missed later."""
     if _is_here(folder, ref):
         return False
-    if is_confidential(ref.name) and not patiently(lambda: store.has(ref)):
+    if is_confidential(ref.name) and not retry_while_store_is_down(lambda: store.has(ref)):
         return False
     _get(store, ref, folder)
     return True
 
 
 def _get(store: Store, ref: ArtifactRef, folder: Path) -> None:
-    patiently(lambda: store.get(ref, folder / ref.name))
+    retry_while_store_is_down(lambda: store.get(ref, folder / ref.name))
 
 
 def _keep_data_sets(runtime: RuntimeConfig) -> None:
     folder, store = runtime.artifacts, _data_sets_store(runtime)
     if store.holds is not StoreHolds.EVERYTHING or not (folder / DATASETS).is_dir():
         return
-    known = patiently(store.known)
+    known = retry_while_store_is_down(store.known)
     for path in _shown(folder / DATASETS):
         name = name_below(folder, path)
         if name not in known or not _is_here(folder, known[name]):
@@ -229,16 +230,6 @@ def _is_here(folder: Path, ref: ArtifactRef) -> bool:
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _inode: int, _size: int, _changed: int) -> str:
     return file_digest(path)
-
-
-def _is_held(run: Run[Any]) -> bool:
-    """Whether the ledger knows a run; what released nothing is made again from public files."""
-    try:
-        ledger = open_ledger(run.runtime, create=False)
-    except LedgerMissing:
-        return False
-    with closing(ledger):
-        return open_run(run.name, run.runtime, ledger).identity is not None
 
 
 def _store(run: Run[Any]) -> Store:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ _CHECKPOINTS = "checkpoints"
 Answer = TypeVar("Answer")
 
 
-def open_run(name: str, runtime: RuntimeConfig, ledger: LedgerStore) -> CampaignLedger:
+def open_run_ledger(name: str, runtime: RuntimeConfig, ledger: LedgerStore) -> CampaignLedger:
     """A run's part of a ledger, which carries files into the store before it records them."""
     opened = CampaignLedger(ledger, name, runtime.artifacts / name)
     if runtime.store is None:
@@ -57,14 +58,15 @@ def carry_in(store: Store, folder: Path, paths: Sequence[Path]) -> None:
             put(store, name, path)
     for place in {path.parent for path in paths if path.parent.parent.name == _CHECKPOINTS}:
         oldest = min(int(path.stem) for path in place.iterdir() if path.stem.isdecimal())
-        for name, ref in patiently(lambda at=place: store.known(name_below(folder, at))).items():  # type: ignore[misc]
+        known = retry_while_store_is_down(partial(store.known, name_below(folder, place)))
+        for name, ref in known.items():
             if int(Path(name).stem) < oldest:
                 store.forget(ref)
 
 
 def put(store: Store, name: str, path: Path) -> None:
     """Puts one file into a store, however long that takes to answer."""
-    patiently(lambda: store.put(name, path))
+    retry_while_store_is_down(lambda: store.put(name, path))
 
 
 def is_checkpoint(name: str) -> bool:
@@ -72,7 +74,7 @@ def is_checkpoint(name: str) -> bool:
     return Path(name).parts[1:2] == (_CHECKPOINTS,)
 
 
-def patiently(ask: Callable[[], Answer]) -> Answer:
+def retry_while_store_is_down(ask: Callable[[], Answer]) -> Answer:
     """Asks a store again for some minutes while it does not answer, and says so.
 
     Raises:

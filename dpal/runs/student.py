@@ -1,4 +1,4 @@
-"""The student: which public records are asked, what it learns from their released labels."""
+"""The student: what it learns from released labels of public records."""
 
 from __future__ import annotations
 
@@ -10,75 +10,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import nn
 
-from dpal.config.teachers import Cut
-from dpal.data.files import digest_of
-from dpal.data.pool import load_all, write_selection
 from dpal.errors import LabelError
-from dpal.files.atomic import staged, write_text
+from dpal.files.atomic import atomic_write, write_text
 from dpal.labels import Task
 from dpal.models.registry import build_model
-from dpal.randomness import seeded
 from dpal.reports.validation import as_metrics, headline, percent
-from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
+from dpal.runs.ensemble_hold import require_held
+from dpal.runs.ensemble_votes import asked_rows
+from dpal.runs.judgements import evaluate_model, keep_judgement
 from dpal.runs.notify import notify
-from dpal.runs.teachers import cast_votes, load_inputs, load_rows
-from dpal.runs.vote_account import ask, hold_votes, read_ballots_file, read_released
-from dpal.training.evaluation import probabilities
-from dpal.training.label_figures import best_thresholds, label_figures
-from dpal.training.metrics import figures_of
+from dpal.runs.repeatable import RepeatableTraining, shown_training
+from dpal.runs.teachers import load_inputs, load_rows
+from dpal.runs.vote_account import read_released
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.release import UNANSWERED
-
-PATE = "pate"
-Floats = NDArray[np.float64]
-
-
-def hold_ensemble(ensemble: Ensemble) -> None:
-    """Sets aside all that these teachers may ever be asked, before one is trained."""
-    made_of = digest_of(ensemble.pool.paths)
-    hold_votes(ensemble.account, made_of, data=ensemble.data, compared=ensemble.compared)
-
-
-def record_ensemble(ensemble: Ensemble) -> None:
-    """Writes what later commands need to know."""
-    summary = ensemble.certified.summary()
-    ensemble.folder.write_record(
-        {
-            "kind": PATE,
-            "name": ensemble.config.name,
-            "plan": {**summary, "phases": [{"phase": 0, "cohort_size": summary["blocks"][0]}]},
-            "task": ensemble.model.task.value,
-            "classes": ensemble.model.classes,
-            "class_names": list(ensemble.class_names),
-            "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
-        }
-    )
-
-
-def release_labels(ensemble: Ensemble) -> None:
-    """Asks the teachers about public records and releases the votes, once."""
-    if ensemble.account.ballots_file(1).exists() and ensemble.files.selection.exists():
-        # As they were cast: another machine may round otherwise and would take another block.
-        ids, ballots = read_ballots_file(ensemble.account.ballots_file(1))
-        ask(ensemble.account, ids, ballots, purpose="student")
-        return
-    rows = asked_rows(ensemble)
-    ids, inputs = load_inputs(ensemble.public, rows)
-    ballots = cast_votes(ensemble, inputs)
-    write_selection(ensemble.public, rows, np.empty(0, np.int64), ensemble.files.selection)
-    ask(ensemble.account, ids, ballots, purpose="student")
-
-
-def asked_rows(ensemble: Ensemble) -> NDArray[np.int64]:
-    """Rows of the public pool that the teachers are asked about; public."""
-    draw = seeded(ensemble.config.voting.seed, "asked public records")
-    rows = draw.permutation(ensemble.public_rows)[: ensemble.offered]
-    return np.sort(rows).astype(np.int64)
 
 
 def train_on_votes(ensemble: Ensemble) -> None:
@@ -95,7 +44,7 @@ def train_on_votes(ensemble: Ensemble) -> None:
             "spent, vote under another name with more sigma or fewer queries"
         )
     model = student_from(ensemble, asked_rows(ensemble), labels)
-    with staged(path) as temporary:
+    with atomic_write(path) as temporary:
         save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
 
 
@@ -117,11 +66,11 @@ def student_from(
         others = others[: ensemble.config.student.unlabeled]
         if others.size:
             unlabeled = load_inputs(ensemble.public, others)[1]
-    model = build_model(ensemble.model).to(ensemble.config.runtime.device)
+    model = build_model(ensemble.model).to(ensemble.device)
     steps = student_steps(spec, targets, task=about)
-    with tqdm(total=steps, desc="student", unit="step", disable=None, leave=False) as bar:
+    with shown_training("student", steps) as shown:
         train_student(
-            model, inputs, targets, spec, task=about, unlabeled=unlabeled, on_step=bar.update
+            model, inputs, targets, spec, task=about, unlabeled=unlabeled, on_step=shown.step
         )
     return model
 
@@ -133,7 +82,7 @@ def close_student(ensemble: Ensemble) -> None:
         return
     model = build_model(ensemble.model)
     model.load_state_dict(load_file(files.model))
-    judged = judge(ensemble, model.to(ensemble.config.runtime.device))
+    judged = evaluate_model(ensemble, model.to(ensemble.device))
     _, labels = read_released(ensemble.account.released_file(1))
     metrics = {
         "phase": 0,
@@ -143,7 +92,7 @@ def close_student(ensemble: Ensemble) -> None:
         "cohorts": [],
         **_truth_of(ensemble, labels),
     }
-    keep_judgement(ensemble, PATE, _promised(ensemble, judged))
+    keep_judgement(ensemble, ensemble.kind, _promised(ensemble, judged))
     write_text(files.metrics, json.dumps(metrics, indent=2) + "\n")
     with ensemble.account.ledger() as ledger:
         last = ledger.entries()[-1]
@@ -162,54 +111,6 @@ def _promised(ensemble: Ensemble, judged: Mapping[str, Any]) -> dict[str, Any]:
     return {**judged, "epsilon": ensemble.certified.epsilon, "protects": unit}
 
 
-def judge(ensemble: Ensemble, model: nn.Module) -> dict[str, Any]:
-    """Figures of a model on the validation set, by the one module that all methods share."""
-    inputs, labels = load_all(ensemble.validation)
-    scores = _scores(ensemble, model, inputs)
-    about = ensemble.model.task
-    found: dict[str, Any] = {"figures": figures_of(about, scores, labels.numpy())}
-    if about is Task.SINGLE_LABEL:
-        return found
-    cuts = np.full(ensemble.model.classes, 0.5)
-    cut = ensemble.config.student.cut
-    if cut is not Cut.HALF and ensemble.tuning is not None:
-        known, truth = load_all(ensemble.tuning)
-        per_label = cut is Cut.PER_LABEL
-        cuts = best_thresholds(_scores(ensemble, model, known), truth.numpy(), per_label=per_label)
-    judged = label_figures(scores, labels.numpy(), cuts)
-    found["averages"] = judged.averages()
-    found["labels"] = {
-        name: _finite(
-            {
-                "records": int(judged.positives[at]),
-                "acc": judged.acc[at],
-                "bac": judged.bac[at],
-                "auc": judged.auc[at],
-                "ap": judged.average_precision[at],
-                "f1": judged.f1[at],
-            }
-        )
-        for at, name in enumerate(ensemble.names)
-    }
-    return found
-
-
-def keep_judgement(ensemble: Ensemble, method: str, judged: Mapping[str, Any]) -> None:
-    """Adds a method's figures to those of the report."""
-    known = judgements(ensemble)
-    path = ensemble.folder.root / "methods.json"
-    write_text(path, json.dumps({**known, method: dict(judged)}, indent=2) + "\n")
-
-
-def judgements(ensemble: Ensemble) -> dict[str, Any]:
-    """Figures of every method that was judged so far."""
-    path = ensemble.folder.root / "methods.json"
-    if not path.is_file():
-        return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
 def _truth_of(ensemble: Ensemble, labels: NDArray[np.integer]) -> dict[str, float]:
     """How often released labels are right, where the public records have labels of their own."""
     if ensemble.public.label_column is None:
@@ -225,10 +126,9 @@ def _truth_of(ensemble: Ensemble, labels: NDArray[np.integer]) -> dict[str, floa
     return {**right, "always_usual_right": float((usual == truth[answered]).mean())}
 
 
-def _scores(ensemble: Ensemble, model: nn.Module, inputs: Tensor) -> Floats:
-    batch = ensemble.config.runtime.physical_batch
-    return probabilities(model, inputs, physical_batch=batch, task=ensemble.model.task)
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: None if np.isnan(one) else float(one) for key, one in values.items()}
+STUDENT = RepeatableTraining[Ensemble](
+    name="student",
+    train=train_on_votes,
+    makes=lambda ensemble: [ensemble.files.model],
+    require=require_held,
+)

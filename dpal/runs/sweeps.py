@@ -79,11 +79,8 @@ def members(
         )
 
 
-def sweep_member(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of one run of a sweep: under a name that follows from all of them.
-
-    Who edits the file and sweeps again gets other runs, not old results.
-    """
+def renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """The same settings, under a name that follows from all of them."""
     about = deciding(values)
     return {**values, "name": f"{values['name']}-{digest(about)[:8]}"}
 
@@ -105,19 +102,10 @@ def record_of(member: Member) -> dict[str, Any]:
     return {**member.said(), **promise, "name": member.config.name, **spent, **kept}
 
 
-def write_sweep(
+def write_any_sweep(
     folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]]
 ) -> Shown:
-    """Writes results, report and figure of a sweep.
-
-    Args:
-      folder: of the sweep.
-      finished: its runs that are done.
-      refused: values of the others, and why.
-
-    Returns:
-      What is shown of it.
-    """
+    """Writes results, report and figure of a sweep of runs of any kind."""
     records = [*map(record_of, finished), *refused]
     keys = list(records[0]["swept"])
     points = points_of(records, keys)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpal.certificate.document import read_certificate
-from dpal.config.voting import PATE, parse_pate
+from dpal.config.voting import PateConfig
 from dpal.data.inspect import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.pool import read_selection
@@ -27,16 +27,16 @@ from dpal.errors import LabelError, ParameterError
 from dpal.files.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
 from dpal.files.atomic import write_text
 from dpal.labels import Label, Task
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Kind
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import EntryKind
 from dpal.planning.voting import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
-from dpal.runs.host import host
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
+from dpal.runs.recorded import recorded_as
 from dpal.runs.report import write_reports
 from dpal.runs.teachers import cast_votes, load_inputs
-from dpal.runs.vote_account import ask, certify_votes, read_released
+from dpal.runs.vote_account import certify_votes, read_released, release_ballot_block
 from dpal.voting.release import UNANSWERED
 
 _PATIENCE = 600.0  # seconds that another querier of the same teachers may take
@@ -56,7 +56,7 @@ def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, L
     if len(selected) > len(purposes) * size:
         raise LabelError.before_release("more records were selected than planned")
     found: dict[str, Label] = {}
-    with claim(ensemble.folder.root, patience=_PATIENCE):
+    with lock_folder(ensemble.folder.root, patience=_PATIENCE):
         _require_blocks(ensemble, purposes)
         for number, purpose in enumerate(purposes):
             names = selected[number * size : (number + 1) * size]
@@ -96,16 +96,13 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     """
     name, runtime = asked.config.labeler.teachers, asked.config.runtime
     folder = CampaignFolder(runtime.artifacts / str(name))
-    known = (folder.root / RECORD).is_file() and folder.read_record().get("kind") == PATE
-    if not known or not folder.finished_phases():
+    known = (folder.root / RECORD).is_file()
+    teachers = recorded_as(folder, PateConfig) if known else None
+    if teachers is None or not folder.finished_phases():
         raise LabelError.before_release(
             f"labeler.teachers {name} is no finished private voting in {runtime.artifacts}; run it "
             "first (kind: pate)"
         )
-    values = folder.read_record()["config"]
-    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    teachers = parse_pate(values)
-    host().require_allowed(teachers)
     ensemble = plan_ensemble(teachers)
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError.before_release(
@@ -157,7 +154,7 @@ def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
     """Requires a block for each purpose, its own or a free one, before any is released."""
     account, numbers = ensemble.account, range(1, len(ensemble.spec.blocks) + 1)
     with account.ledger() as ledger:
-        reserved = {one.release for one in ledger.entries() if one.kind is Kind.RESERVE}
+        reserved = {one.release for one in ledger.entries() if one.kind is EntryKind.RESERVE}
     taken = [one for one in numbers if block_name(one) in reserved]
     known = {
         pq.read_schema(account.ballots_file(one)).metadata[b"purpose"].decode()
@@ -181,7 +178,7 @@ def _one_block(
     else:
         ids, inputs = load_inputs(ensemble.public, [0])
         ids, ballots = [], cast_votes(ensemble, inputs).rows(slice(0, 0))
-    path = ask(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
+    path = release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
     known, labels = read_released(path)
     if asked.pool.task is Task.SINGLE_LABEL:
         answered = labels != UNANSWERED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dpal.config.campaign import parse_config
+from dpal.config.runtime import TaskRunnerKind
 from dpal.config.teachers import Cut
 from dpal.data.catalog import Source
 from dpal.data.label_columns import label_tensor
@@ -23,20 +25,22 @@ from dpal.data.partitions import read_parts, write_given_parts, write_parts
 from dpal.data.pool import load_all
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import DataError
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble import Ensemble, reading_settings
+from dpal.runs.ensemble_hold import require_held
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_sources
+from dpal.runs.repeatable import RepeatableTraining, shown_training
 from dpal.training.evaluation import probabilities
 from dpal.training.exact import exact_arithmetic
 from dpal.training.label_figures import best_thresholds
-from dpal.training.plain import fine_tune
+from dpal.training.plain import OnStep, fine_tune
 from dpal.voting.ballots import Ballots, Choices
 
 Rows = NDArray[np.int64]
@@ -69,12 +73,16 @@ class TeacherPart:
 # A teacher is no release: it draws no noise, is seen by nobody and may be trained twice.
 def train_teacher(part: TeacherPart) -> bytes:
     """Trains one teacher, on a worker, and returns its weights."""
+    return _trained(part, on_step=lambda: None)
+
+
+def _trained(part: TeacherPart, *, on_step: OnStep) -> bytes:
     pool, _ = open_sources(parse_config(json.loads(part.config)))
     inputs, labels = load_rows(pool, part.rows, part.model.task)
     if part.device != "cpu":
         exact_arithmetic()
     model = build_model(part.model).to(part.device)
-    fine_tune(model, inputs, labels, part.training, task=part.model.task)
+    fine_tune(model, inputs, labels, part.training, task=part.model.task, on_step=on_step)
     return save({name: one.cpu().contiguous() for name, one in model.state_dict().items()})
 
 
@@ -105,6 +113,9 @@ def train_teachers(ensemble: Ensemble) -> None:
     """Trains the teachers that are not trained yet, side by side on the workers."""
     about, parts = ensemble.config.teachers, read_parts(ensemble.parts_file)
     missing = [one for one in range(about.count) if not ensemble.teacher_file(one).exists()]
+    runtime = ensemble.config.runtime
+    here = runtime.task_runner is TaskRunnerKind.LOCAL
+    device = ensemble.device if here else runtime.device
     config = with_absolute_paths(reading_settings(ensemble.config)).model_dump_json()
     work = [
         TeacherPart(
@@ -113,18 +124,23 @@ def train_teachers(ensemble: Ensemble) -> None:
             rows=np.flatnonzero(parts == number).astype(np.int64),
             model=_seeded(ensemble.model, about.seed, number),
             training=about.to_training(number),
-            device=ensemble.config.runtime.device,
+            device=device,
         )
         for number in missing
     ]
     if not all(one.rows.size for one in work):
         raise DataError.before_release("a teacher has no record")
-    trained = host().run_parts(train_teacher, work, ensemble.config.runtime)
-    with tqdm(total=len(work), desc="teachers", unit="model", disable=None, leave=False) as bar:
+    if not work:
+        return
+    done = about.count - len(missing)
+    with shown_training("teachers", about.count, done=done, unit="model", told=False) as shown:
+        # In this process a teacher that nobody wants any more is left before it is ready.
+        train = partial(_trained, on_step=shown.require_wanted)
+        trained = map(train, work) if here else host().run_parts(train_teacher, work, runtime)
         for part, weights in zip(work, trained, strict=True):
-            with staged(ensemble.teacher_file(part.number)) as temporary:
+            with atomic_write(ensemble.teacher_file(part.number)) as temporary:
                 temporary.write_bytes(weights)
-            bar.update()
+            shown.step()
     notify(f"{about.count} teachers trained on disjoint parts")
 
 
@@ -133,7 +149,7 @@ def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
     about, tuned = ensemble.model.task, _tuning(ensemble)
     said = []
     for model in _teachers(ensemble):
-        scores = _scores(ensemble, model, inputs)
+        scores = scores_of(ensemble, model, inputs)
         if about is Task.SINGLE_LABEL:
             said.append(scores.argmax(axis=1))
             continue
@@ -141,7 +157,7 @@ def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
         if tuned is not None:
             # A function of one teacher and of public records: part of its ballot.
             per_label = ensemble.config.teachers.cut is Cut.PER_LABEL
-            known = _scores(ensemble, model, tuned[0])
+            known = scores_of(ensemble, model, tuned[0])
             own = best_thresholds(known, tuned[1].numpy(), per_label=per_label)
         said.append(np.packbits(scores > own, axis=1))
     if about is Task.SINGLE_LABEL:
@@ -180,13 +196,12 @@ def load_inputs(source: Source, rows: Sequence[int] | Rows) -> tuple[list[str], 
 
 
 def _teachers(ensemble: Ensemble) -> Iterator[nn.Module]:
-    device = ensemble.config.runtime.device
     count = ensemble.config.teachers.count
     with tqdm(total=count, desc="asking teachers", unit="model", disable=None, leave=False) as bar:
         for number in range(count):
             model = build_model(_seeded(ensemble.model, 0, number))
             model.load_state_dict(_weights(ensemble.teacher_file(number)))
-            yield model.to(device)
+            yield model.to(ensemble.device)
             bar.update()
 
 
@@ -200,7 +215,8 @@ def _weights(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _scores(ensemble: Ensemble, model: nn.Module, inputs: Tensor) -> NDArray[np.float64]:
+def scores_of(ensemble: Ensemble, model: nn.Module, inputs: Tensor) -> NDArray[np.float64]:
+    """Probabilities that a model gives to records, (n, classes)."""
     batch = ensemble.config.runtime.physical_batch
     return probabilities(model, inputs, physical_batch=batch, task=ensemble.model.task)
 
@@ -215,3 +231,15 @@ def _tuning(ensemble: Ensemble) -> tuple[Tensor, Tensor] | None:
 def _seeded(spec: ModelSpec, seed: int, number: int) -> ModelSpec:
     """The architecture with first weights of this teacher's own."""
     return replace(spec, seed=spec.seed + 1 + seed * 100_003 + number)
+
+
+def _teacher_files(ensemble: Ensemble) -> list[Path]:
+    return [ensemble.teacher_file(number) for number in range(ensemble.config.teachers.count)]
+
+
+TEACHERS = RepeatableTraining[Ensemble](
+    name="teachers",
+    train=train_teachers,
+    makes=_teacher_files,
+    require=require_held,
+)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import torch
 from safetensors.torch import load_file, save
 from torch import nn
 from tqdm import tqdm
@@ -39,11 +38,11 @@ from dpal.training.checkpoints import (
 )
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import Loader
-from dpal.training.distributed.worker_pool import HelpedCrew
+from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.evaluation import evaluate
 from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import position, train_phase
+from dpal.training.phase import position, train_dp_sgd
 
 
 def train_model(campaign: Campaign, phase: Phase) -> None:
@@ -60,7 +59,7 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
             return _train(campaign, phase, steps, monitor)
 
         monitor.leave(phase.name)
-        _release(campaign, phase, ledger).settle(train)
+        _release(campaign, phase, ledger).release_once(train)
         notify(f"{phase.name}: trained {phase.steps:,} steps")
         monitor.leave(phase.name)
 
@@ -131,17 +130,10 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
         model.load_state_dict(load_file(campaign.folder.phase(phase).model))
     elif campaign.start.earlier is not None:
         model.load_state_dict(load_file(campaign.folder.start_model))
-    device = device_of(campaign)
+    device = campaign.device
     if device != "cpu":
         exact_arithmetic()
     return model.to(device)
-
-
-def device_of(campaign: Campaign) -> str:
-    """Where models run here; who leaves training to a work pool may have no such device."""
-    runtime = campaign.config.runtime
-    leaves_training = runtime.training_pool is not None and campaign.acting_for is None
-    return "cpu" if leaves_training and not torch.cuda.is_available() else runtime.device
 
 
 def _train(
@@ -180,7 +172,7 @@ def _train(
                 so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
                 monitor.leave(f"{phase.name}, after {so_far},")
 
-        train_phase(
+        train_dp_sgd(
             model,
             optimizer,
             labeled,
@@ -239,12 +231,12 @@ def _loader(campaign: Campaign, phase: Phase) -> Loader:
 
 
 @contextmanager
-def _crew(campaign: Campaign, load: Loader) -> Iterator[HelpedCrew | None]:
+def _crew(campaign: Campaign, load: Loader) -> Iterator[WorkerPool | None]:
     runtime = campaign.config.runtime
     if runtime.processes == 1:
         yield None
         return
-    with HelpedCrew(
+    with WorkerPool(
         load,
         processes=runtime.processes,
         scratch=campaign.folder.scratch,

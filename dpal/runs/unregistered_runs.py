@@ -19,11 +19,12 @@ from dpal.data.files import commitment, digest_of
 from dpal.data.known import COINCIDENCE, KnownRecords, scan
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, DpalError, LedgerMissing
-from dpal.files.artifacts import VOTE_ACCOUNT, CampaignFolder, campaigns_of
-from dpal.ledger.entries import Entry, Kind
+from dpal.files.artifacts import CampaignFolder, campaigns_of
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.registry import EarlierOn
 from dpal.ledger.store import LedgerStore
-from dpal.ledger.unregistered_spend import Earlier
+from dpal.ledger.unregistered_spend import PastCampaigns
+from dpal.runs.kinds import holds_ballots
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 
@@ -58,11 +59,11 @@ def earlier_on(
       DataError: when it is asked: there are such runs, and nobody says so.
     """
 
-    def asked(rows: Rows) -> Earlier:
+    def asked(rows: Rows) -> PastCampaigns:
         runs = runs_on(source, store.entries(), artifacts, rows=rows)
         require_known(runs, apart)
         said = {"campaigns": list(runs.unknown), "reason": apart} if runs.unknown else None
-        return Earlier(campaigns=runs.about, apart=said)
+        return PastCampaigns(campaigns=runs.about, apart=said)
 
     return asked
 
@@ -88,7 +89,7 @@ def runs_on(
     about: list[str] = []
     unknown: list[str] = []
     for held in entries:
-        if held.kind is not Kind.HOLD or held.body.get("data"):
+        if held.kind is not EntryKind.HOLD or held.body.get("data"):
             continue
         folder = CampaignFolder(artifacts / held.campaign)
         if _is_of_ballots(folder):
@@ -115,7 +116,7 @@ def same_files(
       artifacts: folder of the runs.
       besides: runs that are not meant.
     """
-    held = {one.campaign: one.body for one in entries if one.kind is Kind.HOLD}
+    held = {one.campaign: one.body for one in entries if one.kind is EntryKind.HOLD}
     others = [one for one, body in held.items() if one not in besides and not body.get("data")]
     if not others:
         return []
@@ -144,7 +145,7 @@ def tell_of_others(runtime: RuntimeConfig, pool: Source, name: str, *, start: st
     others = same_files(pool, entries, runtime.artifacts, besides={name, start})
     if not others:
         return
-    held = {one.campaign: one.body["epsilon"] for one in entries if one.kind is Kind.HOLD}
+    held = {one.campaign: one.body["epsilon"] for one in entries if one.kind is EntryKind.HOLD}
     promised = ", ".join(f"{one} (epsilon {held[one]:g})" for one in others)
     notify(
         f"note: {promised} spent on the same files, and no data set counts them together with "
@@ -201,7 +202,7 @@ def _commits(folder: CampaignFolder, digest: str, known: str) -> bool:
 
 def _is_of_ballots(folder: CampaignFolder) -> bool:
     try:
-        return folder.read_record().get("kind") == VOTE_ACCOUNT
+        return holds_ballots(folder)
     except DpalError:
         return False
 

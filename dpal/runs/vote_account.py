@@ -17,14 +17,14 @@ from dpal.certificate.kinds.voting import voting_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL
-from dpal.files.atomic import staged, write_private_parquet, write_text
-from dpal.ledger.entries import Kind
+from dpal.files.atomic import atomic_write, write_private_parquet, write_text
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingPlan, block_name
 from dpal.randomness import secure
 from dpal.reports.report import Table
-from dpal.reports.vote_tables import cost_table, rule_words
+from dpal.reports.vote_tables import rule_words, vote_cost_table
 from dpal.runs.ballot_tables import (
     FROM_FILES,
     Labels,
@@ -35,7 +35,7 @@ from dpal.runs.ballot_tables import (
 )
 from dpal.runs.ballot_tables import read_ballots_file as read_ballots_file
 from dpal.runs.ballot_tables import read_released as read_released
-from dpal.runs.ballot_tables import released_table as released_table
+from dpal.runs.ballot_tables import released_labels_table as released_labels_table
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.notify import notify
 from dpal.runs.run import Run, hold
@@ -67,7 +67,7 @@ class Account(Run[VotingPlan]):
 
     def plan_tables(self) -> Sequence[Table]:
         """What votes cost."""
-        return [cost_table(self.certified.summary())]
+        return [vote_cost_table(self.certified.summary())]
 
     def plan_words(self) -> Sequence[str]:
         """How votes are counted."""
@@ -113,7 +113,7 @@ def hold_votes(
         )
 
 
-def ask(
+def release_ballot_block(
     account: Account,
     queries: Sequence[str],
     ballots: Ballots | Choices,
@@ -149,15 +149,17 @@ def ask(
         def draw() -> None:
             # From the file, not from memory: what was reserved is what is counted.
             ids, kept = read_ballots_file(path)
-            found = released_table(ids, *_drawn(account, kept, block))
+            found = released_labels_table(ids, *_drawn(account, kept, block))
             if confidential:
                 # Under salt: the ledger shows its digest, which tells of no record, nor of none.
                 write_private_parquet(released, found.schema, lambda: iter(found.to_batches()))
                 return
-            with staged(released) as temporary:
+            with atomic_write(released) as temporary:
                 pq.write_table(found, temporary)
 
-        ledger.settle(plan.release(block_name(block)), draw, inputs=[path], artifacts=[released])
+        ledger.release_once(
+            plan.release(block_name(block)), draw, inputs=[path], artifacts=[released]
+        )
     # How many private records were selected may be confidential.
     asked = "queries" if confidential else f"{len(queries):,} queries"
     notify(f"{asked} released in block {block} of {len(plan.spec.blocks)}")
@@ -187,7 +189,7 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
             if isinstance(kept, Ballots):
                 write_text(released, canonical_json(noisy_summary(kept, sigma, rng=secure())))
 
-        ledger.settle(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
+        ledger.release_once(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
     found = json.loads(released.read_text(encoding="utf-8"))
     return LabelStatistics(**{**found, "sizes": tuple(found["sizes"])})
 
@@ -240,7 +242,7 @@ def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int
     purpose of their own are known by it; those of files by their very content.
     """
     blocks = account.certified.plan.spec.blocks
-    reserved = {entry.release for entry in ledger.entries() if entry.kind is Kind.RESERVE}
+    reserved = {entry.release for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
     free = None
     for number in range(1, len(blocks) + 1):
         path, is_reserved = account.ballots_file(number), block_name(number) in reserved
@@ -269,7 +271,7 @@ def _block_for(account: Account, ledger: CampaignLedger, table: pa.Table) -> int
 def _keep(path: Path, table: pa.Table, ledger: CampaignLedger, block: int) -> None:
     """Persists ballots before they are charged; what was reserved is never replaced."""
     reserved = any(
-        entry.kind is Kind.RESERVE and entry.release == block_name(block)
+        entry.kind is EntryKind.RESERVE and entry.release == block_name(block)
         for entry in ledger.entries()
     )
     if reserved:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from dpal.canonical import digest
 from dpal.errors import ParameterError
-from dpal.files.artifacts import RECORD, VOTE_ACCOUNT
-from dpal.ledger.campaign_lock import claim, only_vote
+from dpal.files.artifacts import RECORD
+from dpal.ledger.campaign_lock import lock_folder, only_vote
 from dpal.planning.voting import VotingSpec, certify_voting
+from dpal.runs.kinds import VOTES, holds_ballots
 from dpal.runs.one_account import require_one_account
 from dpal.runs.store_sync import bring_files, keep_files
 from dpal.runs.vote_account import (
     Account,
-    ask,
     certify_votes,
     hold_votes,
+    release_ballot_block,
     released_summary,
 )
 from dpal.runs.vote_request import VoteRequest
@@ -24,16 +25,19 @@ from dpal.voting.advice import LabelStatistics
 from dpal.voting.ballots import Ballots
 
 
-def account_of(request: VoteRequest, spec: VotingSpec | None = None) -> Account:
+def certified_vote_account(request: VoteRequest, spec: VotingSpec | None = None) -> Account:
     """Where an account is kept; of this request, or of a summary alone."""
     return Account(certified=certify_voting(spec or request.spec), runtime=request.runtime)
 
 
 def release_ballots(request: VoteRequest) -> tuple[Account, Path]:
     """Holds the account, releases a block of it, certifies; again, it changes nothing."""
-    account = account_of(request)
-    with claim(account.folder.root), only_vote(account.runtime.artifacts):
-        bring_files(account.name, account.runtime)
+    if request.name is not None and request.runtime.store is not None:
+        # What the account holds decides the plan: how many blocks it has.
+        with lock_folder(request.runtime.artifacts / request.name):
+            bring_files(request.name, request.runtime)
+    account = certified_vote_account(request)
+    with lock_folder(account.folder.root), only_vote(account.runtime.artifacts):
         released = release_block(account, request)
         certify_votes(account)
         keep_files(account)
@@ -47,15 +51,15 @@ def release_block(account: Account, request: VoteRequest) -> Path:
       The file of released labels.
     """
     _hold(account, request)
-    return ask(account, request.cast.queries, request.ballots)
+    return release_ballot_block(account, request.cast.queries, request.ballots)
 
 
 def release_summary(
     request: VoteRequest, spec: VotingSpec, ballots: Ballots
 ) -> tuple[Account, LabelStatistics]:
     """Holds an account of a summary alone, and releases it; again, it changes nothing."""
-    account = account_of(request, spec)
-    with claim(account.folder.root), only_vote(account.runtime.artifacts):
+    account = certified_vote_account(request, spec)
+    with lock_folder(account.folder.root), only_vote(account.runtime.artifacts):
         _hold(account, request)
         known = released_summary(account, request.cast.queries, ballots)
         certify_votes(account)
@@ -64,7 +68,7 @@ def release_summary(
 
 def _hold(account: Account, request: VoteRequest) -> None:
     """Requires teachers that have no other promise, and holds theirs. Needs the folder's claim."""
-    _require_same_teachers(account, request.cast.teachers)
+    _require_same_teachers(account, request)
     other_teachers = require_one_account(account, request)
     hold_votes(account, _made_of(request))
     write_account(account, request, other_teachers)
@@ -83,7 +87,7 @@ def write_account(
     runtime = account.runtime.model_dump(mode="json")
     account.folder.write_record(
         {
-            "kind": VOTE_ACCOUNT,
+            "kind": VOTES.recorded,
             "name": account.name,
             "plan": {**account.certified.summary(), "phases": []},
             "teachers": list(request.cast.teachers),
@@ -95,18 +99,20 @@ def write_account(
     )
 
 
-def _require_same_teachers(account: Account, teachers: Sequence[str]) -> None:
+def _require_same_teachers(account: Account, request: VoteRequest) -> None:
     """An account is about teachers; those of others are not protected by it."""
     if not (account.folder.root / RECORD).is_file():
         return
     record = account.folder.read_record()
-    if record.get("kind") != VOTE_ACCOUNT:
+    if not holds_ballots(account.folder):
         raise ParameterError.before_release(
-            f"{account.name} is a campaign and no account of teachers; choose another --name"
+            f"{account.name} is a campaign and no account of teachers; choose another "
+            f"{request.written('name')}"
         )
-    if record["teachers"] != list(teachers):
+    if record["teachers"] != list(request.cast.teachers):
         raise ParameterError.before_release(
-            f"the account {account.name} is about other teachers; choose another --name"
+            f"the account {account.name} is about other teachers; choose another "
+            f"{request.written('name')}"
         )
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dpal.accounting.events import VOTING
-from dpal.accounting.prior_spend import Before
+from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.votes import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold import before_from
 from dpal.ledger.releases import release_from
 from dpal.planning.vote_calibration import fitted
@@ -26,12 +26,13 @@ from dpal.runs.open_ledger import open_ledger
 from dpal.voting.ballots import Ballots, Choices
 
 UNNAMED = "unnamed"
+_SECTIONS = {"delta": "privacy", "records": "privacy", "mechanism": "voting"}
 _LARGEST_DELTA = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class VoteRequest:
-    """What is asked of teachers: by `dpal vote`, or by settings."""
+    """What is asked of teachers: by `dpal vote`, or by settings, which refusals speak of then."""
 
     places: tuple[Path, ...]
     name: str | None = None
@@ -53,6 +54,7 @@ class VoteRequest:
     other_teachers: str | None = None
     agreement: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    by_settings: bool = False
 
     @classmethod
     def of(cls, config: VoteConfig) -> VoteRequest:
@@ -71,8 +73,22 @@ class VoteRequest:
             after=config.after,
             other_teachers=config.other_teachers,
             runtime=config.runtime,
+            by_settings=True,
             **dict(voting),
         )
+
+    def written(self, name: str, value: str = "") -> str:
+        """One of these as a person writes it: an option of `dpal vote`, or a key of settings.
+
+        >>> VoteRequest(places=()).written("after", "clinic")
+        '--after clinic'
+        >>> VoteRequest(places=(), by_settings=True).written("after", "clinic")
+        'after: clinic'
+        """
+        if not self.by_settings:
+            return f"--{name.replace('_', '-')} {value}".rstrip()
+        key = f"{_SECTIONS[name]}.{name}" if name in _SECTIONS else name
+        return f"{key}: {value}" if value else key
 
     @cached_property
     def cast(self) -> CastBallots:
@@ -117,7 +133,8 @@ class VoteRequest:
             delta = choose_delta(delta, pool_size=self.records)
         if delta is None or not delta < _LARGEST_DELTA:
             raise ConfigError.before_release(
-                f"give --records, or a --delta below {_LARGEST_DELTA:g} and below 1 / records"
+                f"give {self.written('records')}, or a {self.written('delta')} below "
+                f"{_LARGEST_DELTA:g} and below 1 / records"
             )
         return PrivacyTarget(
             epsilon=self.epsilon, delta=delta, adjacency=self.adjacency, unit=self.unit
@@ -143,14 +160,14 @@ class VoteRequest:
             wanted = "one class" if single else "a set of labels"
             raise ConfigError.before_release(
                 f"these ballots name {wanted} each, and {rule.mechanism} voting counts others; "
-                "leave --mechanism out"
+                f"leave {self.written('mechanism')} out"
             )
         spec = VotingSpec(
             name=self.name or UNNAMED,
             target=self.target,
             rule=rule,
             blocks=self._blocks(),
-            before=spent_by(self.after, self.target, self.runtime),
+            before=self._before(),
         )
         return fitted(spec, sigma=self.sigma, agreement=self.agreement)
 
@@ -163,46 +180,43 @@ class VoteRequest:
                 return known
         return equal_blocks(self.ballots.queries, self.blocks or 1)
 
+    def _before(self) -> PriorSpend:
+        """What the account that `after` names holds, and what was counted before it.
+
+        All that it holds, released or not: it may be released later, and another run of the same
+        request must come to the same plan.
+
+        Raises:
+          ConfigError: the ledger knows no such account, or it protects something else.
+        """
+        name, target, option = self.after, self.target, self.written("after")
+        if name is None:
+            return PriorSpend()
+        try:
+            opened = open_ledger(self.runtime, create=False)
+        except LedgerMissing:
+            entries = []
+        else:
+            with closing(opened) as store:
+                entries = store.verified()
+        held = next((e for e in entries if e.campaign == name and e.kind is EntryKind.HOLD), None)
+        if held is None:
+            raise ConfigError.before_release(f"the ledger knows no account {name} ({option})")
+        same = (held.body["unit"], held.body["adjacency"]) == (target.unit, target.adjacency)
+        if not same:
+            raise ConfigError.before_release(
+                f"the account {name} ({option}) protects a {held.body['unit']} under "
+                f"{held.body['adjacency']}, and this promise is about another unit or adjacency"
+            )
+        earlier = before_from(held.body.get("before")) or PriorSpend()
+        own = tuple(release_from(release) for release in held.body["releases"])
+        if any(release.kind != VOTING for release in own):
+            # Its certificate could not say what both come to.
+            raise ConfigError.before_release(f"{name} ({option}) is no account of teachers")
+        return PriorSpend(
+            campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared
+        )
+
     def certified(self) -> CertifiedVoting:
         """The account, certified to keep its promise whatever the votes are."""
         return certify_voting(self.spec)
-
-
-def spent_by(name: str | None, target: PrivacyTarget, runtime: RuntimeConfig) -> Before:
-    """What another account of the same teachers holds, and what was counted before it.
-
-    All that it holds, released or not: it may be released later, and another run of the same
-    command must come to the same plan.
-
-    Args:
-      name: of the other account; None for none.
-      target: of this promise.
-      runtime: where the ledger is.
-
-    Raises:
-      ConfigError: the ledger knows no such account, or it protects something else.
-    """
-    if name is None:
-        return Before()
-    try:
-        opened = open_ledger(runtime, create=False)
-    except LedgerMissing:
-        entries = []
-    else:
-        with closing(opened) as store:
-            entries = store.verified()
-    held = next((one for one in entries if one.campaign == name and one.kind is Kind.HOLD), None)
-    if held is None:
-        raise ConfigError.before_release(f"the ledger knows no account {name} (--after)")
-    same = (held.body["unit"], held.body["adjacency"]) == (target.unit, target.adjacency)
-    if not same:
-        raise ConfigError.before_release(
-            f"the account {name} (--after) protects a {held.body['unit']} under "
-            f"{held.body['adjacency']}, and this promise is about another unit or adjacency"
-        )
-    earlier = before_from(held.body.get("before")) or Before()
-    own = tuple(release_from(one) for one in held.body["releases"])
-    if any(one.kind != VOTING for one in own):
-        # Its certificate could not say what both come to.
-        raise ConfigError.before_release(f"{name} (--after) is no account of teachers")
-    return Before(campaign=name, releases=(*earlier.releases, *own), declared=earlier.declared)

@@ -32,13 +32,13 @@ from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_phase
+from dpal.training.phase import train_dp_sgd
 
 _BATCH = 4096  # records scored at once
 _UNLABELED, _RETIRED = -1, -2
 
 
-class Method(StrEnum):
+class RehearsalMethod(StrEnum):
     """How a rehearsal selects. EXACT is not private and never part of a campaign."""
 
     RANDOM = "random"
@@ -50,7 +50,7 @@ class Method(StrEnum):
     @property
     def private(self) -> bool:
         """Whether a campaign may select like this."""
-        return self is not Method.EXACT
+        return self is not RehearsalMethod.EXACT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +100,16 @@ class PublicData:
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
 
-def spec_for(method: Method, spec: CampaignSpec) -> CampaignSpec:
+def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
     """The campaign of a method under the same promise.
 
     Exact selection trains like random selection: all of the promise goes to training.
     """
-    if method in (Method.RANDOM, Method.EXACT):
+    if method in (RehearsalMethod.RANDOM, RehearsalMethod.EXACT):
         return replace(
             spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
         )
-    hidden = method is Method.HIDDEN
+    hidden = method is RehearsalMethod.HIDDEN
     return replace(
         spec,
         selection=SelectionMode(method.value),
@@ -120,7 +120,7 @@ def spec_for(method: Method, spec: CampaignSpec) -> CampaignSpec:
 def rehearse(
     plan: Plan,
     data: PublicData,
-    method: Method,
+    method: RehearsalMethod,
     *,
     acquisition: Acquisition,
     physical_batch: int,
@@ -159,7 +159,7 @@ def rehearse(
         average = WeightAverage(model, recipe.averaging, phase.steps)
         if carried:
             average.restore(carried)
-        train_phase(
+        train_dp_sgd(
             model,
             optimizer,
             LabeledSet(
@@ -197,8 +197,10 @@ def rehearse(
     return phases
 
 
-def _pick(phase: Phase, method: Method, rows: Rows, scores: Scores, width: float) -> Selection:
-    if method is Method.EXACT and phase.index:
+def _pick(
+    phase: Phase, method: RehearsalMethod, rows: Rows, scores: Scores, width: float
+) -> Selection:
+    if method is RehearsalMethod.EXACT and phase.index:
         best = exact_top_k(scores, phase.cohort_size)
         return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
     return select(
@@ -227,6 +229,6 @@ def _guesses(
     return probabilities(model, inputs, physical_batch=physical_batch, task=task)
 
 
-def _width(plan: Plan, acquisition: Acquisition, method: Method) -> float:
-    model, clipped = plan.spec.model, method is Method.PAPER
+def _width(plan: Plan, acquisition: Acquisition, method: RehearsalMethod) -> float:
+    model, clipped = plan.spec.model, method is RehearsalMethod.PAPER
     return score_function(acquisition, task=model.task).width(model.classes, clipped=clipped)

@@ -110,7 +110,7 @@ def simulate_mechanisms(
         yield _measured(phase, "random", True, scores, chance, size)
 
 
-def comparable(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec:
+def with_selection_mode(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec:
     """The same promise with another way of selecting."""
     hidden = mode is SelectionMode.HIDDEN
     share = spec.selection_epsilon or spec.target.epsilon / 4

@@ -20,7 +20,7 @@ from dpal.training.chunks import chunks
 from dpal.training.clipping import Clipper
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.backend import PerRecordGradients, trainable
-from dpal.training.per_record.choice import per_record_gradients
+from dpal.training.per_record.choose_method import per_record_gradients
 from dpal.training.per_record.screening import refuse_known_mixing
 
 

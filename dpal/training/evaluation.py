@@ -11,7 +11,7 @@ from dpal.data.readers import to_input
 from dpal.labels import Task
 from dpal.training.chunks import chunks
 from dpal.training.losses import probabilities_of
-from dpal.training.metrics import figures_of
+from dpal.training.metrics import evaluation_metrics
 
 
 def probabilities(
@@ -49,7 +49,7 @@ def evaluate(
       task: what a label is.
     """
     guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
-    return figures_of(task, guesses, labels.numpy())
+    return evaluation_metrics(task, guesses, labels.numpy())
 
 
 def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, *, physical_batch: int) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.errors import ParameterError
-from dpal.training.metrics import THRESHOLD, Counts, Floats, area, f1
+from dpal.training.metrics import THRESHOLD, Counts, Floats, f1, roc_auc
 
 Bools = NDArray[np.bool_]
 Answers = NDArray[np.floating | np.integer]  # 0 and 1; of floats also NaN: not known
@@ -148,7 +148,7 @@ def label_figures(scores: Floats, labels: Answers, thresholds: Floats) -> LabelF
     for label in np.flatnonzero((positives > 0) & (positives < records)):
         rows = known[:, label]
         ranking = sound[rows, label], true[rows, label]
-        areas[label], precisions[label] = area(*ranking), average_precision(*ranking)
+        areas[label], precisions[label] = roc_auc(*ranking), average_precision(*ranking)
     return LabelFigures(
         records=records,
         positives=positives,

@@ -22,7 +22,7 @@ Labels = NDArray[np.integer]
 Counts = NDArray[np.int64]
 
 
-def figures_of(task: Task, probabilities: Floats, labels: Labels) -> dict[str, float]:
+def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dict[str, float]:
     """Judges predictions by the figures of a task, the headline first.
 
     Args:
@@ -54,7 +54,7 @@ def figures_of(task: Task, probabilities: Floats, labels: Labels) -> dict[str, f
         "macro_f1": float(f1(*counts).mean()),
         "subset_accuracy": float((said == true).all(axis=1).mean()),
     }
-    areas = [area(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
+    areas = [roc_auc(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
     return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
 
 
@@ -72,7 +72,7 @@ def f1(hits: Counts, said: Counts, true: Counts) -> Floats:
     return np.asarray(2 * hits / np.maximum(1, said + true), dtype=np.float64)
 
 
-def area(scores: Floats, true: NDArray[np.bool_]) -> float:
+def roc_auc(scores: Floats, true: NDArray[np.bool_]) -> float:
     """Chance that a record with the label is ranked above one without; ties count half.
 
     Args:

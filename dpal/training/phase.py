@@ -46,7 +46,7 @@ class Work:
     done: int = 0
 
 
-class Crew(Protocol):
+class TrainingWorkers(Protocol):
     """Processes that train together, each the owner of a share of the records.
 
     `dpal.training.distributed` has one.
@@ -63,7 +63,7 @@ class Crew(Protocol):
         ...
 
 
-def train_phase(
+def train_dp_sgd(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     labeled: LabeledSet,
@@ -76,7 +76,7 @@ def train_phase(
     backend: Backend = Backend.BOOK_KEEPING,
     clipper: Clipper | None = None,
     average: WeightAverage | None = None,
-    crew: Crew | None = None,
+    crew: TrainingWorkers | None = None,
     done: int = 0,
     before_step: Callable[[int], None] = lambda step: None,
     on_step: Callable[[int], None] = lambda step: None,

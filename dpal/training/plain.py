@@ -30,12 +30,12 @@ ORDER = "order of public records"  # purpose of the seed: the student draws the 
 _MOMENTUM = 0.9
 
 
-def steps_of(spec: Settings, records: int) -> int:
+def training_steps(spec: Settings, records: int) -> int:
     """Steps of a training on so many records; the last, short batch of an epoch counts."""
     return spec.epochs * math.ceil(records / spec.batch_size)
 
 
-def batches_of(spec: Settings, records: int, *, rng: np.random.Generator) -> Iterator[Tensor]:
+def shuffled_batches(spec: Settings, records: int, *, rng: np.random.Generator) -> Iterator[Tensor]:
     """Rows of every step, epoch by epoch, each in an order of its own."""
     for _ in range(spec.epochs):
         yield from torch.split(torch.from_numpy(rng.permutation(records)), spec.batch_size)
@@ -73,11 +73,11 @@ def fine_tune(
     def losses() -> Iterator[Tensor]:
         draw = seeded(spec.seed, ORDER)
         views = torch.Generator().manual_seed(int(draw.integers(2**63)))
-        for rows in batches_of(spec, len(inputs), rng=draw):
+        for rows in shuffled_batches(spec, len(inputs), rng=draw):
             batch = augment(inputs[rows], augmentation, generator=views)
             yield loss_of(model(to_input(batch.to(device))), labels[rows].to(device)).mean()
 
-    descend(model, losses(), spec, steps=steps_of(spec, len(inputs)), on_step=on_step)
+    descend(model, losses(), spec, steps=training_steps(spec, len(inputs)), on_step=on_step)
     require_finite(
         model,
         f"fine-tuning diverged with fine_tuning.learning_rate {spec.learning_rate:g}; lower it "

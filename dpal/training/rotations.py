@@ -22,7 +22,7 @@ from dpal.training.plain import OnStep, fine_tune
 TURNS = 4
 
 
-def turned(images: Tensor) -> tuple[Tensor, Tensor]:
+def rotate_four_ways(images: Tensor) -> tuple[Tensor, Tensor]:
     """Every image in its four directions, and which one it is.
 
     Args:
@@ -61,7 +61,7 @@ def pretrain(
     Raises:
       ParameterError: records are no square images, or the model has no last linear layer.
     """
-    inputs, turns = turned(images)
+    inputs, turns = rotate_four_ways(images)
     teller = build_model(replace(spec, classes=TURNS, task=Task.SINGLE_LABEL))
     fine_tune(teller, inputs, turns, training, task=Task.SINGLE_LABEL, on_step=on_step)
     fresh = build_model(spec)

@@ -27,7 +27,14 @@ from dpal.planning.student import StudentTraining
 from dpal.randomness import seeded
 from dpal.training.augmentation import augment, require_images
 from dpal.training.losses import per_record_loss
-from dpal.training.plain import ORDER, OnStep, batches_of, descend, require_finite, steps_of
+from dpal.training.plain import (
+    ORDER,
+    OnStep,
+    descend,
+    require_finite,
+    shuffled_batches,
+    training_steps,
+)
 
 _CHECKED = 4096  # records whose numbers are looked at in one go
 
@@ -114,7 +121,7 @@ def answered_records(labels: Tensor, *, task: Task = Task.MULTI_LABEL) -> Tensor
 
 def student_steps(spec: StudentTraining, labels: Tensor, *, task: Task = Task.MULTI_LABEL) -> int:
     """Steps of a training on such labels; arguments as in `train_student`."""
-    return steps_of(spec, int(answered_records(labels, task=task).sum()))
+    return training_steps(spec, int(answered_records(labels, task=task).sum()))
 
 
 def masked_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -214,7 +221,7 @@ class _Sample:
         """Views of answered records, their labels, and the generator of further views."""
         draw = seeded(self.spec.seed, ORDER)
         generator = torch.Generator().manual_seed(int(draw.integers(2**63)))
-        for places in batches_of(self.spec, len(self.rows), rng=draw):
+        for places in shuffled_batches(self.spec, len(self.rows), rng=draw):
             rows = self.rows[places]
             view = self.view(self.inputs[rows], generator)
             yield view, self.labels[rows].to(self.device), generator
@@ -258,7 +265,7 @@ def _mixmatch(sample: _Sample, rest: _Rest) -> Iterator[Tensor]:
     spec, device = sample.spec, sample.device
     others = rest.batches(spec.batch_size, rng=seeded(spec.seed, "order of unlabeled records"))
     mixing = seeded(spec.seed, "mixtures")
-    rising = max(1.0, spec.ramp * steps_of(spec, len(sample.rows)))
+    rising = max(1.0, spec.ramp * training_steps(spec, len(sample.rows)))
     for step, (view, labels, generator) in enumerate(sample.batches()):
         unanswered = next(others)
         looks = [sample.view(unanswered, generator) for _ in range(spec.views)]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.votes.accounts import queries_within
-from dpal.accounting.votes.rules import Mechanism, VotingRule, powers
+from dpal.accounting.votes.rules import Mechanism, VotingRule, powers_of_two
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.randomness import BitSource
@@ -83,7 +83,7 @@ def from_public(labels: NDArray[np.integer], *, consensus: float) -> LabelStatis
     together = float(_entropy(many / len(labels)).sum())
     return LabelStatistics(
         labels=labels.shape[1],
-        sizes=tuple(float((size <= most).mean()) for most in powers(labels.shape[1])),
+        sizes=tuple(float((size <= most).mean()) for most in powers_of_two(labels.shape[1])),
         consensus=consensus,
         joint=min(1.0, together / alone) if alone else 0.0,
         source="public labels",
@@ -97,12 +97,12 @@ def noisy_summary(ballots: Ballots, sigma: float, *, rng: BitSource) -> LabelSta
     number, the average share of teachers that agree, which its ballots move by 1 at most
     when it is counted in teachers.
     """
-    sizes = np.zeros(len(powers(ballots.labels)))
+    sizes = np.zeros(len(powers_of_two(ballots.labels)))
     agree = 0.0
     for part in ballots.parts():
         votes = part.unpacked()
         size = votes.sum(axis=2, dtype=np.int64)
-        sizes += [float((size <= most).sum()) for most in powers(ballots.labels)]
+        sizes += [float((size <= most).sum()) for most in powers_of_two(ballots.labels)]
         yes = votes.sum(axis=1, dtype=np.int64)
         agree += float(np.maximum(yes, ballots.teachers - yes).mean(axis=1).sum())
     exact = np.append(sizes, agree) / max(1, ballots.queries)

@@ -23,7 +23,7 @@ from dpal.voting.release import UNANSWERED, Released, release
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bounded:
+class BoundedRelease:
     """What was released.
 
     Attributes:
@@ -39,7 +39,7 @@ class Bounded:
 
 def release_within(
     rule: VotingRule, ballots: Ballots | Choices, bound: Bound, *, rng: BitSource
-) -> Bounded:
+) -> BoundedRelease:
     """Tells a bound on what these answers cost, and answers if it is within the limit.
 
     Args:
@@ -60,12 +60,12 @@ def release_within(
     told = sanitize(cost, sensitivity, terms=terms, rng=rng).value
     within = told <= bound.limit
     if within:
-        return Bounded(released=release(rule, ballots, rng=rng), told=told, within=True)
+        return BoundedRelease(released=release(rule, ballots, rng=rng), told=told, within=True)
     if isinstance(ballots, Choices):
         none = Released(np.full(ballots.queries, UNANSWERED, dtype=np.int64))
     else:
         none = Released(np.full((ballots.queries, ballots.labels), UNANSWERED, dtype=np.int8))
-    return Bounded(released=none, told=told, within=False)
+    return BoundedRelease(released=none, told=told, within=False)
 
 
 def cost_of(rule: VotingRule, ballots: Ballots | Choices, bound: Bound) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, require_fitting
-from dpal.voting.release import UNANSWERED, Released, answers
+from dpal.voting.release import UNANSWERED, Released, noisy_answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,4 +96,4 @@ def _ask(
     rng: BitSource,
 ) -> None:
     budget.pay(single, len(asked))
-    row[asked] = answers(single, votes[asked, None], rng=rng)[:, 0]
+    row[asked] = noisy_answers(single, votes[asked, None], rng=rng)[:, 0]

@@ -24,7 +24,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots
-from dpal.voting.release import Released, answers
+from dpal.voting.release import Released, noisy_answers
 
 Floats = NDArray[np.float64]
 
@@ -90,4 +90,4 @@ def ask_neighbours(
         ballots = np.zeros((1, rule.teachers, rule.labels), dtype=np.uint8)
         ballots[0, : nearest.size] = labels[nearest]  # with fewer, the rest say no to all
         counts[row] = Ballots.of(ballots).counts(rule)[0]
-    return Released(answers(rule, counts, rng=rng))
+    return Released(noisy_answers(rule, counts, rng=rng))

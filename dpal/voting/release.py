@@ -64,10 +64,10 @@ def release(rule: VotingRule, ballots: Ballots | Choices, *, rng: BitSource) -> 
         return Released(_winners(rule, ballots, rng))
     if rule.mechanism is Mechanism.POWERSET:
         return Released(_sets(rule, ballots, rng))
-    return Released(answers(rule, ballots.counts(rule), rng=rng))
+    return Released(noisy_answers(rule, ballots.counts(rule), rng=rng))
 
 
-def answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels:
+def noisy_answers(rule: VotingRule, counts: Floats, *, rng: BitSource) -> Labels:
     """Yes-or-no answers of (queries, labels) counts of yes, each drawn by its chance."""
     spread = math.sqrt(2) * rule.answer_sigma
     yes = normal_below((2 * counts.ravel() - rule.teachers) / spread, rng=rng)

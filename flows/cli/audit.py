@@ -1,24 +1,25 @@
-"""`dpal audit`: a configuration or a campaign, attacked with its own code."""
+"""`dpal audit`: a configuration or a run, attacked with its own code."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from dpal.config.campaign import CampaignConfig
+from dpal.config.runtime import RunConfig
 from dpal.errors import ParameterError
-from flows.cli.settings import Settings, load_config
-from flows.cli.terminal import err, out, show, stop_at_once_on_interrupt
+from dpal.runs.kinds import parse_any
+from flows.cli.settings import Settings, load_values
+from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
 
 _FAILED = 1
 
 
-def audit(
+def audit_command(
     campaign: Annotated[
-        Path, typer.Argument(metavar="FILE|DIR", help="Configuration (YAML), or campaign folder.")
+        Path, typer.Argument(metavar="FILE|DIR", help="Configuration (YAML), or a run's folder.")
     ],
     settings: Settings = [],  # noqa: B006
     canaries: Annotated[
@@ -36,10 +37,10 @@ def audit(
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Attack a campaign's noise, sampling, selection, training and ledger; exit 1 on a defect.
+    """Attack a run's noise, sampling, selection, training, votes and ledger; exit 1 on a defect.
 
-    It reads the validation set, which is not protected, and canaries of its own; nothing is
-    charged.
+    It reads the validation set, which is not protected, and canaries and teachers of its own;
+    nothing is charged.
     """
     config = _config_of(campaign, settings)
     from flows.cli.orchestrator import needing_prefect, starting_prefect
@@ -50,7 +51,7 @@ def audit(
         from dpal.audit.run import Effort
         from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
         from dpal.runs.kinds import folder_of
-        from flows.audit import audit_campaign
+        from flows.audit import audit_run
         from tasks.audit import TEXT
 
     effort = Effort(
@@ -60,12 +61,12 @@ def audit(
         physical_batch=config.runtime.physical_batch,
     )
     with needing_prefect():
-        report = audit_campaign(config, effort)
+        report = audit_run(cast("Any", config), effort)
     if as_json:
         print(json.dumps(report.record(), indent=2))  # noqa: T201
     else:
         for table in findings_tables(report):
-            show(table)
+            print_table(table)
         out.print(audit_verdict(report), markup=False)
         for one in defects(map(vars, report.findings)):
             out.print(f"DEFECT  {one}", style="red", markup=False)
@@ -74,20 +75,20 @@ def audit(
         raise typer.Exit(_FAILED)
 
 
-def _config_of(path: Path, settings: list[str]) -> CampaignConfig:
-    """The configuration in a file, or the one that a campaign was run with."""
+def _config_of(path: Path, settings: list[str]) -> RunConfig:
+    """The configuration in a file, or the one that a run was run with."""
     if not path.is_dir():
-        return load_config(path, settings)
+        return parse_any(load_values(path, settings))
     from dpal.files.artifacts import RECORD, CampaignFolder
-    from dpal.runs.labeling_job import recorded_config
+    from dpal.runs.recorded import recorded_settings
 
     if settings:
         raise ParameterError(
-            "--set changes a configuration, and a campaign folder is audited as it was run; "
+            "--set changes a configuration, and the folder of a run is audited as it was run; "
             "leave it out, or name the configuration's file"
         )
     if not (path / RECORD).is_file():
         raise ParameterError(
-            f"{path} is not a campaign folder; `dpal status` lists the ones there are"
+            f"{path} is not the folder of a run; `dpal status` lists the ones there are"
         )
-    return recorded_config(CampaignFolder(path))
+    return recorded_settings(CampaignFolder(path))

@@ -9,7 +9,7 @@ import typer
 
 from dpal.errors import DataError
 from flows.cli.folders import campaign_folder
-from flows.cli.terminal import out, show
+from flows.cli.terminal import out, print_table
 
 EXAMPLE = "Example: dpal compare artifacts/first artifacts/second --plot compared.png"
 
@@ -23,7 +23,7 @@ def compare(
     ] = None,
 ) -> None:
     """Set campaigns side by side: promises, what was spent, labels, accuracy."""
-    from dpal.reports.comparison import Compared, comparable, comparison_table
+    from dpal.reports.comparison import Compared, comparability_note, comparison_table
 
     found = []
     for folder in map(campaign_folder, campaigns):
@@ -36,8 +36,8 @@ def compare(
                 "continue it with `dpal run`"
             )
         found.append(Compared(summary=folder.read_record()["plan"], phases=phases))
-    show(comparison_table(found))
-    out.print(comparable(found), markup=False)
+    print_table(comparison_table(found))
+    out.print(comparability_note(found), markup=False)
     if plot is not None:
         from dpal.reports.figures.campaign import comparison_curves
         from dpal.reports.figures.style import save

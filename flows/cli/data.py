@@ -12,7 +12,7 @@ from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 from flows.cli.settings import RuntimeSettings, runtime_from
-from flows.cli.terminal import out, show
+from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:  # pyarrow, which a machine that verifies certificates need not have
     from dpal.ledger.registry import Added
@@ -34,8 +34,8 @@ Apart = Annotated[
 Files = Annotated[list[Path], typer.Argument(metavar="POOL.parquet...", help="Files or folders.")]
 
 
-@data_app.command(epilog="Example: dpal data register clinic pool.parquet --epsilon 8")
-def register(
+@data_app.command("register", epilog="Example: dpal data register clinic pool.parquet --epsilon 8")
+def register_command(
     name: Name,
     files: Files,
     epsilon: Annotated[float, typer.Option(min=0, help="Over all campaigns, of any record.")],
@@ -71,14 +71,14 @@ def register(
     )
     if apart is not None and not apart.strip():
         raise ConfigError("--apart needs a reason; nothing was registered")
-    added = data_sets.register(name, limit, files, runtime, apart=apart)
+    added = data_sets.register_data_set(name, limit, files, runtime, apart=apart)
     out.print(f"data set {name}: {limit_in_words(limit)}", soft_wrap=True)
     _say_added(name, added)
     out.print(f"campaigns use it with data.dataset: {name}; what is left: dpal data show {name}")
 
 
-@data_app.command(epilog="Example: dpal data add clinic march.parquet")
-def add(
+@data_app.command("add", epilog="Example: dpal data add clinic march.parquet")
+def add_command(
     name: Name,
     files: Files,
     similar: Annotated[
@@ -102,7 +102,7 @@ def add(
     if apart is not None and not apart.strip():
         raise ConfigError("--apart needs a reason; nothing was added")
     runtime = runtime_from(settings)
-    _say_added(name, data_sets.add(name, files, runtime, similar=similar, apart=apart))
+    _say_added(name, data_sets.add_block(name, files, runtime, similar=similar, apart=apart))
 
 
 @data_app.command(epilog='Example: dpal data limit clinic --epsilon 10 --reason "board, May 3"')
@@ -146,7 +146,7 @@ def show_data(
         out.print("no data set is registered; start with: dpal data register --help")
     for one, each in known.items():
         out.print(f"data set {one}: {limit_in_words(each.limit)}", soft_wrap=True)
-        show(blocks_table(each))
+        print_table(blocks_table(each))
     if known:
         out.print("shares of a block add up over campaigns; their epsilons do not")
 

@@ -11,10 +11,10 @@ import typer
 
 from dpal.errors import ConfigError
 from dpal.reports.report import Table
-from flows.cli.terminal import err, out, show
+from flows.cli.terminal import err, out, print_table
 
 if TYPE_CHECKING:
-    from flows.ops.deployments import Deployment, Pool
+    from flows.ops.deployments import Deployment, WorkPool
     from flows.ops.work_pools import Change
 
 EXAMPLE = (
@@ -90,7 +90,7 @@ def deploy(
     err.print("asking Prefect ...", style="dim")
     changes = _remove(own) if remove else make(own, wanted, _folders(workdirs), notify)
     rows = tuple((one.kind, one.name, one.done.value, one.about) for one in changes)
-    show(Table("On the Prefect server", _KINDS, rows))
+    print_table(Table("On the Prefect server", _KINDS, rows))
     if remove:
         return
     for pool in wanted:
@@ -101,7 +101,7 @@ def deploy(
 
 def make(
     own: Sequence[Deployment],
-    pools: Sequence[Pool],
+    pools: Sequence[WorkPool],
     folders: dict[str, Path],
     notify: str | None = None,
 ) -> list[Change]:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpal.config.campaign import LabelerKind
 from dpal.errors import ConfigError, LabelError
 from flows.cli.folders import campaign_folder
 from flows.cli.terminal import err, out
 
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.runs.labeling import Look
+    from dpal.runs.labelers.named import LabelingProgress
 
 LABEL_EXAMPLE = "Example: dpal label artifacts/digits labels.csv"
 COLLECT_EXAMPLE = "Example: dpal collect --listen 8095"
@@ -56,9 +55,9 @@ def collect(
     if not artifacts.is_dir():
         raise ConfigError(f"{artifacts} is not a folder of campaigns; name it with --artifacts")
     if listen is not None:
-        from flows.ops.receiver import receive
+        from flows.ops.receiver import run_webhook_receiver
 
-        receive(artifacts, host, listen)
+        run_webhook_receiver(artifacts, host, listen)
         return
     from tasks.collecting import collect_campaign
     from tasks.wait import waiting_campaigns
@@ -72,7 +71,7 @@ def collect(
 
 def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     """Takes labels from a file or a project; says whether they are all there."""
-    from dpal.runs.labeling import deliver_labels, look_into_project, open_query
+    from dpal.runs.labeling import deliver_labels, open_query
     from dpal.runs.labeling_job import LabelingJob
 
     if answers is not None:
@@ -82,14 +81,10 @@ def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
     if files is None:
         _require_wait(folder)
         return True
-    if asked.kind is not LabelerKind.LABEL_STUDIO:
-        raise LabelError(
-            f"campaign {folder.name} waits for labels; fill in {files.query / 'query.csv'} and "
-            f"pass its path: dpal label {folder.root} LABELS.csv"
-            if asked.kind is LabelerKind.FILE
-            else f"campaign {folder.name} waits for the form on its Prefect page; fill it in there"
-        )
-    look = look_into_project(asked, files, partly=True)
+    projects = asked.labeler.projects
+    if projects is None:
+        raise LabelError(f"campaign {folder.name} {asked.labeler.what_to_do(folder, files)}")
+    look = projects.look(asked, files, partly=True)
     _tell(look, files)
     return look.complete
 
@@ -101,7 +96,7 @@ def _require_wait(folder: CampaignFolder) -> None:
         raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
 
 
-def _tell(look: Look, files: PhaseFolder) -> None:
+def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
     """How far annotators are: for this terminal, which is inside of the trusted boundary."""
     if look.trouble is not None:
         raise LabelError(look.trouble)
@@ -129,17 +124,18 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     from dpal.runs.labeling_job import recorded
     from flows.cli.orchestrator import needing_prefect
     from flows.cli.run import run_here
-    from tasks.wait import Outcome, resume, waiting_phases
+    from tasks.wait import ResumeOutcome, resume_flow_run, waiting_phases
 
     told = {
-        Outcome.RESUMED: "its suspended flow run goes on; a worker takes it up",
-        Outcome.ON_ITS_WAY: "its flow run is on its way already; --here runs it in this terminal",
-        Outcome.BUSY: "its flow run is just being suspended; it is resumed within a minute",
+        ResumeOutcome.RESUMED: "its suspended flow run goes on; a worker takes it up",
+        ResumeOutcome.ON_ITS_WAY: "its flow run is on its way already; "
+        "--here runs it in this terminal",
+        ResumeOutcome.BUSY: "its flow run is just being suspended; it is resumed within a minute",
     }
     if not here:
         with needing_prefect():
             for _, waiting in waiting_phases(folder):
-                outcome = resume(folder, waiting)
+                outcome = resume_flow_run(folder, waiting)
                 if outcome in told:
                     out.print(told[outcome])
                     return
@@ -147,12 +143,12 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
 
 
 def _clean(folder: CampaignFolder) -> None:
-    from dpal.runs.label_studio import opened_label_studio
     from dpal.runs.labeling import open_query
     from dpal.runs.labeling_job import LabelingJob
 
     asked = LabelingJob.recorded(folder)
-    if asked.kind is not LabelerKind.LABEL_STUDIO:
+    projects = asked.labeler.projects
+    if projects is None:
         raise LabelError(f"campaign {folder.name} has no labeling projects; nothing was deleted")
     if open_query(folder) is not None:
         raise LabelError(
@@ -162,6 +158,5 @@ def _clean(folder: CampaignFolder) -> None:
     deleted = 0
     for phase in folder.read_record()["plan"]["phases"]:
         files = folder.phase(phase["phase"])
-        with opened_label_studio(asked, files) as labeler:
-            deleted += labeler.clean()
+        deleted += projects.delete_project(asked, files)
     err.print(f"{deleted} labeling projects deleted", style="dim")

@@ -19,7 +19,7 @@ from flows.cli.folders import (
     campaign_or_all,
 )
 from flows.cli.keys import own_key
-from flows.cli.terminal import out, show
+from flows.cli.terminal import out, print_table
 
 ledger_app = typer.Typer(help="Read, export and verify the epsilon ledger.")
 
@@ -46,7 +46,7 @@ def ledger_show(
         if isinstance(one, str):
             out.print(one, markup=False)
         else:
-            show(one)
+            print_table(one)
 
 
 @ledger_app.command("export", epilog="Example: dpal ledger export artifacts --to ledger.parquet")
@@ -82,10 +82,10 @@ def ledger_page(
 @ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
 def ledger_verify(place: LedgerDir, ledger: LedgerUrl = None) -> None:
     """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
-    from flows.cli.ledger_check import verify
+    from flows.cli.ledger_check import verify_ledger
 
     try:
-        verdict = verify(campaign_or_all(place, ledger), ledger)
+        verdict = verify_ledger(campaign_or_all(place, ledger), ledger)
     except LedgerTampered as error:
         out.print(f"broken: {error}", markup=False)
         raise typer.Exit(1) from error

@@ -14,15 +14,15 @@ from dpal.files.artifacts import NO_HEAD, CampaignFolder, campaigns_of
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import lost_entries
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
 from dpal.runs.open_ledger import ledger_of_all, open_ledger, recorded_ledger
 
-_ON_DISK = (Kind.CHECKPOINT, Kind.COMMIT)  # entries that say what is in a file
+_ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class SoundLedger:
     """What a sound ledger was found to be.
 
     Attributes:
@@ -36,7 +36,7 @@ class Verdict:
     absent: int
 
 
-def verify(place: CampaignFolder | Path, ledger: str | None = None) -> Verdict:
+def verify_ledger(place: CampaignFolder | Path, ledger: str | None = None) -> SoundLedger:
     """Checks the file, the chain, that finished phases saw it, committed files, the anchor.
 
     Args:
@@ -54,7 +54,7 @@ def verify(place: CampaignFolder | Path, ledger: str | None = None) -> Verdict:
         store.verified()  # first: an old copy lacks what finished phases saw
         folders = [place] if isinstance(place, CampaignFolder) else campaigns_of(place)
         absent = sum(_require_files(folder, entries) for folder in folders)
-    return Verdict(entries=len(entries), head=head, absent=absent)
+    return SoundLedger(entries=len(entries), head=head, absent=absent)
 
 
 def _opened(place: CampaignFolder | Path, ledger: str | None) -> LedgerStore:
@@ -120,7 +120,7 @@ def _require_files(folder: CampaignFolder, entries: Sequence[Entry]) -> int:
             for name, digest in entry.body["artifacts"].items():
                 path = folder.root / name
                 if not path.exists():
-                    absent += entry.kind is Kind.COMMIT
+                    absent += entry.kind is EntryKind.COMMIT
                 elif file_digest(path) != digest:
                     raise LedgerTampered(entry.sequence, f"{path} is not the file it committed")
     return absent

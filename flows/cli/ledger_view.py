@@ -19,20 +19,20 @@ from dpal.ledger.account import (
 )
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import data_sets, share_record
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
+    account_promise,
     blocks_table,
     cohorts_table,
     limit_in_words,
     parts_table,
-    promise_of,
     releases_table,
     time_table,
 )
-from dpal.reports.ledger_words import about, actor, in_words
+from dpal.reports.ledger_words import about, actor, describe_entry
 from dpal.reports.report import Table
 from dpal.reports.summary import shares_table
 from dpal.runs.certify import sign_files
@@ -40,7 +40,7 @@ from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
 from flows.cli.folders import By
 
-_ON_DISK = (Kind.CHECKPOINT, Kind.COMMIT)  # entries that say what is in a file
+_ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file
 
 Shown = list[str | Table]  # sentences and tables, in reading order
 
@@ -128,7 +128,10 @@ class LedgerView:
     def _by_cohort(self) -> Shown:
         shown: Shown = []
         for account in self.accounts():
-            shown += [f"campaign {account.name}: {promise_of(account)}", cohorts_table(account)]
+            shown += [
+                f"campaign {account.name}: {account_promise(account)}",
+                cohorts_table(account),
+            ]
             if account.data:
                 shares = [share_record(share) for share in account.data.shares]
                 shown.append(shares_table({"blocks": shares}))
@@ -137,7 +140,7 @@ class LedgerView:
 
     def _by_time(self) -> Shown:
         accounts = self._all_in_story()
-        promises = [f"campaign {one.name}: {promise_of(one)}" for one in accounts]
+        promises = [f"campaign {one.name}: {account_promise(one)}" for one in accounts]
         return [*promises, time_table(self.story(), _so_far(accounts))]
 
     def _by_data(self) -> Shown:
@@ -250,7 +253,7 @@ def _entry_object(entry: Entry, so_far: Mapping[int, float]) -> dict[str, Any]:
         "kind": entry.kind.value,
         "release": entry.release,
         "who": actor(entry),
-        "what": in_words(entry),
+        "what": describe_entry(entry),
         "about": about(entry),
         "epsilon_so_far": so_far.get(entry.sequence),
         "digest": entry.digest,

@@ -10,13 +10,13 @@ import typer
 
 import dpal
 from dpal.config.campaign import parse_config
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, DataError
 from dpal.reports.report import Table
 from dpal.reports.validation import headline, percent
-from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, VOTING, parse_any
+from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING, parse_any, recorded_kind
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
 from flows.cli.allow import allow
-from flows.cli.audit import audit
+from flows.cli.audit import audit_command
 from flows.cli.compare import EXAMPLE as COMPARE_EXAMPLE
 from flows.cli.compare import compare
 from flows.cli.data import data_app
@@ -25,20 +25,20 @@ from flows.cli.deploy import deploy
 from flows.cli.folders import CampaignDir, campaign_folder
 from flows.cli.label import COLLECT_EXAMPLE, LABEL_EXAMPLE, collect, label
 from flows.cli.ledger import ledger_app
-from flows.cli.plan import plan
+from flows.cli.plan import plan_command
 from flows.cli.promote import EXAMPLE as PROMOTE_EXAMPLE
-from flows.cli.promote import promote
+from flows.cli.promote import promote_command
 from flows.cli.restore import EXAMPLE as RESTORE_EXAMPLE
 from flows.cli.restore import restore
 from flows.cli.serve import EXAMPLE as SERVE_EXAMPLE
 from flows.cli.serve import serve
 from flows.cli.settings import ConfigFile, Settings, load_config, load_values
-from flows.cli.simulate import rehearse, simulate
-from flows.cli.terminal import out, prepare_process, run_command, show
-from flows.cli.verify import verify
+from flows.cli.simulate import rehearse_command, simulate
+from flows.cli.terminal import out, prepare_process, print_table, run_and_explain_errors
+from flows.cli.verify import verify_command
 from flows.cli.vote import EXAMPLE as VOTE_EXAMPLE
-from flows.cli.vote import vote
-from flows.cli.watch import watch
+from flows.cli.vote import vote_command
+from flows.cli.watch import watch_command
 from flows.cli.worker import EXAMPLE as WORKER_EXAMPLE
 from flows.cli.worker import worker
 
@@ -94,6 +94,7 @@ RUN_EXAMPLES = (
 )
 
 _CONFIGS = Path(__file__).parent.parent / "configs"
+_TEMPLATES = ", ".join(kind.name for kind in KINDS.values() if kind.template)
 
 
 @app.callback(invoke_without_command=True)
@@ -108,18 +109,22 @@ def _root(
 @app.command(epilog="Example: dpal init clinic && dpal plan clinic.yaml")
 def init(
     name: Annotated[str, typer.Argument(help="Name of the campaign.")],
-    public: Annotated[
-        bool, typer.Option("--public", help="To improve a private model with public records.")
-    ] = False,
-    votes: Annotated[
-        bool, typer.Option("--pate", help="To learn from private votes of teachers.")
-    ] = False,
+    of_kind: Annotated[
+        str | None,
+        typer.Option("--kind", help=f"What to run: {_TEMPLATES}.", show_default=CAMPAIGN.name),
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="The same as --kind public.")] = False,
+    votes: Annotated[bool, typer.Option("--pate", help="The same as --kind pate.")] = False,
 ) -> None:
     """Write a commented configuration to start from."""
     parse_config({"name": name})
-    if public and votes:
-        raise ConfigError("--public and --pate are two kinds of settings; choose one")
-    kind = IMPROVEMENT if public else VOTING if votes else CAMPAIGN
+    short = {IMPROVEMENT.name: public, VOTING.name: votes}
+    asked = {of_kind} - {None} | {kind for kind, chosen in short.items() if chosen}
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(sorted(map(str, asked)))} are two kinds; choose one")
+    kind = KINDS.get(str(asked.pop() if asked else CAMPAIGN.name))
+    if kind is None or not kind.template:
+        raise ConfigError(f"there is no template of kind {of_kind}; choose {_TEMPLATES}")
     template = _CONFIGS / kind.template
     target = Path(f"{name}.yaml")
     if target.exists():
@@ -128,22 +133,26 @@ def init(
     settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
     target.write_text(f"{header}{kind.line}name: {name}{settings}", encoding="utf-8")
-    out.print(f"wrote {target}; set data.pool and data.validation, then: dpal plan {target}")
+    out.print(f"wrote {target}; name your own files in it, then: dpal plan {target}")
 
 
 # Defined elsewhere; here for their place in `dpal --help`.
-app.command(epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots figures")(plan)
-app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
-app.command(epilog="Example: dpal rehearse public.yaml --public --runs 3")(rehearse)
-app.command(epilog="Example: dpal audit artifacts/digits")(audit)
-app.command(epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits --key own")(
-    verify
+app.command("plan", epilog=f"Example: dpal plan clinic.yaml --sweep {_SWEEP} --plots figures")(
+    plan_command
 )
+app.command(epilog="Example: dpal simulate clinic.yaml --scores beta:0.3,2")(simulate)
+app.command("rehearse", epilog="Example: dpal rehearse public.yaml --public --runs 3")(
+    rehearse_command
+)
+app.command("audit", epilog="Example: dpal audit artifacts/digits")(audit_command)
+app.command(
+    "verify", epilog="Example: dpal verify artifacts/digits --ledger artifacts/digits --key own"
+)(verify_command)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
-app.command(epilog=VOTE_EXAMPLE)(vote)
-app.command(epilog=PROMOTE_EXAMPLE)(promote)
+app.command("vote", epilog=VOTE_EXAMPLE)(vote_command)
+app.command("promote", epilog=PROMOTE_EXAMPLE)(promote_command)
 app.command(epilog=RESTORE_EXAMPLE)(restore)
-app.command(epilog="Example: dpal watch watch.yaml --once")(watch)
+app.command("watch", epilog="Example: dpal watch watch.yaml --once")(watch_command)
 app.command(epilog=DEPLOY_EXAMPLE)(deploy)
 app.command(epilog=SERVE_EXAMPLE)(serve)
 app.command(epilog=ALLOW_EXAMPLE)(allow)
@@ -152,8 +161,8 @@ app.command(epilog=LABEL_EXAMPLE)(label)
 app.command(epilog=COLLECT_EXAMPLE)(collect)
 
 
-@app.command(epilog=RUN_EXAMPLES)
-def run(
+@app.command("run", epilog=RUN_EXAMPLES)
+def run_command(
     file: ConfigFile,
     settings: Settings = [],  # noqa: B006
     redraw: Redraw = [],  # noqa: B006
@@ -178,20 +187,15 @@ def run(
     run_here(config, redraw)
 
 
-@app.command(epilog="Example: dpal end artifacts/digits")
-def end(folder: CampaignDir) -> None:
-    """End a campaign before its plan is done; what it held and did not use flows back."""
-    from dpal.runs.data_sets import end
-    from dpal.runs.labeling_job import recorded_config
-    from dpal.runs.prepare_campaign import prepare
-    from tasks.campaign import certify
+@app.command("end", epilog="Example: dpal end artifacts/digits")
+def end_command(folder: CampaignDir) -> None:
+    """End a run before its plan is done; what it held and did not use flows back."""
+    from dpal.runs.execute import end
 
-    campaign = campaign_folder(folder)
-    recorded_config(campaign)  # an improvement ends by itself
-    end(campaign)
-    out.print(f"campaign {campaign.name} is ended; it can release nothing more")
-    if campaign.finished_phases():
-        certify.fn(prepare(recorded_config(campaign)))
+    ended = campaign_folder(folder)
+    end(ended)
+    called = recorded_kind(ended).called
+    out.print(f"{called} {ended.name} is ended; it can release nothing more", markup=False)
 
 
 @app.command(epilog="Example: dpal status artifacts/digits")
@@ -215,7 +219,7 @@ def status(
         return
     rows = tuple(_progress(folder) for folder in folders)
     columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
-    show(Table("Campaigns", columns, rows))
+    print_table(Table("Campaigns", columns, rows))
     for folder in folders:
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
         if query.is_file():
@@ -257,11 +261,15 @@ def doctor(
 
 def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
-    if summary.get("kind") == "voting" and not phases:
-        released = len(list(folder.root.glob("votes-*/released.parquet")))
-        blocks = f"{released}/{len(summary['blocks'])} blocks"
-        return folder.name, blocks, "0", "-", f"{summary['epsilon']:.3f}", "an account of teachers"
     total = len(summary["phases"])
+    if not total:
+        try:
+            kind = recorded_kind(folder)
+        except DataError as unknown:  # of a program that registers kinds of its own
+            return folder.name, "-", "-", "-", f"{summary['epsilon']:.3f}", str(unknown)
+        done, of = kind.use_cases().progress(folder)
+        state = "finished" if folder.certificate.is_file() else "unfinished; run it again"
+        return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
     reached = "-"
     if phases:
         name, value = headline(phases[-1])
@@ -284,7 +292,7 @@ def main() -> None:
     command = typer.main.get_command(app)
     arguments = sys.argv[1:] or ["--help"]
     sys.exit(
-        run_command(
+        run_and_explain_errors(
             lambda: command.main(arguments, prog_name="dpal", standalone_mode=False),
             as_json="--json" in arguments,
         )

@@ -13,12 +13,12 @@ import typer
 from dpal.errors import ConfigError
 from dpal.runs.kinds import kind_of, parse_any
 from flows.cli.settings import ConfigFile, Settings, load_values
-from flows.cli.terminal import err, out, show
+from flows.cli.terminal import err, out, print_table
 
 _WIDTH = 96
 
 
-def plan(
+def plan_command(
     file: ConfigFile,
     settings: Settings = [],  # noqa: B006
     explain: Annotated[
@@ -48,20 +48,20 @@ def plan(
     values = load_values(file, settings)
     config = parse_any(values)
     err.print(f"planning {config.name} ...", style="dim")  # torch takes seconds to import
-    views = import_module(kind_of(config).views)
+    views = import_module(kind_of(config).views).VIEWS
     if compare:
-        view = views.compared(config)
+        view = views.compare(config)
     elif published:
         view = views.published(config)
     elif sweep is not None:
-        view = views.swept(config, sweep)
+        view = views.sweep(config, sweep)
     else:
-        view = views.planned(config, explained=explain)
+        view = views.plan(config, explained=explain)
     record = dict(view.record)
     if plots is not None:
-        from flows.cli.plan_any import draw
+        from flows.cli.plan_any import save_figures
 
-        record["plots"] = draw(view.figures, plots)
+        record["plots"] = save_figures(view.figures, plots)
     if as_json:
         # Not through the terminal's console, which breaks long lines.
         typer.echo(json.dumps(record, indent=2))
@@ -71,7 +71,7 @@ def plan(
 
         out.print(f"{config.name}: {promise(record)}", soft_wrap=True)
     for table in view.tables:
-        show(table)
+        print_table(table)
     for title, text in view.words:
         out.print(f"\n[bold]{title}[/]" if title else "")
         out.print(textwrap.fill(text, min(out.width, _WIDTH)), markup=False)

@@ -28,7 +28,7 @@ _PROMISE = ("target_epsilon", "delta", "adjacency", "unit", "accountant")
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class PlanView:
     """Something to show.
 
     Attributes:
@@ -44,74 +44,74 @@ class View:
     figures: Figures
 
 
-def planned(config: RunConfig, *, explained: bool) -> View:
-    """The certified plan.
+class RunPlanViews:
+    """The views of a plan that `dpal plan` shows, for a run of any kind."""
 
-    Args:
-      config: settings of any kind.
-      explained: whether to say why it has its numbers.
-    """
-    run = kind_of(config).use_cases().plan(config)
-    certified, plan = run.certified, run.plan
-    summary = certified.summary()
-    closing = (
-        f"certified: {certified.epsilon:.4f} of {plan.target.epsilon:g} (accountant "
-        f"{plan.accountant}; second opinion {certified.epsilon_oracle:.4f})"
-    )
-    words = [("", closing), *(("", sentence) for sentence in run.plan_words())]
-    record = {**summary, **run.plan_record()}
-    if explained:
-        explanation = explain_releases(certified)
-        record["explanation"] = [asdict(remark) for remark in explanation]
-        words += [(remark.topic, remark.text) for remark in explanation]
-    return View(
-        record=record,
-        tables=tuple(run.plan_tables()),
-        words=tuple(words),
-        figures={"budget-by-release.png": lambda: growth_figure(summary, grown(plan))},
-    )
+    def plan(self, config: RunConfig, *, explained: bool) -> PlanView:
+        """The certified plan.
+
+        Args:
+          config: settings of any kind.
+          explained: whether to say why it has its numbers.
+        """
+        run = kind_of(config).use_cases().plan(config)
+        certified, plan = run.certified, run.plan
+        summary = certified.summary()
+        closing = (
+            f"certified: {certified.epsilon:.4f} of {plan.target.epsilon:g} (accountant "
+            f"{plan.accountant}; second opinion {certified.epsilon_oracle:.4f})"
+        )
+        words = [("", closing), *(("", sentence) for sentence in run.plan_words())]
+        record = {**summary, **run.plan_record()}
+        if explained:
+            explanation = explain_releases(certified)
+            record["explanation"] = [asdict(remark) for remark in explanation]
+            words += [(remark.topic, remark.text) for remark in explanation]
+        return PlanView(
+            record=record,
+            tables=tuple(run.plan_tables()),
+            words=tuple(words),
+            figures={"budget-by-release.png": lambda: growth_figure(summary, grown(plan))},
+        )
+
+    def sweep(self, config: RunConfig, text: str) -> PlanView:
+        """Plans over the values of one setting.
+
+        Args:
+          config: what the person wrote.
+          text: KEY=START:STOP:STEP (both ends included) or KEY=a,b,c.
+        """
+        key, values = sweep_values(text)
+        return _plans(config, f"Plans over {key}", [{key: value} for value in values])
+
+    def compare(self, config: RunConfig) -> PlanView:
+        """Every way to run it that its kind names.
+
+        Raises:
+          ConfigError: there is one way only.
+        """
+        ways = kind_of(config).alternatives
+        if not ways:
+            raise ConfigError(f"--compare has nothing to compare for {kind_of(config).noun}")
+        settings = [dict(zip(ways, chosen, strict=True)) for chosen in product(*ways.values())]
+        return _plans(config, "Ways to run it", settings)
+
+    def published(self, config: RunConfig) -> PlanView:
+        """Refuses: there is no published schedule but for campaigns."""
+        raise ConfigError(
+            f"--published is for campaigns, whose schedule a paper published; {config.name} is "
+            f"{kind_of(config).noun}"
+        )
 
 
-def swept(config: RunConfig, text: str) -> View:
-    """Plans over the values of one setting.
-
-    Args:
-      config: what the person wrote.
-      text: KEY=START:STOP:STEP (both ends included) or KEY=a,b,c.
-    """
-    key, values = sweep_values(text)
-    return _plans(config, f"Plans over {key}", [{key: value} for value in values])
-
-
-def compared(config: RunConfig) -> View:
-    """Every way to run it that its kind names.
-
-    Raises:
-      ConfigError: there is one way only.
-    """
-    ways = kind_of(config).alternatives
-    if not ways:
-        raise ConfigError(f"--compare has nothing to compare for {kind_of(config).noun}")
-    settings = [dict(zip(ways, chosen, strict=True)) for chosen in product(*ways.values())]
-    return _plans(config, "Ways to run it", settings)
-
-
-def published(config: RunConfig) -> View:
-    """Refuses: there is no published schedule but for campaigns."""
-    raise ConfigError(
-        f"--published is for campaigns, whose schedule a paper published; {config.name} is "
-        f"{kind_of(config).noun}"
-    )
-
-
-def draw(figures: Figures, folder: Path) -> list[str]:
+def save_figures(figures: Figures, folder: Path) -> list[str]:
     """Writes figures and returns their paths."""
     for name, figure in figures.items():
         save(figure(), folder / name)
     return [str(folder / name) for name in figures]
 
 
-def watched(ways: Sequence[T]) -> Iterable[T]:
+def with_progress_bar(ways: Sequence[T]) -> Iterable[T]:
     """The same, under a bar on stderr where somebody watches."""
     bar: Iterable[T] = tqdm(ways, desc="planning", unit="plan", disable=None, leave=False)
     return bar
@@ -129,11 +129,11 @@ def with_setting(kind: RunKind, config: RunConfig, changes: Mapping[str, Any]) -
     return kind.parse(values)
 
 
-def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]]) -> View:
+def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]]) -> PlanView:
     """Plans side by side; where there is none, the reason."""
     kind, rows = kind_of(config), []
     with_setting(kind, config, settings[0])  # a setting that there is not is no row
-    for changes in watched(settings):
+    for changes in with_progress_bar(settings):
         try:
             certified = kind.use_cases().plan(with_setting(kind, config, changes)).certified
         except DpalError as refusal:
@@ -148,7 +148,7 @@ def _plans(config: RunConfig, title: str, settings: Sequence[Mapping[str, Any]])
     columns = (*varied, *kind.telling, "epsilon", "second opinion")
     table = Table(title, columns, tuple(_cells(row, varied, kind.telling) for row in rows))
     name = f"sweep-{varied[0]}.png" if len(varied) == 1 else "comparison.png"
-    return View(
+    return PlanView(
         record={"name": config.name, "varied": varied, "rows": rows},
         tables=(table,),
         words=tuple(
@@ -176,3 +176,6 @@ def _said(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
 def _word(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+VIEWS = RunPlanViews()

@@ -10,14 +10,15 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dpal.config.campaign import CampaignConfig, override, parse_config
+from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
 from dpal.planning.alternatives import attempt, consider, variants
-from dpal.planning.explain_campaign import explain
+from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.spec import CampaignSpec, Strategy
 from dpal.planning.timeline import timeline
-from dpal.reports.figures.alternatives import comparison_figure, sweep_figure
+from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
 from dpal.reports.figures.plan import (
     cohorts_figure,
     promise_words,
@@ -27,8 +28,9 @@ from dpal.reports.figures.plan import (
 from dpal.reports.report import Table
 from dpal.reports.summary import cohort_table, other_strategy, plan_table, shares_table
 from dpal.runs.campaign_start import find_participants, plan_for
+from dpal.runs.kinds import campaign_of
 from dpal.runs.prepare_campaign import OpenedData, open_data
-from flows.cli.plan_any import View, watched
+from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
 _DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
@@ -38,30 +40,35 @@ _COLUMNS = ("noise", "steps", "found", "labels", "epsilon")
 Rows = Sequence[Mapping[str, Any]]
 
 
-def planned(config: CampaignConfig, *, explained: bool) -> View:
-    """The certified plan."""
-    opened = open_data(config)
-    certified = _planner(config, opened)(config)
-    return certified_view(
-        certified, asked=config.strategy, explained=explained, remarks=opened.remarks
-    )
+class CampaignPlanViews(RunPlanViews):
+    """The same for a campaign, in its own figures, and the published schedule beside it."""
+
+    def plan(self, config: RunConfig, *, explained: bool) -> PlanView:
+        """The certified plan."""
+        campaign = campaign_of(config)
+        opened = open_data(campaign)
+        certified = _planner(campaign, opened)(campaign)
+        return certified_view(
+            certified, asked=campaign.strategy, explained=explained, remarks=opened.remarks
+        )
+
+    def sweep(self, config: RunConfig, text: str) -> PlanView:
+        """Plans over the values of one setting, on the same data."""
+        campaign = campaign_of(config)
+        key, values = _parse_sweep(campaign, text)
+        opened = open_data(campaign)
+        return _swept(campaign, opened.spec, _planner(campaign, opened), key, values)
+
+    def compare(self, config: RunConfig) -> PlanView:
+        """Every strategy with every way to select."""
+        return _compared(open_data(campaign_of(config)).spec)
+
+    def published(self, config: RunConfig) -> PlanView:
+        """The published schedule for the same settings, and what it would really spend."""
+        return published_view(open_data(campaign_of(config)).spec)
 
 
-def swept(config: CampaignConfig, text: str) -> View:
-    """Plans over the values of one setting, on the same data."""
-    key, values = _parse_sweep(config, text)
-    opened = open_data(config)
-    return _swept(config, opened.spec, _planner(config, opened), key, values)
-
-
-def compared(config: CampaignConfig) -> View:
-    """Every strategy with every way to select."""
-    return _compared(open_data(config).spec)
-
-
-def published(config: CampaignConfig) -> View:
-    """The published schedule for the same settings, and what it would really spend."""
-    return published_view(open_data(config).spec)
+VIEWS = CampaignPlanViews()
 
 
 def _planner(
@@ -78,7 +85,7 @@ def _planner(
 
 def certified_view(
     certified: CertifiedPlan, *, asked: Strategy, explained: bool, remarks: Sequence[str] = ()
-) -> View:
+) -> PlanView:
     """The certified plan of a campaign.
 
     Args:
@@ -99,10 +106,10 @@ def certified_view(
     if remarks:
         summary["remarks"] = list(remarks)
     if explained:
-        explanation = explain(certified)
+        explanation = explain_campaign(certified)
         summary["explanation"] = [asdict(remark) for remark in explanation]
         words += [(remark.topic, remark.text) for remark in explanation]
-    return View(
+    return PlanView(
         record=summary,
         tables=(
             plan_table(summary),
@@ -114,12 +121,12 @@ def certified_view(
     )
 
 
-def published_view(spec: CampaignSpec) -> View:
+def published_view(spec: CampaignSpec) -> PlanView:
     """The published schedule for the same settings, and what it would really spend."""
     schedule = published_schedule(spec)
     summary, plan = schedule.summary(), schedule.plan
     marked = replace(plan, spec=replace(plan.spec, name=f"{spec.name} AS PUBLISHED, NOT CERTIFIED"))
-    return View(
+    return PlanView(
         record=summary,
         tables=(
             replace(plan_table(summary), title="Published schedule, NOT CERTIFIED"),
@@ -204,7 +211,7 @@ def _swept(
     plan: Callable[[CampaignConfig], CertifiedPlan],
     key: str,
     values: Sequence[Any],
-) -> View:
+) -> PlanView:
     """Plans over the values of one setting.
 
     Args:
@@ -216,25 +223,28 @@ def _swept(
     """
     rows = [
         attempt({key: value}, partial(_plan_with, config, plan, key, value)).record()
-        for value in watched(values)
+        for value in with_progress_bar(values)
     ]
     table = Table(f"Plans over {key}", (key, *_COLUMNS), _cells(rows, (key,)))
-    return View(
+    return PlanView(
         record={**_promised(spec), "key": key, "rows": rows},
         tables=(table,),
         words=_notes(rows, (key,)),
         figures={
-            f"sweep-{key}.png": lambda: sweep_figure(key, rows, promise_words(spec, swept=key))
+            f"sweep-{key}.png": lambda: plan_sweep_figure(key, rows, promise_words(spec, swept=key))
         },
     )
 
 
-def _compared(spec: CampaignSpec) -> View:
+def _compared(spec: CampaignSpec) -> PlanView:
     """Every strategy with every way to select."""
-    rows = [consider(setting, wish).record() for setting, wish in watched(list(variants(spec)))]
+    rows = [
+        consider(setting, wish).record()
+        for setting, wish in with_progress_bar(list(variants(spec)))
+    ]
     varied = ("strategy", "selection")
     table = Table("Strategies and ways to select", (*varied, *_COLUMNS), _cells(rows, varied))
-    return View(
+    return PlanView(
         record={**_promised(spec), "rows": rows},
         tables=(table,),
         words=_notes(rows, varied),

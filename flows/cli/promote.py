@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dpal.certificate.author import Trust, author_of
-from dpal.certificate.checks import refuted
+from dpal.certificate.checks import any_failed
 from dpal.errors import CertificateError, DpalError
 from flows.cli.keys import OWN, Keys, trust_in
 from flows.cli.terminal import out
@@ -26,7 +26,7 @@ _PREFIX = "models:/"
 _UNASKED = "promoted when nobody asked who signed it"
 
 
-def promote(
+def promote_command(
     model: Annotated[
         str,
         typer.Argument(metavar="models:/NAME/VERSION", help="The version; with --show, the model."),
@@ -68,10 +68,10 @@ def promote(
     known signed the certificate, and changes nothing then. To move an alias back, promote the
     other version.
     """
-    from dpal.certificate.verify import verify as verify_certificate
+    from dpal.certificate.verify import verify_certificate
     from tasks.tracking.promotion import audit_doubt, require_alias
     from tasks.tracking.promotion import promote as give
-    from tasks.tracking.registry import fetch
+    from tasks.tracking.registry import fetch_registered_model
 
     registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
     if listing:
@@ -82,7 +82,7 @@ def promote(
             f"say why with --reason TEXT; it is kept with the version. {model} was not promoted"
         )
     require_alias(to)
-    fetched = fetch(model, registry)
+    fetched = fetch_registered_model(model, registry)
     entries = None if ledger is None else entries_of(ledger)
     author = author_of(fetched.certificate, fetched.signature, _trusted(key), ledger=entries)
     checks = verify_certificate(
@@ -94,7 +94,7 @@ def promote(
     )
     checks.append(author.check)
     tell_checks(checks)
-    if refuted(checks):
+    if any_failed(checks):
         out.print(f"REFUSED: {model} was not promoted", style="bold red", markup=False)
         raise typer.Exit(FAILED)
     excuse = (author_unknown or "").strip()

@@ -25,7 +25,7 @@ from dpal.reports.report import Table
 from dpal.reports.validation import headline
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.open_sources import open_sources
-from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
+from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 
 Records = list[dict[str, Any]]
 
@@ -42,7 +42,7 @@ class Rehearsal:
     """
 
     config: CampaignConfig
-    method: Method
+    method: RehearsalMethod
     run: int
     long_tail: float
 
@@ -74,12 +74,12 @@ def run_rehearsals(
                 refused[record["method"]] = record["refused"]
                 continue
             records.append(record)
-            records.sort(key=lambda one: (list(Method).index(one["method"]), one["run"]))
+            records.sort(key=lambda one: (list(RehearsalMethod).index(one["method"]), one["run"]))
             on_records(records)
     return records, refused
 
 
-def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
+def rehearsal_table(records: Iterable[dict[str, Any]]) -> Table:
     """Mean and standard deviation of the last headline figure by method, and who was found."""
     by_method: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -94,7 +94,7 @@ def comparison_table(records: Iterable[dict[str, Any]]) -> Table:
         ]
         rows.append(
             (
-                f"{method} (NOT PRIVATE selection)" if method == Method.EXACT else method,
+                f"{method} (NOT PRIVATE selection)" if method == RehearsalMethod.EXACT else method,
                 f"{statistics.mean(final):.1f}{spread}",
                 str(len(final)),
                 f"{statistics.mean(run['phases'][-1]['labels'] for run in runs):,.0f}",

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from dpal.errors import DataError, LedgerError
-from dpal.files.artifacts import RECORD, VOTE_ACCOUNT, CampaignFolder
+from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import Entry
+from dpal.runs.kinds import holds_ballots
 from flows.cli.terminal import out
 from flows.cli.verify import default_registry, entries_of
 
@@ -56,11 +57,11 @@ def restore(
     The pool's state, the selection and the labels come with them where their cache is: they
     are never pushed. Nothing is written unless everything fits.
     """
-    from tasks.restore import restore as bring
+    from tasks.restore import restore_model
 
     campaign, at, wanted = _which(folder, phase, md5, run, mlflow)
     entries, unchecked = _ledger(ledger, campaign)
-    done = bring(
+    done = restore_model(
         campaign,
         at,
         md5=wanted,
@@ -116,7 +117,7 @@ def _require_versioned(place: Path | None) -> None:
     if place is None:
         return
     folder = CampaignFolder(place)
-    if folder.read_record().get("kind") == VOTE_ACCOUNT:
+    if holds_ballots(folder):
         raise DataError(
             f"{folder.name} is an account of teachers (dpal vote), which has no phases, and whose "
             "files DVC does not keep; nothing was written, copy its folder back from your own "

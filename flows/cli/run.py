@@ -10,7 +10,7 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
-from dpal.runs.kinds import CAMPAIGN, folder_of, kind_of
+from dpal.runs.kinds import folder_of, kind_of
 from dpal.runs.results import Shown
 from flows.cli.terminal import (
     as_typed_here,
@@ -18,7 +18,7 @@ from flows.cli.terminal import (
     how_to_open_mlflow,
     how_to_open_prefect,
     out,
-    show,
+    print_table,
     stop_at_once_on_interrupt,
 )
 
@@ -26,7 +26,7 @@ from flows.cli.terminal import (
 def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     """Runs or continues what settings say in this process. Prints its folder last."""
     kind = kind_of(config)
-    if redraw and kind is not CAMPAIGN:
+    if redraw and not kind.redraws:
         raise ConfigError(
             "--redraw is for trainings of campaigns; name the campaign that trains the start"
         )
@@ -65,7 +65,7 @@ def show_results(results: Shown) -> None:
         if isinstance(shown, str):
             out.print(shown, markup=False)
         else:
-            show(shown)
+            print_table(shown)
 
 
 def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:

@@ -20,13 +20,13 @@ import typer
 
 from dpal.errors import ConfigError
 from dpal.reports.report import Table
-from flows.cli.terminal import how_to_open_mlflow, out, show
+from flows.cli.terminal import how_to_open_mlflow, out, print_table
 
 if TYPE_CHECKING:
     from dpal.config.runtime import RunConfig
     from dpal.config.watch import WatchConfig
     from flows.ops.serve import Stack
-    from flows.ops.supervisor import Crew
+    from flows.ops.supervisor import Supervisor
 
 EXAMPLE = (
     "Examples: dpal serve clinic.yaml | dpal serve clinic.yaml --label-studio | "
@@ -89,7 +89,7 @@ def serve(
     from flows.cli.watch_settings import load_any
     from flows.ops.databases import make_databases
     from flows.ops.serve import Stack, find_label_studio, require_free
-    from flows.ops.supervisor import Crew
+    from flows.ops.supervisor import Supervisor
 
     configs = [load_any(file) for file in files]
     stack = Stack(
@@ -103,7 +103,9 @@ def serve(
         origins=_origins(origins),
     )
     with _alone(folder):
-        crew = Crew(stack.folder, lambda text: out.print(f"{time.strftime('%H:%M:%S')}  {text}"))
+        crew = Supervisor(
+            stack.folder, lambda text: out.print(f"{time.strftime('%H:%M:%S')}  {text}")
+        )
         crew.stop_left_over()
         require_free(stack)
         if postgres and (made := make_databases(postgres)):
@@ -122,23 +124,23 @@ def serve(
 
 
 def _start(
-    stack: Stack, crew: Crew, files: list[Path], configs: list[RunConfig | WatchConfig]
+    stack: Stack, crew: Supervisor, files: list[Path], configs: list[RunConfig | WatchConfig]
 ) -> None:
     from flows.ops.mlflow_accounts import make_accounts
     from flows.ops.serve import (
-        label_studio,
-        mlflow,
-        prefect,
-        workers,
+        label_studio_service,
+        mlflow_service,
+        prefect_service,
+        worker_services,
         write_environment,
     )
     from tasks.tracking.server_app import ADMIN
 
     out.print(f"starting; logs are in {crew.logs}")
-    servers = [prefect(stack), mlflow(stack)]
+    servers = [prefect_service(stack), mlflow_service(stack)]
     if stack.label_studio:
         out.print("Label Studio takes minutes the first time ...")
-        servers.append(label_studio(stack))
+        servers.append(label_studio_service(stack))
     crew.start(*servers)
     passwords = stack.mlflow_passwords
     for change in make_accounts(stack.url("mlflow"), passwords.pop(ADMIN), passwords):
@@ -146,9 +148,9 @@ def _start(
     _allow(stack.allow_file, configs)
     told = write_environment(stack)
     _deploy(stack, crew.logs / "deploy.log", files)
-    crew.start(*workers(stack))
+    crew.start(*worker_services(stack))
     columns = ("what", "where", "account", "password")
-    show(Table("Running", columns, tuple(stack.logins())))
+    print_table(Table("Running", columns, tuple(stack.logins())))
     if stack.ledger:
         out.print(f"runtime.ledger: {stack.ledger}", markup=False)
     out.print(f"MLflow's runs: {how_to_open_mlflow(stack.url('mlflow'))}", markup=False)

@@ -10,7 +10,7 @@ import yaml
 
 from dpal.config.campaign import CampaignConfig, RuntimeConfig, override, parse_config
 from dpal.errors import ConfigError
-from dpal.runs.kinds import CAMPAIGN, kind_in
+from dpal.runs.kinds import campaign_of, parse_any
 from flows.cli.terminal import parse_setting
 from flows.cli.yaml_values import read_yaml
 
@@ -80,11 +80,4 @@ def load_config(file: Path, settings: list[str]) -> CampaignConfig:
     Raises:
       ConfigError: the file is missing, unreadable or says something impossible.
     """
-    values = load_values(file, settings)
-    kind = kind_in(values)
-    if kind is not CAMPAIGN:
-        raise ConfigError(
-            f"{file} is of kind {kind.name} ({kind.noun}), and this command is for campaigns; use "
-            "dpal run or dpal plan"
-        )
-    return parse_config(values)
+    return campaign_of(parse_any(load_values(file, settings)))

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from dpal.errors import ParameterError
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from flows.cli.settings import ConfigFile, Settings, load_config
-from flows.cli.terminal import out, show
+from flows.cli.terminal import out, print_table
 
 _METHODS = "random,paper,visible,hidden,exact"
 
@@ -40,7 +40,7 @@ def simulate(
         spec = open_data(config).spec
     else:
         spec = config.to_spec(pool_size=pool_size, input_shape=(1, 28, 28), classes=10)
-    simulated = view.simulate(spec, model, runs=runs)
+    simulated = view.simulate_modes(spec, model, runs=runs)
     records, refused = simulated.records, simulated.refused
     target = spec.target
     promise = (
@@ -60,7 +60,7 @@ def simulate(
         ("mean_score", "Mean score of the selected"),
         ("selected", "Records selected"),
     ):
-        show(view.quality_table(records, figure, title))
+        print_table(view.quality_table(records, figure, title))
     for mode, reason in refused.items():
         out.print(f"{mode}: {reason}", markup=False)
     if plots:
@@ -68,7 +68,7 @@ def simulate(
             out.print(f"wrote {path}")
 
 
-def rehearse(
+def rehearse_command(
     file: ConfigFile,
     settings: Settings = [],  # noqa: B006
     public: Annotated[
@@ -96,23 +96,23 @@ def rehearse(
     if not 0 < long_tail <= 1:
         raise ParameterError(f"--long-tail is {long_tail:g}; use a number above 0, at most 1")
     config = load_config(file, settings)
-    from dpal.simulation.rehearsal import Method
-    from flows.cli.rehearse_view import Rehearsal, comparison_table, run_rehearsals, write_figure
+    from dpal.simulation.rehearsal import RehearsalMethod
+    from flows.cli.rehearse_view import Rehearsal, rehearsal_table, run_rehearsals, write_figure
 
-    known = [one.value for one in Method]
+    known = [one.value for one in RehearsalMethod]
     chosen = [name.strip() for name in methods.split(",")]
     for name in chosen:
         if name not in known:
             raise ParameterError(f"--methods has {name!r}; choose of {', '.join(known)}")
     wanted = [
-        Rehearsal(config=config, method=Method(name), run=run, long_tail=long_tail)
+        Rehearsal(config=config, method=RehearsalMethod(name), run=run, long_tail=long_tail)
         for run in range(runs)
         for name in chosen
     ]
 
     def keep(records: list[dict[str, Any]]) -> None:
         if output:
-            with staged(output) as temporary:
+            with atomic_write(output) as temporary:
                 temporary.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     records, refused = run_rehearsals(wanted, jobs=jobs, on_records=keep)
@@ -125,8 +125,8 @@ def rehearse(
         f"{config.name}: delta {first['delta']:.3g}, adjacency {first['adjacency']}, unit "
         f"{first['unit']}; public data, no ledger, nothing of it is a release"
     )
-    show(comparison_table(records))
-    if Method.EXACT.value in chosen:
+    print_table(rehearsal_table(records))
+    if RehearsalMethod.EXACT.value in chosen:
         out.print("exact is NOT PRIVATE: a reference, never part of a campaign")
     if output:
         out.print(f"wrote {output}")

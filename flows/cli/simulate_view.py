@@ -20,9 +20,9 @@ from dpal.reports.report import Table
 from dpal.simulation.selections import (
     ScoreModel,
     SimulatedPhase,
-    comparable,
     simulate_mechanisms,
     simulate_mode,
+    with_selection_mode,
 )
 
 
@@ -41,7 +41,7 @@ class Simulated:
     last: dict[str, SimulatedPhase]
 
 
-def simulate(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
+def simulate_modes(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
     """Simulates every mode of a campaign, the paper's mechanisms, and chance."""
     found: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
@@ -49,7 +49,7 @@ def simulate(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
     modes = tqdm([*SelectionMode], desc="planning", unit="mode", disable=None, leave=False)
     for mode in modes:
         try:
-            certified = certified_plan(comparable(spec, mode))
+            certified = certified_plan(with_selection_mode(spec, mode))
         except DpalError as error:
             refused[mode.value] = str(error)
             continue
@@ -60,7 +60,7 @@ def simulate(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
                 last[one.mechanism] = one
     for run in range(runs):
         rng = seeded(run, "simulated scores")
-        paper = comparable(spec, SelectionMode.PAPER)
+        paper = with_selection_mode(spec, SelectionMode.PAPER)
         for one in simulate_mechanisms(paper, model, rng=rng, noise=secure()):
             found.append({**_flat(one), "epsilon": None})
             if one.mechanism == "random":

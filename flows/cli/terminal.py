@@ -106,7 +106,7 @@ def leave_at_once(sentence: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def show(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Prints a table, numbers aligned to the right, words to the left."""
     rich = RichTable(
         title=f"\n{table.title}",
@@ -192,7 +192,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {key}: {value!r} is not a value YAML can read") from error
 
 
-def run_command(command: Callable[[], Any], *, as_json: bool = False) -> int:
+def run_and_explain_errors(command: Callable[[], Any], *, as_json: bool = False) -> int:
     """Runs a command and turns every failure into one sentence and an exit code.
 
     Args:

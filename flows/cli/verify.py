@@ -33,10 +33,10 @@ from dpal.ledger.entries import Entry
 from flows.cli.keys import Keys, is_own, trust_in
 from flows.cli.terminal import out
 from flows.cli.verify_exports import check_export, signed_export
-from flows.cli.verify_view import Report, tell_checks
+from flows.cli.verify_view import VerificationReport, tell_checks
 
 if TYPE_CHECKING:
-    from dpal.certificate.check_against import Model, Pool
+    from dpal.certificate.check_against import Model, PoolCommitment
 
 _REGISTERED = "models:/"
 _SALT, _RUNS = "pool.salt", "mlflow.sqlite"
@@ -51,7 +51,7 @@ class _Given:
     model: Model | None
 
 
-def verify(
+def verify_command(
     certificate: Annotated[
         Path | None,
         typer.Argument(
@@ -93,7 +93,7 @@ def verify(
     What was not checked is listed, and proves nothing.
     """
     places = [Path(word) for word in (certificate, ledger) if word and "://" not in str(word)]
-    from dpal.certificate.verify import verify as verify_certificate
+    from dpal.certificate.verify import verify_certificate
 
     trust, entries = trust_in(key or ()), None if ledger is None else entries_of(ledger)
     again = _command(certificate, ledger, model)
@@ -105,7 +105,7 @@ def verify(
                 "and --signature, or name the certificate"
             )
         checks, author = check_export(export, trust, entries)
-        report = Report(
+        report = VerificationReport(
             what="file", subject={"export": str(certificate)}, checks=checks, author=author
         )
         promised = "the signed head of a ledger"
@@ -119,7 +119,9 @@ def verify(
         author = author_of(document, given.signature, trust, ledger=entries)
         subject = {"campaign": document.get("campaign"), "certificate": document.get("digest")}
         checks.append(author.check)
-        report = Report(what="certificate", subject=subject, checks=checks, author=author)
+        report = VerificationReport(
+            what="certificate", subject=subject, checks=checks, author=author
+        )
         promised = _promise(document)
     if as_json:
         print(json.dumps(report.as_object(), indent=2))  # noqa: T201
@@ -150,13 +152,13 @@ def _given(
     signed = _text_of(beside) if beside is not None and beside.is_file() else None
     if model is not None and model.startswith(_REGISTERED):
         try:
-            from tasks.tracking.registry import fetch
+            from tasks.tracking.registry import fetch_registered_model
         except ImportError as error:
             raise CertificateError(
                 f"{model} is in a registry of MLflow, which is not installed here ({error}); "
                 "install it, or download the model and name its weights and its certificate"
             ) from error
-        found = fetch(model, mlflow or default_registry(certificate))
+        found = fetch_registered_model(model, mlflow or default_registry(certificate))
         if document is not None and document.get("digest") != found.certificate.get("digest"):
             raise CertificateError(f"{model} carries another certificate than {certificate}")
         return _Given(
@@ -241,7 +243,7 @@ def _place(ledger: str) -> Path | str:
 
 def _pool(
     document: dict[str, Any], data: list[Path] | None, salt: Path | None, places: Sequence[Path]
-) -> tuple[Pool | None, str]:
+) -> tuple[PoolCommitment | None, str]:
     """The pool's files and its salt, or why there is none."""
     if not data:
         return None, "no pool given (--data)"
@@ -256,9 +258,9 @@ def _pool(
         raise CertificateError(f"there is no salt at {salt}")
     for path in [salt] if salt else [*beside, *below]:
         if path.is_file():
-            from dpal.certificate.check_against import Pool
+            from dpal.certificate.check_against import PoolCommitment
 
-            return Pool(digest=digest_of(files), salt=path.read_bytes()), ""
+            return PoolCommitment(digest=digest_of(files), salt=path.read_bytes()), ""
     return None, (
         "the commitment opens with the campaign's pool.salt only, which never leaves its folder; "
         "name it with --salt"

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.certificate.author import Author
-from dpal.certificate.checks import Check, Outcome, refuted
+from dpal.certificate.checks import Check, CheckOutcome, any_failed
 from dpal.certificate.envelope import fingerprint
 from flows.cli.terminal import out
 
 KNOWN, FAILED, UNKNOWN_AUTHOR = 0, 1, 3  # 2 is for what a person can correct, as everywhere
 
-_STYLES = {Outcome.OK: "green", Outcome.FAILED: "bold red", Outcome.UNCHECKED: "yellow"}
+_STYLES = {
+    CheckOutcome.OK: "green",
+    CheckOutcome.FAILED: "bold red",
+    CheckOutcome.UNCHECKED: "yellow",
+}
 _OUTCOME_WIDTH = 13
 _NARROWEST = 40  # columns for a detail; less is left to the terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class VerificationReport:
     """All that a verification found.
 
     Attributes:
@@ -38,7 +42,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """What the command ends with."""
-        if refuted(self.checks):
+        if any_failed(self.checks):
             return FAILED
         return KNOWN if self.author.known else UNKNOWN_AUTHOR
 
@@ -53,7 +57,7 @@ class Report:
         return {
             **self.subject,
             "verified": self.exit_code == KNOWN,
-            "consistent": not refuted(self.checks),
+            "consistent": not any_failed(self.checks),
             "author": {
                 "known": self.author.known,
                 "key": key,
@@ -74,12 +78,12 @@ class Report:
           command: that was typed, to be typed again with a key.
           own: whether this machine's own key signed.
         """
-        if refuted(self.checks):
+        if any_failed(self.checks):
             return f"FAILED: do not rely on this {self.what}"
         others = [
             check.name
             for check in self.checks
-            if check.outcome is Outcome.UNCHECKED and check is not self.author.check
+            if check.outcome is CheckOutcome.UNCHECKED and check is not self.author.check
         ]
         rest = f"; not checked: {', '.join(others)}" if others else ""
         if self.author.known:

@@ -15,7 +15,7 @@ from dpal.config.section import NAME
 from dpal.errors import ConfigError
 from dpal.privacy import Adjacency, Unit
 from flows.cli.settings import RuntimeSettings, runtime_from
-from flows.cli.terminal import out, show
+from flows.cli.terminal import out, print_table
 
 EXAMPLE = (
     "Examples: dpal vote ballots.parquet --epsilon 8 --records 5000 --sweep sigma=4:20:2; dpal "
@@ -29,7 +29,7 @@ class _Unit(StrEnum):
     GROUP = "group"
 
 
-def vote(
+def vote_command(
     ballots: Annotated[
         list[Path],
         typer.Argument(
@@ -179,13 +179,13 @@ def vote(
         runtime=runtime_from(settings),
     )
     if explain:
-        from flows.cli.vote_advice import explained
+        from flows.cli.vote_advice import mechanism_advice
 
-        view = explained(request, public, consensus, pay)
+        view = mechanism_advice(request, public, consensus, pay)
     elif sweep is not None:
-        view = vote_view.swept(request, sweep, private=private_figures)
+        view = vote_view.vote_sweep_view(request, sweep, private=private_figures)
     elif name is None:
-        view = vote_view.planned(request, private=private_figures)
+        view = vote_view.vote_cost_view(request, private=private_figures)
     else:
         from flows.cli.vote_release import released
 
@@ -194,6 +194,6 @@ def vote(
         typer.echo(json.dumps(view.record, indent=2))
         return
     for table in view.tables:
-        show(table)
+        print_table(table)
     for line in view.lines:
         out.print(line, markup=False, soft_wrap=True)

@@ -13,14 +13,14 @@ from dpal.reports.vote_tables import advice_table, recognition_words
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.advice import LabelStatistics, from_public, options
 from dpal.voting.ballots import Ballots
-from flows.cli.vote_view import View
+from flows.cli.vote_view import VoteCostView
 
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
 
 
-def explained(
+def mechanism_advice(
     request: VoteRequest, public: Path | None, consensus: float, pay: float | None
-) -> View:
+) -> VoteCostView:
     """Which mechanism to choose, from public records or a summary that is paid for."""
     ballots = request.ballots
     if not isinstance(ballots, Ballots):
@@ -69,7 +69,7 @@ def explained(
         f"{best.queries:,} queries at epsilon {target.epsilon:g}, delta {target.delta:.3g}; "
         f"{best.why} (estimates: they choose settings and prove nothing)"
     )
-    return View(
+    return VoteCostView(
         record={
             "options": record,
             "source": known.source,

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dpal.reports.commands import verify_here
-from dpal.reports.vote_tables import cost_table, recognition_words, released_table, rule_words
+from dpal.reports.vote_tables import (
+    answer_rates_table,
+    recognition_words,
+    rule_words,
+    vote_cost_table,
+)
 from dpal.runs.open_ledger import key_word
 from dpal.runs.report import write_reports
 from dpal.runs.vote_account import read_released
@@ -11,25 +16,25 @@ from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.release import Released
 from flows.cli.terminal import as_typed_here
-from flows.cli.vote_view import View, modes_of, table_of_modes
+from flows.cli.vote_view import VoteCostView, modes_of, table_of_modes
 
 
-def released(request: VoteRequest, *, private: bool) -> View:
+def released(request: VoteRequest, *, private: bool) -> VoteCostView:
     """Releases a block, and shows what it says."""
     account, path = release_ballots(request)
     summary = account.certified.summary()
     write_reports(account.folder)
     _, labels = read_released(path)
-    tables = [cost_table(summary)]
+    tables = [vote_cost_table(summary)]
     if labels.ndim == 2:
-        tables.append(released_table(request.cast.names, labels))
+        tables.append(answer_rates_table(request.cast.names, labels))
     rows, notes = modes_of(request, True) if private else ([], ())
     if rows:
         tables.append(table_of_modes(rows))
     certificate = account.folder.certificate
     other_teachers = account.folder.read_record()["other_teachers"]
     check = as_typed_here(verify_here(account.folder, key_word(account.runtime)))
-    return View(
+    return VoteCostView(
         record={
             **summary,
             "released": str(path),

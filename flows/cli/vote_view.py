@@ -12,10 +12,10 @@ from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_
 from dpal.reports.report import Table
 from dpal.reports.vote_tables import (
     PRIVATE_NOTE,
-    cost_table,
     modes_table,
     rule_words,
     sweep_table,
+    vote_cost_table,
 )
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.ballots import votes_for
@@ -26,7 +26,7 @@ _SWEPT = ("sigma", "limit", "epsilon", "queries")
 
 
 @dataclass(frozen=True)
-class View:
+class VoteCostView:
     """What is printed, and the same as JSON."""
 
     record: Mapping[str, Any]
@@ -34,13 +34,13 @@ class View:
     lines: tuple[str, ...] = ()
 
 
-def planned(request: VoteRequest, *, private: bool) -> View:
+def vote_cost_view(request: VoteRequest, *, private: bool) -> VoteCostView:
     """What the queries would cost. Releases nothing."""
     summary = request.certified().summary()
     rows, notes = modes_of(request, private)
-    return View(
+    return VoteCostView(
         record={**summary, "modes": rows, **({"private": PRIVATE_NOTE} if private else {})},
-        tables=(cost_table(summary), table_of_modes(rows)),
+        tables=(vote_cost_table(summary), table_of_modes(rows)),
         lines=(
             rule_words(summary),
             *notes,
@@ -49,7 +49,7 @@ def planned(request: VoteRequest, *, private: bool) -> View:
     )
 
 
-def swept(request: VoteRequest, text: str, *, private: bool) -> View:
+def vote_sweep_view(request: VoteRequest, text: str, *, private: bool) -> VoteCostView:
     """Costs over the values of one setting. Releases nothing."""
     key, values = sweep_values(text)
     if key not in _SWEPT:
@@ -58,7 +58,7 @@ def swept(request: VoteRequest, text: str, *, private: bool) -> View:
         raise ConfigError.before_release(f"--sweep {key} takes numbers")
     rows = [_point(request, key, float(value), private) for value in values]
     lines = [PRIVATE_NOTE] if private else []
-    return View(
+    return VoteCostView(
         record={"key": key, "rows": rows, **({"private": PRIVATE_NOTE} if private else {})},
         tables=(sweep_table(key, rows),),
         lines=(*lines, "nothing was released"),
@@ -81,7 +81,7 @@ def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[
         "sigma": spec.rule.sigma,
         "epsilon": total_of(spec),
         "fit": most_queries(spec),
-        "unanimous": spec.rule.unanimous_turned,
+        "unanimous": spec.rule.unanimous_flip_probability,
     }
     if private:
         asked = request.ballots.rows(slice(0, queries))

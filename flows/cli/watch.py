@@ -11,7 +11,7 @@ import typer
 
 from dpal.errors import ConfigError, DpalError, LedgerTampered
 from flows.cli.settings import Settings
-from flows.cli.terminal import err, out, show, stop_at_once_on_interrupt
+from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
 from flows.cli.watch_settings import load_watch
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WatchFile = Annotated[Path, typer.Argument(metavar="FILE", help="Settings of the watch (YAML).")]
 
 
-def watch(
+def watch_command(
     file: WatchFile,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     status: Annotated[
@@ -59,21 +59,21 @@ def watch(
 def _look(config: WatchConfig) -> None:
     from flows.cli.orchestrator import needing_prefect
     from flows.watch import watch as watch_flow
-    from tasks.watch import in_words, watch_folder
+    from tasks.watch import describe_watch, watch_folder
 
     with needing_prefect():
         watch_flow(config)
-    out.print(in_words(config, watch_folder(config).read()), markup=False)
+    out.print(describe_watch(config, watch_folder(config).read()), markup=False)
 
 
 def _show(config: WatchConfig) -> None:
     from dpal.reports.ledger_tables import blocks_table, limit_in_words
     from dpal.reports.watch_tables import watch_tables
-    from tasks.watch import in_words, standing, watch_folder
+    from tasks.watch import describe_watch, registered_data_set, watch_folder
 
-    known, state = standing(config), watch_folder(config).read()
+    known, state = registered_data_set(config), watch_folder(config).read()
     for table in (*watch_tables(state), blocks_table(known)):
-        show(table)
+        print_table(table)
     out.print(f"limit of data set {known.name}: {limit_in_words(known.limit)}", markup=False)
     out.print(f"{config.folder}: {state.remark or 'not looked at yet'}", markup=False)
-    out.print(in_words(config, state), markup=False)
+    out.print(describe_watch(config, state), markup=False)

@@ -28,8 +28,8 @@ from flows.ops.deployments import (
     MARK,
     TAG,
     Deployment,
-    Pool,
-    Schedule,
+    DeploymentSchedule,
+    WorkPool,
     version,
 )
 from flows.ops.prefect_server import DeployError
@@ -47,7 +47,7 @@ _CANCEL_NEW = ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CAN
 
 def set_up(
     client: SyncPrefectClient,
-    pools: Sequence[Pool],
+    pools: Sequence[WorkPool],
     deployments: Sequence[Deployment],
     notify: str | None = None,
 ) -> list[Change]:
@@ -185,7 +185,7 @@ def _block(client: SyncPrefectClient, name: str) -> Any:
     )
 
 
-def _schedule(one: Schedule) -> DeploymentScheduleCreate:
+def _schedule(one: DeploymentSchedule) -> DeploymentScheduleCreate:
     if one.interval is not None:
         return DeploymentScheduleCreate(
             schedule=IntervalSchedule(interval=one.interval, anchor_date=_ANCHOR, timezone="UTC")
@@ -198,7 +198,7 @@ def _times(there: DeploymentResponse) -> list[dict[str, Any]]:
     return [one.schedule.model_dump(mode="json") for one in there.schedules]
 
 
-def _when(one: Schedule | None) -> str:
+def _when(one: DeploymentSchedule | None) -> str:
     if one is None:
         return ""
     if one.interval is not None:

@@ -44,7 +44,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class WorkPool:
     """A work pool.
 
     Attributes:
@@ -70,7 +70,7 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class DeploymentSchedule:
     """When a deployment runs by itself: by cron, or every so often.
 
     Attributes:
@@ -109,7 +109,7 @@ class Deployment:
     about: str
     queue: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    schedule: Schedule | None = None
+    schedule: DeploymentSchedule | None = None
     folder: Path = Path()
     alone: bool = False
 
@@ -145,10 +145,18 @@ _TRAIN_PHASE = Deployment(
     pool=TRAINING,
     about="Trains one phase. Campaigns start it; a person has no reason to.",
 )
+_TRAIN_MODEL = Deployment(
+    flow="train-model",
+    name=TRAINING,
+    entrypoint="flows.train_model.train_ordered_model",
+    pool=TRAINING,
+    about="Trains teachers, a student or public weights. Runs start it; a person need not.",
+)
+_ON_POOLS = (_TRAIN_PHASE, _TRAIN_MODEL)
 _AUDIT = Deployment(
     flow="audit",
     name="audit",
-    entrypoint="flows.audit.audit_campaign",
+    entrypoint="flows.audit.audit_run",
     pool=CAMPAIGNS,
     queue=CAMPAIGNS,
     about="Attacks what a campaign does to records, with its own code. Charges nothing.",
@@ -160,7 +168,7 @@ _COLLECT = Deployment(
     pool=CAMPAIGNS,
     about="Resumes the campaigns whose labels are complete.",
     alone=True,
-    schedule=Schedule(interval=timedelta(minutes=1)),
+    schedule=DeploymentSchedule(interval=timedelta(minutes=1)),
 )
 _WATCH = Deployment(
     flow="watch",
@@ -170,18 +178,18 @@ _WATCH = Deployment(
     about="Looks for new Parquet files once, and starts a rerun where the budget allows.",
     alone=True,
 )
-_DEPLOYED = (*_RUNS.values(), _TRAIN_PHASE, _AUDIT, _COLLECT, _WATCH)
+_DEPLOYED = (*_RUNS.values(), *_ON_POOLS, _AUDIT, _COLLECT, _WATCH)
 # Which function runs a flow: all that a worker of ours ever runs.
 ENTRYPOINTS = {deployment.flow: deployment.entrypoint for deployment in _DEPLOYED}
 FLOWS = tuple(ENTRYPOINTS)
 
 
-def usual(pools: Sequence[Pool]) -> list[Deployment]:
-    """A deployment for every flow, and one of train-phase for each pool that trains."""
+def usual(pools: Sequence[WorkPool]) -> list[Deployment]:
+    """A deployment for every flow; of those that train, one for each pool that trains."""
     training = [pool.name for pool in pools if pool.name != CAMPAIGNS]
     found: list[Deployment] = []
     for deployment in _DEPLOYED:
-        if deployment is _TRAIN_PHASE:
+        if deployment in _ON_POOLS:
             found += [replace(deployment, name=pool, pool=pool) for pool in training]
         else:
             found.append(deployment)
@@ -202,18 +210,18 @@ def from_file(file: Path) -> Deployment:
 
 def pools_of(
     types: Mapping[str, str], limits: Mapping[str, int], deployments: Sequence[Deployment] = ()
-) -> list[Pool]:
+) -> list[WorkPool]:
     """The usual two pools, those that were named, and those that configurations train on."""
     names = dict.fromkeys([CAMPAIGNS, TRAINING, *types, *map(_trains_on, deployments)])
     made = []
     for name in filter(None, names):
         usually = _CAMPAIGNS_AT_ONCE if name == CAMPAIGNS else _TRAININGS_AT_ONCE
         limit, asked = limits.get(name, usually), name in limits
-        made.append(Pool(name=name, type=types.get(name, "process"), limit=limit, asked=asked))
+        made.append(WorkPool(name=name, type=types.get(name, "process"), limit=limit, asked=asked))
     return made
 
 
-def folder_for(pool: Pool, folders: Mapping[str, Path], here: Path) -> Path:
+def folder_for(pool: WorkPool, folders: Mapping[str, Path], here: Path) -> Path:
     """Where the runs of a pool work: as told, else here, or where a container has its data."""
     usually = here if pool.type == "process" else _IN_CONTAINER
     return folders.get(pool.name, folders.get("", usually))
@@ -250,7 +258,7 @@ def _of_run(config: RunConfig) -> Deployment:
         name=config.name,
         about=kind.does_named.format(name=config.name),
         parameters={"config": config.model_dump(mode="json")},
-        schedule=Schedule(cron=cron, timezone=zone) if cron else None,
+        schedule=DeploymentSchedule(cron=cron, timezone=zone) if cron else None,
     )
 
 
@@ -261,7 +269,7 @@ def _of_watch(config: WatchConfig) -> Deployment:
         name=config.name,
         about=f"Looks for new Parquet files in {config.folder}.",
         parameters={"config": config.model_dump(mode="json")},
-        schedule=Schedule(cron=config.cron, timezone=config.timezone, interval=every),
+        schedule=DeploymentSchedule(cron=config.cron, timezone=config.timezone, interval=every),
     )
 
 

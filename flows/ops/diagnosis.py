@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing looked at.
 
     Attributes:

@@ -13,10 +13,10 @@ import httpx
 
 from dpal.config.campaign import CampaignConfig
 from flows.ops import doctor_access, doctor_stack
-from flows.ops.diagnosis import Finding
+from flows.ops.diagnosis import Diagnosis
 
 
-def examine(config: CampaignConfig) -> Iterator[Finding]:
+def examine(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Yields findings for the installation, the folders, the servers and the databases."""
     for check in (_python, _packages, _web_framework, _device, _artifacts, _data, _remote):
         yield check(config)
@@ -28,16 +28,16 @@ def examine(config: CampaignConfig) -> Iterator[Finding]:
     yield from doctor_stack.ledger(config)
     yield from doctor_stack.places(config)
     yield from doctor_access.allow_list(config)
-    yield from doctor_stack.label_studio(config)
+    yield from doctor_stack.labeler(config)
 
 
-def _python(_: CampaignConfig) -> Finding:
+def _python(_: CampaignConfig) -> Diagnosis:
     version = ".".join(str(part) for part in sys.version_info[:3])
     advice = "" if sys.version_info >= (3, 11) else "dpal needs Python 3.11 or newer"
-    return Finding("python", version, advice)
+    return Diagnosis("python", version, advice)
 
 
-def _packages(_: CampaignConfig) -> Finding:
+def _packages(_: CampaignConfig) -> Diagnosis:
     versions, missing = [], []
     for name in ("torch", "opacus", "dp-accounting", "prefect", "mlflow", "dvc", "pyarrow"):
         try:
@@ -45,69 +45,69 @@ def _packages(_: CampaignConfig) -> Finding:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     advice = f"install {', '.join(missing)}: pip install -c constraints.txt ." if missing else ""
-    return Finding("packages", ", ".join(versions), advice)
+    return Diagnosis("packages", ", ".join(versions), advice)
 
 
-def _web_framework(_: CampaignConfig) -> Finding:
+def _web_framework(_: CampaignConfig) -> Diagnosis:
     version = importlib.metadata.version("fastapi")
     numbers = tuple(int(part) for part in version.split(".")[:2])
     advice = "" if numbers < (0, 151) else "Prefect's server needs fastapi<0.151: pip install it"
-    return Finding("fastapi", version, advice)
+    return Diagnosis("fastapi", version, advice)
 
 
-def _device(config: CampaignConfig) -> Finding:
+def _device(config: CampaignConfig) -> Diagnosis:
     import torch
 
     name = config.runtime.device
     if not name.startswith("cuda"):
-        return Finding("device", f"{name}, {torch.get_num_threads()} threads")
+        return Diagnosis("device", f"{name}, {torch.get_num_threads()} threads")
     if torch.cuda.is_available():
-        return Finding("device", torch.cuda.get_device_name())
-    return Finding("device", f"{name} is not there", "set runtime.device: cpu")
+        return Diagnosis("device", torch.cuda.get_device_name())
+    return Diagnosis("device", f"{name} is not there", "set runtime.device: cpu")
 
 
-def _artifacts(config: CampaignConfig) -> Finding:
+def _artifacts(config: CampaignConfig) -> Diagnosis:
     folder = config.runtime.artifacts
     existing = next(parent for parent in (folder, *folder.resolve().parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
-            return Finding("artifacts", f"{folder} can be written")
+            return Diagnosis("artifacts", f"{folder} can be written")
     except OSError as error:
-        return Finding("artifacts", f"{folder}: {error.strerror}", "set runtime.artifacts")
+        return Diagnosis("artifacts", f"{folder}: {error.strerror}", "set runtime.artifacts")
 
 
-def _data(config: CampaignConfig) -> Finding:
+def _data(config: CampaignConfig) -> Diagnosis:
     pools = config.data.pool if isinstance(config.data.pool, list) else [config.data.pool]
     wanted = [*pools, config.data.validation]
     missing = [str(path) for path in wanted if not path.exists()]
     if missing:
-        return Finding("data", f"{', '.join(missing)} missing", "restore the samples: dvc pull")
-    return Finding("data", ", ".join(str(path) for path in wanted))
+        return Diagnosis("data", f"{', '.join(missing)} missing", "restore the samples: dvc pull")
+    return Diagnosis("data", ", ".join(str(path) for path in wanted))
 
 
-def _remote(_: CampaignConfig) -> Finding:
+def _remote(_: CampaignConfig) -> Diagnosis:
     from tasks.versioning import remote_reachable
 
     if not Path("data.dvc").is_file():
-        return Finding("data remote", "no data.dvc in this folder, nothing to restore")
+        return Diagnosis("data remote", "no data.dvc in this folder, nothing to restore")
     problem = remote_reachable(Path())
     if problem:
-        return Finding("data remote", problem, "check `dvc remote list` and your access to it")
-    return Finding("data remote", "answers, and data/ is as pinned")
+        return Diagnosis("data remote", problem, "check `dvc remote list` and your access to it")
+    return Diagnosis("data remote", "answers, and data/ is as pinned")
 
 
-def _prefect(_: CampaignConfig) -> Finding:
+def _prefect(_: CampaignConfig) -> Diagnosis:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        return Finding("prefect", "no server set; each run starts a temporary one (about 10 s)")
+        return Diagnosis("prefect", "no server set; each run starts a temporary one (about 10 s)")
     return _server("prefect", f"{url}/health", "start it: dpal serve")
 
 
-def _server(what: str, url: str, advice: str, *, shown: str = "") -> Finding:
+def _server(what: str, url: str, advice: str, *, shown: str = "") -> Diagnosis:
     shown = shown or url
     try:
         answer = httpx.get(url, timeout=5)
         answer.raise_for_status()
     except httpx.HTTPError as error:
-        return Finding(what, f"{shown} does not answer ({type(error).__name__})", advice)
-    return Finding(what, f"{shown} answers")
+        return Diagnosis(what, f"{shown} does not answer ({type(error).__name__})", advice)
+    return Diagnosis(what, f"{shown} answers")

@@ -9,13 +9,13 @@ import httpx
 
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import AllowListError
-from flows.ops.diagnosis import Finding
+from flows.ops.diagnosis import Diagnosis
 
 _PAGE = {"Origin": "http://a-page-of-somebody-else.example"}
 _SERVE = "start it by dpal serve, or as docs/operations.md says"
 
 
-def prefect_doors() -> Iterator[Finding]:
+def prefect_doors() -> Iterator[Diagnosis]:
     """Whether Prefect's server asks for a password, and answers pages of other origins."""
     url = os.environ.get("PREFECT_API_URL")
     if not url:
@@ -25,14 +25,14 @@ def prefect_doors() -> Iterator[Finding]:
     except httpx.HTTPError:
         return  # that it does not answer is said elsewhere
     if answer.is_success:
-        yield Finding("password", f"{url} asks for none: anybody may start runs", _SERVE)
+        yield Diagnosis("password", f"{url} asks for none: anybody may start runs", _SERVE)
     if "access-control-allow-origin" in answer.headers:
-        yield Finding("origins", f"{url} answers pages of any origin", _SERVE)
+        yield Diagnosis("origins", f"{url} answers pages of any origin", _SERVE)
     elif not answer.is_success:
-        yield Finding("doors", "Prefect asks for a password and answers no foreign page")
+        yield Diagnosis("doors", "Prefect asks for a password and answers no foreign page")
 
 
-def mlflow_doors(uri: str, login: tuple[str, str] | None) -> Iterator[Finding]:
+def mlflow_doors(uri: str, login: tuple[str, str] | None) -> Iterator[Diagnosis]:
     """Whether MLflow asks who somebody is, and workers are no administrators there.
 
     Args:
@@ -45,13 +45,13 @@ def mlflow_doors(uri: str, login: tuple[str, str] | None) -> Iterator[Finding]:
     except httpx.HTTPError:
         return
     if login is None:
-        yield Finding("mlflow", f"{uri} asks for no password: anybody may change it", _SERVE)
+        yield Diagnosis("mlflow", f"{uri} asks for no password: anybody may change it", _SERVE)
     elif answer.is_success and answer.json()["user"]["is_admin"]:
         advice = "give workers an account that is none: docs/operations.md"
-        yield Finding("mlflow", f"{login[0]} is an administrator there", advice)
+        yield Diagnosis("mlflow", f"{login[0]} is an administrator there", advice)
 
 
-def allow_list(config: CampaignConfig) -> Iterator[Finding]:
+def allow_list(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Whether runs from Prefect may do here what a campaign needs."""
     from flows.cli.allow import faults_of, settings_to_allow
     from tasks.allow_list import allow_file, read_allow_list
@@ -60,13 +60,13 @@ def allow_list(config: CampaignConfig) -> Iterator[Finding]:
     try:
         allowed = read_allow_list(file)
     except AllowListError as error:
-        yield Finding("allow list", str(error), "its owner corrects it; see dpal allow")
+        yield Diagnosis("allow list", str(error), "its owner corrects it; see dpal allow")
         return
     if not file.exists():
-        yield Finding("allow list", "none here: this machine's workers refuse every run")
+        yield Diagnosis("allow list", "none here: this machine's workers refuse every run")
         return
     for fault in faults_of(allowed):
-        yield Finding("allow list", f"{file}: {fault}", "correct it there")
+        yield Diagnosis("allow list", f"{file}: {fault}", "correct it there")
     missing = sorted({one.key for one in allowed.refused(settings_to_allow([config]))})
     state = f"{file} " + (f"does not allow {', '.join(missing)}" if missing else "allows this")
-    yield Finding("allow list", state, "allow it: dpal allow FILE.yaml" if missing else "")
+    yield Diagnosis("allow list", state, "allow it: dpal allow FILE.yaml" if missing else "")

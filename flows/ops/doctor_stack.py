@@ -16,8 +16,9 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from dpal.config.campaign import CampaignConfig, LabelerKind
+from dpal.config.campaign import CampaignConfig
 from dpal.errors import DpalError, LedgerMissing
+from dpal.runs.labelers import labeler_of
 from flows.ops.deployments import (
     CAMPAIGNS,
     HEARTBEAT_SECONDS,
@@ -26,7 +27,7 @@ from flows.ops.deployments import (
     version,
     worker_command,
 )
-from flows.ops.diagnosis import Finding
+from flows.ops.diagnosis import Diagnosis
 from flows.ops.doctor_access import mlflow_doors
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _CLOCK_SECONDS = 5.0
 _DEPLOY = "run: dpal deploy"
 
 
-def prefect_parts(config: CampaignConfig) -> Iterator[Finding]:
+def prefect_parts(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Pools, their workers, deployments and the automation, where a Prefect server is named."""
     from flows.ops.prefect_server import prefect_server
 
@@ -50,10 +51,10 @@ def prefect_parts(config: CampaignConfig) -> Iterator[Finding]:
             yield from _deployments(client, config)
             yield _automation(client)
     except DpalError as error:
-        yield Finding("prefect", str(error), "correct that first; the rest was not looked at")
+        yield Diagnosis("prefect", str(error), "correct that first; the rest was not looked at")
 
 
-def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Finding]:
+def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Diagnosis]:
     from prefect.client.schemas.objects import WorkerStatus
     from prefect.exceptions import ObjectNotFound
 
@@ -62,10 +63,10 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Findin
         try:
             pool = client.read_work_pool(name)
         except ObjectNotFound:
-            yield Finding(what, "is not there", _DEPLOY)
+            yield Diagnosis(what, "is not there", _DEPLOY)
             continue
         if pool.is_paused:
-            yield Finding(what, "is paused", f"prefect work-pool resume {name}")
+            yield Diagnosis(what, "is paused", f"prefect work-pool resume {name}")
             continue
         online = [
             one
@@ -74,10 +75,10 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Findin
         ]
         state = f"{pool.type}, workers online: {len(online)}"
         advice = f"start one: {worker_command(name, pool.type)}"
-        yield Finding(what, state, "" if online else advice)
+        yield Diagnosis(what, state, "" if online else advice)
 
 
-def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Finding]:
+def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Diagnosis]:
     from prefect.exceptions import ObjectNotFound
 
     from flows.ops.deployments import pools_of
@@ -102,14 +103,14 @@ def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[
         f"not of version {version()}: {', '.join(old)}" if old else "",
     ]
     state = "; ".join(filter(None, trouble)) or f"all {len(wanted)}, of version {version()}"
-    yield Finding("deployments", state, _DEPLOY if missing or old else "")
+    yield Diagnosis("deployments", state, _DEPLOY if missing or old else "")
     if deaf:
-        yield Finding("heartbeat", f"off: {', '.join(deaf)}", _DEPLOY)
+        yield Diagnosis("heartbeat", f"off: {', '.join(deaf)}", _DEPLOY)
     elif len(missing) < len(wanted):
-        yield Finding("heartbeat", f"every {HEARTBEAT_SECONDS} s")
+        yield Diagnosis("heartbeat", f"every {HEARTBEAT_SECONDS} s")
 
 
-def _automation(client: SyncPrefectClient) -> Finding:
+def _automation(client: SyncPrefectClient) -> Diagnosis:
     from prefect.client.schemas.sorting import AutomationSort
 
     from flows.ops.automations import SILENT, crash_silent_runs, says_the_same
@@ -117,21 +118,21 @@ def _automation(client: SyncPrefectClient) -> Finding:
     known = client.read_automations(sort=AutomationSort.NAME_ASC, limit=200)
     ours = [one for one in known if one.name == SILENT]
     if not ours:
-        return Finding("automation", f"{SILENT!r} is not there", _DEPLOY)
+        return Diagnosis("automation", f"{SILENT!r} is not there", _DEPLOY)
     if not ours[0].enabled:
-        return Finding("automation", f"{SILENT!r} is off", "switch it on under Automations")
+        return Diagnosis("automation", f"{SILENT!r} is off", "switch it on under Automations")
     if not says_the_same(ours[0], crash_silent_runs()):
-        return Finding("automation", f"{SILENT!r} is another one", _DEPLOY)
-    return Finding("automation", "runs that fall silent are crashed after 90 s")
+        return Diagnosis("automation", f"{SILENT!r} is another one", _DEPLOY)
+    return Diagnosis("automation", "runs that fall silent are crashed after 90 s")
 
 
-def mlflow_login(config: CampaignConfig) -> Iterator[Finding]:
+def mlflow_login(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Whether MLflow lets us in, where it is a server."""
     from tasks.tracking.server import tracking_uri, without_password
 
     uri = tracking_uri(config.runtime)
     if not uri.startswith("http"):
-        yield Finding("mlflow", f"{without_password(uri)}, no server")
+        yield Diagnosis("mlflow", f"{without_password(uri)}, no server")
         return
     name = os.environ.get("MLFLOW_TRACKING_USERNAME")
     password = os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
@@ -142,20 +143,20 @@ def mlflow_login(config: CampaignConfig) -> Iterator[Finding]:
         answer = httpx.get(path, params={"max_results": 1}, auth=login, timeout=10)
     except httpx.HTTPError as error:
         state = f"{shown} does not answer ({type(error).__name__})"
-        yield Finding("mlflow", state, "start it, or set runtime.mlflow_uri: null")
+        yield Diagnosis("mlflow", state, "start it, or set runtime.mlflow_uri: null")
         return
     if answer.status_code in (401, 403):
         advice = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        yield Finding("mlflow", f"{shown} does not let us in ({answer.status_code})", advice)
+        yield Diagnosis("mlflow", f"{shown} does not let us in ({answer.status_code})", advice)
     elif not answer.is_success:
-        yield Finding("mlflow", f"{shown} answers {answer.status_code}", "look into its log")
+        yield Diagnosis("mlflow", f"{shown} answers {answer.status_code}", "look into its log")
     else:
-        yield Finding("mlflow", f"{shown} answers" + (f", as {name}" if name else ""))
+        yield Diagnosis("mlflow", f"{shown} answers" + (f", as {name}" if name else ""))
         yield from mlflow_doors(uri, login)
         yield from _clock(answer)
 
 
-def ledger(config: CampaignConfig) -> Iterator[Finding]:
+def ledger(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Whether the ledger can be read, is whole, and is the newest that this machine knows."""
     from dpal.runs.open_ledger import open_ledger
 
@@ -165,21 +166,21 @@ def ledger(config: CampaignConfig) -> Iterator[Finding]:
     try:
         store = open_ledger(runtime, create=False)
     except LedgerMissing:
-        yield Finding("ledger", "none yet; the first campaign makes it")
+        yield Diagnosis("ledger", "none yet; the first campaign makes it")
         return
     except DpalError as error:
-        yield Finding("ledger", str(error), "docs/ledger.md says what to do")
+        yield Diagnosis("ledger", str(error), "docs/ledger.md says what to do")
         return
     try:
         count = len(store.verified())
-        yield Finding("ledger", f"{store.name}: {count:,} entries, whole and anchored here")
+        yield Diagnosis("ledger", f"{store.name}: {count:,} entries, whole and anchored here")
     except DpalError as error:
-        yield Finding("ledger", str(error), "docs/ledger.md says what to do")
+        yield Diagnosis("ledger", str(error), "docs/ledger.md says what to do")
     finally:
         store.close()
 
 
-def _postgres(url: str) -> Iterator[Finding]:
+def _postgres(url: str) -> Iterator[Diagnosis]:
     place = sa.make_url(url).set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, connect_args={"connect_timeout": 10})
     try:
@@ -189,16 +190,16 @@ def _postgres(url: str) -> Iterator[Finding]:
     except (SQLAlchemyError, ImportError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         advice = "check its address, ~/.pgpass or PGPASSWORD; pip install 'dpal[postgres]'"
-        yield Finding("postgres", reason, advice)
+        yield Diagnosis("postgres", reason, advice)
         return
     finally:
         engine.dispose()
     major = int(said.split(".")[0].split()[0])
     advice = f"use {_OLDEST_POSTGRES} or newer" if major < _OLDEST_POSTGRES else ""
-    yield Finding("postgres", f"version {said}, {connections} connections", advice)
+    yield Diagnosis("postgres", f"version {said}, {connections} connections", advice)
 
 
-def places(config: CampaignConfig) -> Iterator[Finding]:
+def places(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Store and DVC remote, looked at without a trace; whether they take files shows a run."""
     runtime = config.runtime
     for what, place in (("store", runtime.store), ("dvc remote", runtime.dvc_remote)):
@@ -206,10 +207,10 @@ def places(config: CampaignConfig) -> Iterator[Finding]:
             yield _place(what, place)
     free = shutil.disk_usage(_existing(runtime.artifacts)).free
     advice = "make room: a full disk stops campaigns (nothing is lost)"
-    yield Finding("disk", f"{free >> 30} GiB free", advice if free < _LITTLE_DISK else "")
+    yield Diagnosis("disk", f"{free >> 30} GiB free", advice if free < _LITTLE_DISK else "")
 
 
-def _place(what: str, place: str) -> Finding:
+def _place(what: str, place: str) -> Diagnosis:
     """A folder is asked for the right to write, a bucket for the right to list."""
     import fsspec
 
@@ -217,7 +218,7 @@ def _place(what: str, place: str) -> Finding:
         folder = _existing(Path(place))
         fine = os.access(folder, os.W_OK)
         state = f"{place} {'can' if fine else 'cannot'} be written"
-        return Finding(what, state, "" if fine else "choose another folder, or ask its owner")
+        return Diagnosis(what, state, "" if fine else "choose another folder, or ask its owner")
     parts = urlsplit(place)
     try:
         files, key = fsspec.core.url_to_fs(place)
@@ -226,32 +227,17 @@ def _place(what: str, place: str) -> Finding:
     except Exception as error:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
         advice = "check the address and the keys (AWS_ACCESS_KEY_ID ...); pip install 'dpal[s3]'"
-        return Finding(what, f"{place} does not open ({reason})", advice)
-    return Finding(what, f"{place} opens")
+        return Diagnosis(what, f"{place} does not open ({reason})", advice)
+    return Diagnosis(what, f"{place} opens")
 
 
-def label_studio(config: CampaignConfig) -> Iterator[Finding]:
-    """Whether Label Studio answers and takes our token, for campaigns that ask people there."""
-    if config.labeler.kind is not LabelerKind.LABEL_STUDIO:
-        return
-    from dpal.labelers.label_studio_api import LabelStudio
-    from dpal.runs.label_studio import label_studio_token
-
-    url = config.labeler.label_studio.url
-    try:
-        server = LabelStudio(url, label_studio_token(url))
-        try:
-            server.find_project("dpal doctor looks for nothing")
-        finally:
-            server.close()
-    except (DpalError, httpx.HTTPError) as error:
-        advice = "dpal serve --label-studio starts one; docs/labeling.md"
-        yield Finding("label studio", str(error) or type(error).__name__, advice)
-        return
-    yield Finding("label studio", f"{url} answers and takes the token")
+def labeler(config: CampaignConfig) -> Iterator[Diagnosis]:
+    """Whatever the labeler needs that settings name, such as a server that answers."""
+    for state, advice in labeler_of(config.labeler).findings(config.labeler):
+        yield Diagnosis(config.labeler.kind.replace("_", " "), state, advice)
 
 
-def prefect_clock() -> Iterator[Finding]:
+def prefect_clock() -> Iterator[Diagnosis]:
     """Whether this machine and the Prefect server agree on the time: heartbeats depend on it."""
     url = os.environ.get("PREFECT_API_URL")
     if url:
@@ -261,14 +247,14 @@ def prefect_clock() -> Iterator[Finding]:
             return
 
 
-def _clock(answer: httpx.Response) -> Iterator[Finding]:
+def _clock(answer: httpx.Response) -> Iterator[Diagnosis]:
     said = answer.headers.get("date")
     if not said:
         return
     apart = abs((datetime.now(UTC) - parsedate_to_datetime(said)).total_seconds())
     advice = "set both clocks by NTP" if apart > _CLOCK_SECONDS else ""
     where = urlsplit(str(answer.url)).netloc
-    yield Finding("clock", f"{apart:.0f} s from {where} ({time.tzname[0]})", advice)
+    yield Diagnosis("clock", f"{apart:.0f} s from {where} ({time.tzname[0]})", advice)
 
 
 def _existing(folder: Path) -> Path:

@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Says nothing: calls are many."""
 
 
-def receive(artifacts: Path, host: str, port: int) -> None:
+def run_webhook_receiver(artifacts: Path, host: str, port: int) -> None:
     """Looks at all waiting campaigns whenever Label Studio calls, and every minute.
 
     Args:

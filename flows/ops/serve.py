@@ -21,7 +21,7 @@ from dpal.runs.label_studio import HOOK_SECRET
 from flows.ops.databases import database_url
 from flows.ops.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.ops.stack_secrets import StackSecrets, prefect_login
-from flows.ops.supervisor import COMMAND, Part, ServeError
+from flows.ops.supervisor import COMMAND, ServeError, Service
 from tasks.allow_list import ALLOW
 from tasks.tracking.server_app import ADMIN, READER, WORKER
 from tasks.web_guard import ORIGINS
@@ -117,7 +117,7 @@ class Stack:
         ]
 
 
-def prefect(stack: Stack) -> Part:
+def prefect_service(stack: Stack) -> Service:
     """The Prefect server, which answers its own pages and who knows the password."""
     environment = {
         **ENVIRONMENT,
@@ -134,10 +134,10 @@ def prefect(stack: Stack) -> Part:
     command = [*_here("flows.ops.prefect_app"), "--host", stack.host]
     command += ["--port", str(stack.ports["prefect"])]
     answers = f"{stack.url('prefect')}/api/health"
-    return Part(name="prefect", command=command, environment=environment, answers=answers)
+    return Service(name="prefect", command=command, environment=environment, answers=answers)
 
 
-def mlflow(stack: Stack) -> Part:
+def mlflow_service(stack: Stack) -> Service:
     """The MLflow server, files through the server, so that other machines can use it."""
     home = stack.folder / "mlflow"
     home.mkdir(parents=True, exist_ok=True)
@@ -167,10 +167,10 @@ def mlflow(stack: Stack) -> Part:
         ORIGINS: ",".join(origins),
     }
     answers = f"{stack.url('mlflow')}/health"
-    return Part(name="mlflow", command=command, environment=environment, answers=answers)
+    return Service(name="mlflow", command=command, environment=environment, answers=answers)
 
 
-def label_studio(stack: Stack) -> Part:
+def label_studio_service(stack: Stack) -> Service:
     """Label Studio with one user, closed to strangers; sends nothing home."""
     home = stack.folder / "label-studio"
     home.mkdir(parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ def label_studio(stack: Stack) -> Part:
     command += ["--internal-host", stack.host, "--port", str(stack.ports["label-studio"])]
     command += ["--enable-legacy-api-token"]  # the one that dpal is told can come from us
     answers = f"{stack.url('label-studio')}/health"
-    return Part(
+    return Service(
         name="label-studio",
         command=command,
         environment=environment,
@@ -207,13 +207,13 @@ def label_studio(stack: Stack) -> Part:
     )
 
 
-def workers(stack: Stack) -> list[Part]:
+def worker_services(stack: Stack) -> list[Service]:
     """Process workers for both pools; a training on a machine's one GPU needs no second."""
     told = {**ENVIRONMENT, **stack.environment, "PREFECT_HOME": str(stack.folder / "worker")}
     names = [(CAMPAIGNS, number) for number in range(1, stack.workers + 1)] + [(TRAINING, 1)]
     start = [*_here(COMMAND), "worker"]
     return [
-        Part(
+        Service(
             name=f"worker {pool} {number}",
             command=[*start, pool, "--name", f"{pool}-{number}"],
             environment=told,

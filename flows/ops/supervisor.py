@@ -31,7 +31,7 @@ class ServeError(DpalError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Service:
     """One server or worker.
 
     Attributes:
@@ -51,14 +51,14 @@ class Part:
 
 @dataclass
 class _Running:
-    part: Part
+    part: Service
     process: subprocess.Popen[bytes]
     since: float
     deaths: int = 0
     due: float | None = None  # when it is started again
 
 
-class Crew:
+class Supervisor:
     """All parts of one folder, with their logs and what is needed to find them again."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
@@ -74,7 +74,7 @@ class Crew:
             self._say(f"stopping {len(left)} processes that an earlier, killed serve left behind")
             _stop(left)
 
-    def start(self, *parts: Part) -> None:
+    def start(self, *parts: Service) -> None:
         """Starts parts side by side and waits until all of them answer.
 
         Raises:
@@ -126,7 +126,7 @@ class Crew:
         self._running.clear()
         self._record()
 
-    def _spawn(self, part: Part) -> subprocess.Popen[bytes]:
+    def _spawn(self, part: Service) -> subprocess.Popen[bytes]:
         with self._log(part).open("ab") as log:
             return subprocess.Popen(
                 list(part.command),
@@ -137,7 +137,7 @@ class Crew:
                 start_new_session=True,  # Ctrl-C is for us; we stop them in order
             )
 
-    def _log(self, part: Part) -> Path:
+    def _log(self, part: Service) -> Path:
         return self.logs / f"{part.name.replace(' ', '-')}.log"
 
     def _record(self) -> None:

@@ -13,7 +13,7 @@ import httpx
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectNotFound
 
-from flows.ops.deployments import MARK, Pool, worker_command
+from flows.ops.deployments import MARK, WorkPool, worker_command
 from flows.ops.prefect_server import DeployError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Change:
     about: str = ""
 
 
-def set_up_pool(client: SyncPrefectClient, pool: Pool) -> Change:
+def set_up_pool(client: SyncPrefectClient, pool: WorkPool) -> Change:
     """Makes a work pool; one that is there keeps its template, and a limit nobody asked for.
 
     Raises:
@@ -85,7 +85,7 @@ def set_up_pool(client: SyncPrefectClient, pool: Pool) -> Change:
     return Change(kind="work pool", name=pool.name, done=done, about=about)
 
 
-def _queue(client: SyncPrefectClient, pool: Pool, name: str, done: Done) -> tuple[Done, int]:
+def _queue(client: SyncPrefectClient, pool: WorkPool, name: str, done: Done) -> tuple[Done, int]:
     """The queue that a pool's limit is set on."""
     place = {"work_pool_name": pool.name, "name": name}
     wanted = {"concurrency_limit": pool.limit}

@@ -19,7 +19,7 @@ from tasks.tracking.mlflow_notes import (
     VIEW,
     flow_run_address,
 )
-from tasks.tracking.server import told, tracking_uri
+from tasks.tracking.server import retry_while_mlflow_is_down, tracking_uri
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def tell_mlflow(runtime: RuntimeConfig, tell: Callable[[], T], *, patient: bool 
             warnings.simplefilter("ignore", UserWarning)
             return tell()
 
-    return told(uri, tell_there, patient=patient)
+    return retry_while_mlflow_is_down(uri, tell_there, patient=patient)
 
 
 def _open_experiment(uri: str, artifacts: Path) -> None:

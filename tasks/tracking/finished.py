@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,8 @@ from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE
-from tasks.tracking.registry import register
+from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
+from tasks.tracking.registry import register_model
 from tasks.tracking.tracked_run import TrackedRun, day_of_plan, finished_run
 
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
@@ -33,6 +35,23 @@ def reach_tracking(run: Run[Any]) -> None:
 def track_finished(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     """Records a finished run, and registers its model with its certificate."""
     tell_mlflow(run.runtime, lambda: _track(run, tracked, dvc_hash))
+
+
+@task()
+def track_audit(run: Run[Any], passed: bool, metrics: dict[str, float], folder: Path) -> None:
+    """Records an audit as a run of its own, with its report and figure."""
+    tell_mlflow(run.runtime, lambda: _track_audit(run, passed, metrics, folder))
+
+
+def _track_audit(run: Run[Any], passed: bool, metrics: dict[str, float], folder: Path) -> None:
+    about = {"dpal.campaign": run.name, "dpal.plan": run.plan.digest, "dpal.phase": "audit"}
+    outcome = "passed" if passed else "failed"
+    tags = {**about, AUDIT_NUMBER: str(newest_audit(about) + 1)}
+    tags |= {"dpal.audit": outcome, "dpal.state": f"audit {outcome}", **prefect_tag(), **SOURCE}
+    day = day_of_plan([run.name], run.known_entries())
+    with finished_run(None, f"{run.name}/audit", tags, day=day) as told:
+        told.log_metrics(metrics)
+        told.log_folder(folder, "audit")
 
 
 def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
@@ -69,7 +88,7 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         if len(story := _readable(entry for entry in entries if entry.campaign in names)):
             told.log_table_once(story, "ledger.json")
         if tracked.model is not None:
-            version = register(certificate, _logged(told, run, tracked.model))
+            version = register_model(certificate, _logged(told, run, tracked.model))
             told.set_tags({"dpal.model": f"models:/dpal-{name}/{version}"})
         told.set_tags({"dpal.finished": "true"})
 

@@ -14,10 +14,10 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from dpal.certificate.checks import Check, Outcome
+from dpal.certificate.checks import Check, CheckOutcome
 from dpal.errors import CertificateError
 from dpal.ledger.days import today_in_utc
-from tasks.tracking.registry import asked, named
+from tasks.tracking.registry import name_and_version, registry_client
 
 EXPERIMENT = "dpal"
 AUDIT_NUMBER = "dpal.audit_number"
@@ -63,7 +63,7 @@ def audit_doubt(document: Mapping[str, Any], tracking_uri: str | None) -> str | 
       tracking_uri: where the audits are.
     """
     plan = document["plan"]["digest"]
-    with asked("audits", tracking_uri) as client:
+    with registry_client("audits", tracking_uri) as client:
         runs = _audits(client, str(document["campaign"]), str(plan))
     if not runs:
         return None
@@ -129,14 +129,14 @@ def promote(
     Raises:
       CertificateError: a check failed, or the registry refused.
     """
-    if any(one.outcome is Outcome.FAILED for one in checks):
+    if any(one.outcome is CheckOutcome.FAILED for one in checks):
         raise CertificateError(f"{uri} failed a check of its certificate; nothing was changed")
     require_alias(alias)
-    name, number = named(uri)
+    name, number = name_and_version(uri)
     today = today_in_utc().isoformat()
     told = {"by": by, "at": today, "reason": reason, "checked": _in_words(checks)}
     told["author"] = author
-    with asked(uri, tracking_uri) as client:
+    with registry_client(uri, tracking_uri) as client:
         before = client.get_registered_model(name).aliases.get(alias)
         # First why, then the alias: a version is never called so without a reason.
         for key, value in told.items():
@@ -155,7 +155,7 @@ def versions(name: str, tracking_uri: str | None) -> list[Version]:
     Raises:
       CertificateError: there is no such model.
     """
-    with asked(f"models:/{name}", tracking_uri) as client:
+    with registry_client(f"models:/{name}", tracking_uri) as client:
         aliases = client.get_registered_model(name).aliases
         found = client.search_model_versions(f"name = '{name}'")
     called = {
@@ -173,7 +173,7 @@ def versions(name: str, tracking_uri: str | None) -> list[Version]:
 
 def _in_words(checks: Sequence[Check]) -> str:
     """Which checks were made, and which were not."""
-    ok = [one.name for one in checks if one.outcome is Outcome.OK]
-    rest = [one.name for one in checks if one.outcome is Outcome.UNCHECKED]
+    ok = [one.name for one in checks if one.outcome is CheckOutcome.OK]
+    rest = [one.name for one in checks if one.outcome is CheckOutcome.UNCHECKED]
     said = f"ok: {', '.join(ok)}" if ok else "nothing was checked"
     return f"{said}; not checked: {', '.join(rest)}" if rest else said

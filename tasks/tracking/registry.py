@@ -47,7 +47,7 @@ def registered_name(campaign: str) -> str:
     return f"dpal-{campaign}"
 
 
-def register(certificate: Mapping[str, Any], model_uri: str) -> str:
+def register_model(certificate: Mapping[str, Any], model_uri: str) -> str:
     """Registers a logged model with the tags of its certificate; again, it changes nothing.
 
     Args:
@@ -67,7 +67,7 @@ def register(certificate: Mapping[str, Any], model_uri: str) -> str:
     return str(made.version)
 
 
-def named(uri: str) -> tuple[str, str]:
+def name_and_version(uri: str) -> tuple[str, str]:
     """Name and version of a model.
 
     Raises:
@@ -79,7 +79,7 @@ def named(uri: str) -> tuple[str, str]:
     return name, number
 
 
-def fetch(uri: str, tracking_uri: str | None) -> RegisteredModel:
+def fetch_registered_model(uri: str, tracking_uri: str | None) -> RegisteredModel:
     """Reads a registered model's certificate, weights' digest and tags.
 
     Args:
@@ -89,7 +89,7 @@ def fetch(uri: str, tracking_uri: str | None) -> RegisteredModel:
     Raises:
       CertificateError: there is no such model, or it carries no certificate.
     """
-    name, number = named(uri)
+    name, number = name_and_version(uri)
     try:
         if tracking_uri is not None:
             mlflow.set_tracking_uri(tracking_uri)
@@ -110,7 +110,7 @@ def phase_of_run(run_id: str, tracking_uri: str | None) -> tuple[str, int, str]:
     Raises:
       CertificateError: the run is not there, or is no phase's.
     """
-    with asked(f"run {run_id}", tracking_uri) as client:
+    with registry_client(f"run {run_id}", tracking_uri) as client:
         tags = client.get_run(run_id).data.tags
     phase, md5 = tags.get("dpal.phase", ""), tags.get("dvc.md5")
     if not phase.isdecimal() or md5 is None:
@@ -121,7 +121,7 @@ def phase_of_run(run_id: str, tracking_uri: str | None) -> tuple[str, int, str]:
 
 
 @contextlib.contextmanager
-def asked(what: str, tracking_uri: str | None) -> Iterator[mlflow.MlflowClient]:
+def registry_client(what: str, tracking_uri: str | None) -> Iterator[mlflow.MlflowClient]:
     """A client of the registry; what it refuses becomes one sentence.
 
     Raises:

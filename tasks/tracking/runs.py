@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mlflow.entities import Run
@@ -38,11 +37,9 @@ from tasks.tracking.mlflow_notes import (
     phase_parameters,
     state_in_words,
 )
-from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
-from tasks.tracking.registry import register
+from tasks.tracking.registry import register_model
 from tasks.tracking.server import TrackingError as TrackingError
 from tasks.tracking.server import tracking_uri as tracking_uri
-from tasks.tracking.server import watched as watched
 from tasks.tracking.server import without_password as without_password
 from tasks.tracking.tracked_run import (
     FAILED,
@@ -52,20 +49,13 @@ from tasks.tracking.tracked_run import (
     day_of_plan,
     finished_run,
     noon,
-    open_run,
+    open_tracked_run,
 )
 
 T = TypeVar("T")
 
 _LEDGER = "ledger.json"
 _FINISHED = "dpal.finished"
-
-
-@task(cache_policy=NO_CACHE)
-def reach_tracking(campaign: Campaign) -> None:
-    """Finds out that MLflow does not answer before anything is spent."""
-    campaign.config.runtime.artifacts.mkdir(parents=True, exist_ok=True)
-    _tell(campaign, lambda: None, patient=False)
 
 
 @task(cache_policy=NO_CACHE)
@@ -78,12 +68,6 @@ def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
 def track_campaign(campaign: Campaign) -> str:
     """Completes the campaign's run, and registers its model; returns the run's id."""
     return _tell(campaign, lambda: _track_campaign(campaign))
-
-
-@task(cache_policy=NO_CACHE)
-def track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
-    """Records an audit as a run of its own, with its report and figure."""
-    _tell(campaign, lambda: _track_audit(campaign, passed, metrics, folder))
 
 
 def campaign_address(campaign: Campaign) -> str:
@@ -193,7 +177,7 @@ def _track_campaign(campaign: Campaign) -> str:
     if figure := data_figure(campaign):
         run.log_figure(figure, "figures/dataset.png")
     certificate = certificate_in(campaign)
-    version = register(certificate, log_model(campaign, run))
+    version = register_model(certificate, log_model(campaign, run))
     run.set_tags(
         {
             "dpal.certificate": certificate["digest"],
@@ -207,17 +191,6 @@ def _track_campaign(campaign: Campaign) -> str:
     run.end(FINISHED)
     run.set_tags({_FINISHED: "true"})
     return run.run_id
-
-
-def _track_audit(campaign: Campaign, passed: bool, metrics: dict[str, float], folder: Path) -> None:
-    about = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
-    about |= {"dpal.phase": "audit"}
-    outcome = "passed" if passed else "failed"
-    tags = {**about, AUDIT_NUMBER: str(newest_audit(about) + 1)}
-    tags |= {"dpal.audit": outcome, "dpal.state": f"audit {outcome}", **prefect_tag(), **SOURCE}
-    with finished_run(None, f"{campaign.config.name}/audit", tags, day=_day(campaign)) as run:
-        run.log_metrics(metrics)
-        run.log_folder(folder, "audit")
 
 
 def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
@@ -234,7 +207,7 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
     about |= {"dpal.state": state_in_words(0, total, finished=False)}
     tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
-    run = open_run(known, campaign.config.name, tags, day=day)
+    run = open_tracked_run(known, campaign.config.name, tags, day=day)
     run.set_tags(data_tags(campaign))
     run.log_metrics(data_metrics(campaign))
     run.log_params(campaign_parameters(spec))

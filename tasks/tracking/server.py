@@ -56,7 +56,7 @@ def without_password(uri: str) -> str:
     return parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
 
 
-def told(uri: str, tell: Callable[[], T], *, patient: bool = True) -> T:
+def retry_while_mlflow_is_down(uri: str, tell: Callable[[], T], *, patient: bool = True) -> T:
     """Tells MLflow something, and waits some minutes for a server that does not answer.
 
     Args:
@@ -95,7 +95,7 @@ def told(uri: str, tell: Callable[[], T], *, patient: bool = True) -> T:
 
 
 @contextmanager
-def watched(runtime: RuntimeConfig) -> Iterator[None]:
+def watching_server(runtime: RuntimeConfig) -> Iterator[None]:
     """Says within a minute that the MLflow server went away, also while a phase trains.
 
     Training goes on meanwhile: it does not need the server.

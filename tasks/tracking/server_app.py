@@ -70,18 +70,18 @@ class AccountsByRole:
         """Answers a request, or has MLflow answer it."""
         if scope["type"] == "http":
             try:
-                name = account_of(Headers(scope=scope).getlist("authorization"))
+                name = requesting_user(Headers(scope=scope).getlist("authorization"))
             except ValueError:
                 await PlainTextResponse("who asks is not clear\n", 400)(scope, receive, send)
                 return
-            if not may(name, scope["method"], scope["path"]):
+            if not is_allowed(name, scope["method"], scope["path"]):
                 said = f"{name} may not do this; log in as {ADMIN}\n"
                 await PlainTextResponse(said, 403)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-def may(account: str, method: str, path: str) -> bool:
+def is_allowed(account: str, method: str, path: str) -> bool:
     """Whether an account that is shared by many may make a request.
 
     >>> may(WORKER, "POST", "/api/2.0/mlflow/runs/log-batch")
@@ -97,7 +97,7 @@ def may(account: str, method: str, path: str) -> bool:
     return account != READER and not deletes and _WRITES.fullmatch(path) is not None
 
 
-def account_of(authorization: Sequence[str]) -> str:
+def requesting_user(authorization: Sequence[str]) -> str:
     """Who a request is from, as MLflow will understand it, too; empty where it does not say.
 
     Args:

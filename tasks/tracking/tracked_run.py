@@ -96,7 +96,9 @@ class TrackedRun:
         mlflow.MlflowClient().set_terminated(self.run_id, status, end_time=self.at)
 
 
-def open_run(known: Run | None, name: str, tags: Mapping[str, Any], *, day: str) -> TrackedRun:
+def open_tracked_run(
+    known: Run | None, name: str, tags: Mapping[str, Any], *, day: str
+) -> TrackedRun:
     """Makes a run, or goes on with one, and sets its tags.
 
     Args:
@@ -121,7 +123,7 @@ def finished_run(
     known: Run | None, name: str, tags: Mapping[str, Any], *, day: str
 ) -> Iterator[TrackedRun]:
     """The same, ended after the block: finished, or failed where it raised."""
-    run = open_run(known, name, tags, day=day)
+    run = open_tracked_run(known, name, tags, day=day)
     try:
         yield run
     except BaseException:

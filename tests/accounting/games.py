@@ -12,20 +12,22 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpal.planning.plan import Plan
-from dpal.planning.selection import HiddenGate, NoisyRanking, VisibleAnswers
+from dpal.planning.plan import Phase, Plan, TrainingPhase
+from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 
 POOL = (0, 1, 2)  # record 0 is the one whose content differs
 LABELED, WAITING, OUT = "0", "-", "x"  # states of a record; a digit is its cohort
 State = tuple[str, ...]
 Transcript = tuple[object, ...]
 Step = Iterator[tuple[float, object, State]]  # chance, what is released, the state after
+Chosen = tuple[float, object, list[int], list[int]]  # chance, released, labeled, retired
+Counting = VisibleAnswers | HiddenGate
 Law = dict[Transcript, float]
 
 _SCORE_EDGES = (-math.inf, 0.25, 0.75, math.inf)
@@ -51,7 +53,9 @@ class Content:
         """Its score; later ones may depend on everything released before."""
         if phase == 1:
             return int(self.wanted[0])
-        return int(self.wanted[2 if transcript[-1] >= 2 else 1])
+        output = transcript[-1]
+        assert isinstance(output, int)
+        return int(self.wanted[2 if output >= 2 else 1])
 
 
 def law(plan: Plan, content: Content, *, initial: int) -> Law:
@@ -66,9 +70,9 @@ def law(plan: Plan, content: Content, *, initial: int) -> Law:
     beliefs: dict[Transcript, dict[State, float]] = {(): {start: 1.0}}
     for phase in plan.phases:
         if phase.index:
-            beliefs = _advance(beliefs, lambda s, t, p=phase: _select(p, content, s, t))
+            beliefs = _advance(beliefs, partial(_select, phase, content))
         for _ in range(phase.training.steps):
-            beliefs = _advance(beliefs, lambda s, t, p=phase: _train(p, content, s))
+            beliefs = _advance(beliefs, partial(_train, phase, content))
     return {transcript: sum(states.values()) for transcript, states in beliefs.items()}
 
 
@@ -90,9 +94,10 @@ def _advance(
     return after
 
 
-def _select(phase, content: Content, state: State, transcript: Transcript) -> Step:
+def _select(phase: Phase, content: Content, state: State, transcript: Transcript) -> Step:
     pool = [record for record in POOL if state[record] == WAITING]
     scores = {1: 1, 2: 0, 0: content.score(phase.index, transcript)}
+    steps: Iterator[Chosen]
     match phase.selection:
         case NoisyRanking():
             steps = _rank(phase.selection, scores, pool)
@@ -100,6 +105,8 @@ def _select(phase, content: Content, state: State, transcript: Transcript) -> St
             steps = _ask(phase.selection, phase.cohort_size, content, scores, pool)
         case HiddenGate():
             steps = _gate(phase.selection, phase.cohort_size, scores, pool)
+        case RandomDraw():
+            raise AssertionError("games are of selections that look at scores")
     for chance, output, chosen, out in steps:
         then = list(state)
         for record in chosen:
@@ -109,7 +116,7 @@ def _select(phase, content: Content, state: State, transcript: Transcript) -> St
         yield chance, output, tuple(then)
 
 
-def _rank(selection, scores, pool):
+def _rank(selection: NoisyRanking, scores: dict[int, int], pool: list[int]) -> Iterator[Chosen]:
     """Every noisy score is released; the highest is labeled, ties by chance."""
     epsilon = selection.scores.epsilon
     laws = [laplace(_SCORE_EDGES, scores[record], epsilon) for record in pool]
@@ -120,7 +127,13 @@ def _rank(selection, scores, pool):
             yield chance / len(best), (noisy, record), [record], []
 
 
-def _ask(selection, size, content, scores, pool):
+def _ask(
+    selection: VisibleAnswers,
+    size: int,
+    content: Content,
+    scores: dict[int, int],
+    pool: list[int],
+) -> Iterator[Chosen]:
     """Answers are released, and who is labeled: of those who said yes, or by chance."""
     answers = selection.answers
     for at, seen in _counts(selection, scores, pool):
@@ -140,7 +153,9 @@ def _ask(selection, size, content, scores, pool):
                 yield chance / len(groups), (at, said, group), list(group), out
 
 
-def _gate(selection, size, scores, pool):
+def _gate(
+    selection: HiddenGate, size: int, scores: dict[int, int], pool: list[int]
+) -> Iterator[Chosen]:
     """The threshold is released, as it is charged; nothing of who passes is."""
     for at, seen in _counts(selection, scores, pool):
         passing = [r for r in pool if scores[r] and _accepted(selection, at)]
@@ -149,22 +164,24 @@ def _gate(selection, size, scores, pool):
             yield seen / len(groups), at, list(group), []
 
 
-def _counts(selection, scores, pool):
+def _counts(
+    selection: Counting, scores: dict[int, int], pool: list[int]
+) -> Iterator[tuple[int, float]]:
     """The noisy count of high scores, in bins."""
     count = sum(scores[record] for record in pool)
     return enumerate(normal(_count_edges(selection), count, selection.count_noise))
 
 
-def _accepted(selection, at: int) -> bool:
+def _accepted(selection: Counting, at: int) -> bool:
     """Whether the threshold that was counted at is taken: no more than the aim lie above."""
     return _count_edges(selection)[at + 1] <= selection.aim + 0.5
 
 
-def _count_edges(selection) -> tuple[float, ...]:
+def _count_edges(selection: Counting) -> tuple[float, ...]:
     return (-math.inf, 0.5, max(1.5, selection.aim + 0.5), math.inf)
 
 
-def _train(phase, content: Content, state: State) -> Step:
+def _train(phase: Phase, content: Content, state: State, transcript: Transcript) -> Step:
     """One noisy sum of the gradients of whoever joins the batch."""
     gradients = (content.gradient, 1, -1)
     members = tuple(
@@ -177,7 +194,7 @@ def _train(phase, content: Content, state: State) -> Step:
 
 
 @cache
-def _outputs(training, members: tuple[tuple[int, bool], ...]) -> list[float]:
+def _outputs(training: TrainingPhase, members: tuple[tuple[int, bool], ...]) -> list[float]:
     """Chances of the outputs of a step; members are gradients and whether they are new."""
     sums = {0: 1.0}
     for gradient, new in members:

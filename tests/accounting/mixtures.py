@@ -61,7 +61,7 @@ def affordable(events: Sequence[Event], adjacency: Adjacency) -> bool:
 
 
 @st.composite
-def answers(draw) -> RandomizedResponse:
+def answers(draw: st.DrawFn) -> RandomizedResponse:
     blank = draw(st.floats(0.05, 0.9))
     above, below = anchored_rates(draw(st.floats(0.1, 3.0)), blank)
     assume(0 < below < above < 1)

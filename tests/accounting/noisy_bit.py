@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import Direction, Losses, Step
+from dpal.accounting.curves import (
+    Direction,
+    DpEvent,
+    Losses,
+    MechanismStep,
+    PrivacyLossDistribution,
+)
 from dpal.accounting.events import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
@@ -39,7 +45,7 @@ class NoisyBit(Event):
         """From less noise to more."""
         return cls(flipped=0.3, bits=2), cls(flipped=0.3), cls(flipped=0.45)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """Bit by bit."""
         return Flip(self.flipped), self.bits
 
@@ -50,7 +56,7 @@ class NoisyBit(Event):
 
 
 @dataclass(frozen=True)
-class Flip(Step):
+class Flip(MechanismStep):
     """One bit: a loss of +-ln((1 - flipped) / flipped)."""
 
     flipped: float
@@ -75,7 +81,7 @@ class Flip(Step):
         moments = np.logaddexp(ORDERS * yes + (1 - ORDERS) * no, ORDERS * no + (1 - ORDERS) * yes)
         return np.asarray(moments / (ORDERS - 1))
 
-    def second_opinion(self, adjacency: Adjacency, width: float):
+    def second_opinion(self, adjacency: Adjacency, width: float) -> PrivacyLossDistribution:
         """Their randomized response: a uniform bit with twice the chance."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -83,7 +89,7 @@ class Flip(Step):
             2 * self.flipped, 2, value_discretization_interval=width
         )
 
-    def dp_event(self):
+    def dp_event(self) -> DpEvent:
         """The same."""
         from dp_accounting import dp_event
 

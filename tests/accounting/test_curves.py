@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest import approx
 from scipy.special import ndtr
 
-from dpal.accounting.curves import Direction, Step
+from dpal.accounting.curves import Direction, MechanismStep
 from dpal.accounting.events import (
     SCORE_GRID,
     Event,
@@ -37,7 +37,7 @@ events = st.one_of(
 )
 
 
-def step_of(event: Event) -> Step:
+def step_of(event: Event) -> MechanismStep:
     return event.composition()[0]
 
 
@@ -118,7 +118,7 @@ def test_answers_have_no_curve_of_their_own():
         lambda: answer.renyi(Adjacency.ZERO_OUT),
         lambda: answer.second_opinion(Adjacency.ZERO_OUT, 1e-3),
     ):
-        with pytest.raises(ParameterError, match="RandomizedResponse is charged by path"):
+        with pytest.raises(ParameterError, match="RandomizedResponse is charged"):
             question()
 
 

@@ -16,11 +16,23 @@ from dpal.accounting import pld
 from dpal.accounting.cohorts import Accountant, campaign_epsilon, spending
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import campaign_profile, grid_of
-from dpal.accounting.events import NoisyScores, NoisyThreshold, RandomizedResponse, Release
-from dpal.accounting.profiles import Profile
+from dpal.accounting.events import (
+    NoisyScores,
+    NoisyThreshold,
+    PhaseExposure,
+    RandomizedResponse,
+    Release,
+)
+from dpal.accounting.profiles import PrivacyProfile
 from dpal.mechanisms.responses import anchored_rates
 from dpal.planning.plan import Phase, Plan, TrainingPhase
-from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.selection import (
+    HiddenGate,
+    NoisyRanking,
+    RandomDraw,
+    SelectionStep,
+    VisibleAnswers,
+)
 from dpal.planning.spec import SelectionMode, Strategy
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.accounting.games import Content, delta, law
@@ -29,8 +41,8 @@ from tests.planning.specs import campaign
 
 MODES = list(SelectionMode)
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0])
-WANTED = list(itertools.product((False, True), repeat=3))
-BLANKS = [Content(gradient=0, blank=True, wanted=(fixed,) * 3) for fixed in (False, True)]
+WANTED = list(itertools.product((False, True), (False, True), (False, True)))
+BLANKS = [Content(gradient=0, blank=True, wanted=(fixed, fixed, fixed)) for fixed in (False, True)]
 
 
 def small_plan(mode: SelectionMode, adjacency: Adjacency) -> Plan:
@@ -40,7 +52,7 @@ def small_plan(mode: SelectionMode, adjacency: Adjacency) -> Plan:
     # The gate labels one record and aims at none; this is the chance that two pass.
     noise = 0.6
     overflow = float(ndtr((0.5 - 2) / noise))
-    selection = {
+    selections: dict[SelectionMode, SelectionStep] = {
         SelectionMode.PAPER: NoisyRanking(scores=NoisyScores(epsilon=0.8)),
         SelectionMode.VISIBLE: VisibleAnswers(
             threshold=threshold,
@@ -53,13 +65,13 @@ def small_plan(mode: SelectionMode, adjacency: Adjacency) -> Plan:
             comparisons=1,
             aim=0,
         ),
-    }[mode]
+    }
     rates = [(0.0, 0.5), (0.3, 0.6), (0.4, 0.7)]
     phases = tuple(
         Phase(
             index=at,
             cohort_size=1,
-            selection=selection if at else RandomDraw(),
+            selection=selections[mode] if at else RandomDraw(),
             training=TrainingPhase(
                 steps=1,
                 noise_multiplier=1.2,
@@ -81,7 +93,9 @@ def small_plan(mode: SelectionMode, adjacency: Adjacency) -> Plan:
     return Plan(spec, phases)
 
 
-def certified(releases: list[Release], adjacency: Adjacency, direction: Direction) -> Profile:
+def certified(
+    releases: list[Release], adjacency: Adjacency, direction: Direction
+) -> PrivacyProfile:
     grid = grid_of(releases, delta=1e-6, adjacency=adjacency, accuracy=pld.CERTIFY)
     return campaign_profile(releases, grid=grid, adjacency=adjacency, direction=direction)
 
@@ -111,8 +125,8 @@ def test_no_small_pool_loses_more_than_its_certificate(mode, adjacency):
         laws = {one: law(plan, one, initial=initial) for one in itertools.chain(*pairs)}
         assert all(sum(chances.values()) == approx(1) for chances in laws.values())
         for pair, direction in itertools.product(pairs, Direction):
-            order = pair if direction is Direction.REMOVE else pair[::-1]
-            true = np.array(delta(*(laws[one] for one in order), EPSILONS))
+            one, other = pair if direction is Direction.REMOVE else pair[::-1]
+            true = np.array(delta(laws[one], laws[other], EPSILONS))
             certificate = bounds[direction].at(EPSILONS)
             assert (true <= certificate + 1e-12).all()
             nearest = max(nearest, float((true / certificate).max()))
@@ -154,7 +168,10 @@ def test_behind_a_gate_a_replaced_record_is_charged_the_larger_rate():
     """Its twin may enter in any later phase, unseen, and would be new there."""
     plan = small_plan(SelectionMode.HIDDEN, Adjacency.REPLACE_ONE)
     last = next(one for one in plan.releases() if one.name == "phase-2/training")
-    rates = {name: charge.event.sample_rate for charge in last.charges for name in charge.cohorts}
+    rates: dict[str, float] = {}
+    for charge in last.charges:
+        assert isinstance(charge.event, PhaseExposure)
+        rates |= dict.fromkeys(charge.cohorts, charge.event.sample_rate)
     assert rates == {"0": 0.4, "1": 0.7, "2": 0.7}
 
 
@@ -164,7 +181,9 @@ def test_an_overflow_is_delta():
         certified(list(one.releases()), Adjacency.ZERO_OUT, Direction.REMOVE)
         for one in (plan, without_overflow(plan))
     )
-    overflow = plan.phases[1].selection.threshold.failure_probability
+    gate = plan.phases[1].selection
+    assert isinstance(gate, HiddenGate)
+    overflow = gate.threshold.failure_probability
     for epsilon in EPSILONS:
         assert with_it.delta(epsilon) - without.delta(epsilon) == approx(2 * overflow, rel=0.02)
 
@@ -179,6 +198,7 @@ def twice_asked() -> Plan:
     phases = [plan.phases[0]]
     for phase, (epsilon, blank, noise, rate) in zip(plan.phases[1:], settings, strict=True):
         above, below = anchored_rates(epsilon, blank)
+        assert isinstance(phase.selection, VisibleAnswers)
         asked = replace(
             phase.selection,
             threshold=NoisyThreshold(noise_multiplier=1e4),  # the game below leaves it out
@@ -205,6 +225,7 @@ def asked_and_trained(plan: Plan) -> tuple[list[list[Worlds]], list[Worlds]]:
     """By query: answers (yes first) of a high and of a low score; outputs of training."""
     asked, trained = [], []
     for phase in plan.phases[1:]:
+        assert isinstance(phase.selection, VisibleAnswers)
         answers, sigma = phase.selection.answers, phase.training.noise_multiplier
         asked.append(
             [
@@ -222,33 +243,29 @@ def asked_and_trained(plan: Plan) -> tuple[list[list[Worlds]], list[Worlds]]:
 def true_delta(plan: Plan, epsilon: float) -> float:
     """A record that scores high at first and low then, in a pool where nobody enters by chance."""
     ((high, _), (_, low)), trained = asked_and_trained(plan)
-    return advantage(
-        tuple(
-            np.concatenate(
-                [
-                    high[world][0] * trained[0][world],
-                    high[world][1] * low[world][0] * trained[1][world],
-                    [high[world][1] * low[world][1]],
-                ]
-            )
-            for world in (0, 1)
-        ),
-        epsilon,
-    )
+
+    def outputs(world: int) -> np.ndarray:
+        return np.concatenate(
+            [
+                high[world][0] * trained[0][world],
+                high[world][1] * low[world][0] * trained[1][world],
+                [high[world][1] * low[world][1]],
+            ]
+        )
+
+    return advantage((outputs(0), outputs(1)), epsilon)
 
 
 def delta_cohort_by_cohort(plan: Plan, epsilon: float) -> float:
     """The worst cohort, as if it had been known beforehand who joins it."""
     (first, second), trained = asked_and_trained(plan)
-    cohorts = [(one, trained[0]) for one in first]
-    cohorts += [(one, two, trained[1]) for one in first for two in second]
-    return max(
-        advantage(
-            tuple(reduce(np.outer, [part[world] for part in parts]).ravel() for world in (0, 1)),
-            epsilon,
-        )
-        for parts in cohorts
-    )
+    cohorts = [[one, trained[0]] for one in first]
+    cohorts += [[one, two, trained[1]] for one in first for two in second]
+
+    def outputs(parts: list[Worlds], world: int) -> np.ndarray:
+        return reduce(np.outer, [part[world] for part in parts]).ravel()
+
+    return max(advantage((outputs(parts, 0), outputs(parts, 1)), epsilon) for parts in cohorts)
 
 
 def test_cohort_by_cohort_proves_nothing_where_ids_are_seen():

@@ -16,6 +16,7 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.errors import ParameterError
+from tests.conftest import having
 
 translated = st.one_of(
     st.builds(
@@ -64,15 +65,15 @@ def test_records_name_the_mechanism_and_its_parameters():
 def test_what_is_unknown_is_refused():
     with pytest.raises(ParameterError, match="mechanism 'magic' is unknown"):
         from_record({"mechanism": "magic"})
-    with pytest.raises(ParameterError, match="'laplace' has no parameter more, sigma"):
+    with pytest.raises(ParameterError, match=r"'laplace' .*parameter more, sigma"):
         from_record({"mechanism": "laplace", "epsilon": 0.5, "sigma": 1.0, "more": 2})
     with pytest.raises(ParameterError, match="'laplace' lacks epsilon"):
         from_record({"mechanism": "laplace"})
 
 
 def test_training_that_does_nothing_is_no_event():
-    for idle in ({"steps": 0, "sample_rate": 0.1}, {"steps": 3, "sample_rate": 0.0}):
-        event = PhaseExposure(noise_multiplier=1.0, **idle)
+    for steps, rate in ((0, 0.1), (3, 0.0)):
+        event = PhaseExposure(steps=steps, sample_rate=rate, noise_multiplier=1.0)
         assert isinstance(event.dp_event(), dp_event.NoOpDpEvent)
 
 
@@ -93,5 +94,5 @@ def test_impossible_answers_cannot_be_built(rates):
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 65.0, 1e-9, float("nan")])
 def test_scores_only_have_losses_that_can_be_drawn(epsilon):
-    with pytest.raises(ParameterError, match="epsilon must be between"):
+    with pytest.raises(ParameterError, check=having(parameter="epsilon")):
         NoisyScores(epsilon=epsilon)

@@ -25,7 +25,7 @@ from dpal.accounting.events import (
     from_record,
     to_record,
 )
-from dpal.accounting.prior_spend import Before, Declared, total_epsilon, total_second_opinion
+from dpal.accounting.prior_spend import Declared, PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -46,7 +46,7 @@ def guided(*events: object, phase: int = 0, cohorts: tuple[str, ...] = ("0", NEV
     return [release(GUIDANCE, phase, cohorts, event) for event in events]
 
 
-START = Before(campaign="start", releases=(release(TRAINING, 0, ("0",), TRAINED),))
+START = PriorSpend(campaign="start", releases=(release(TRAINING, 0, ("0",), TRAINED),))
 
 
 def test_joint_accounting_is_far_below_the_sum_of_epsilons():
@@ -106,12 +106,12 @@ def test_the_never_selected_pay_for_guidance_as_well():
 
 
 def test_a_declared_cost_is_added_and_its_delta_taken_off():
-    declared = Before(declared=Declared(epsilon=2.0, delta=4e-6))
+    declared = PriorSpend(declared=Declared(epsilon=2.0, delta=4e-6))
     assert total_epsilon(declared, [], TARGET) == 2.0
     events = guided(COMPONENTS, SUPPORT)
     left = replace(TARGET, delta=6e-6)
     assert total_epsilon(declared, events, TARGET) == 2.0 + campaign_epsilon(events, left)
-    greedy = Before(declared=Declared(epsilon=2.0, delta=1e-5))
+    greedy = PriorSpend(declared=Declared(epsilon=2.0, delta=1e-5))
     assert math.isinf(total_epsilon(greedy, events, TARGET))  # no delta is left: nothing may go
     assert math.isinf(total_second_opinion(greedy, events, TARGET))
     assert math.isinf(total_epsilon(greedy, [], replace(TARGET, delta=1e-6)))

@@ -21,7 +21,7 @@ from dpal.accounting.events import (
     PhaseExposure,
     RandomizedResponse,
     Release,
-    thin,
+    scale_sampling_rate,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import ParameterError
@@ -137,7 +137,7 @@ def test_taking_part_less_never_costs_more(participation):
     releases = list(plan.releases())
     less = one.charge(releases, ZERO, participation=participation)
     assert less.within(one.charge(releases, ZERO))
-    assert less == one.charge([thin(each, participation) for each in releases], ZERO)
+    assert less == one.charge([scale_sampling_rate(each, participation) for each in releases], ZERO)
 
 
 def test_who_sits_out_of_training_still_pays_for_being_asked():

@@ -102,7 +102,7 @@ def answers_moved(rule: VotingRule) -> tuple[Floats, Floats]:
     there = at[counts.size :].reshape(others.shape)
     labels = range(rule.labels)
     ways = [
-        sum(one[at[0][..., j], at[1][..., j]] for j in labels).max(axis=(1, 2))
+        np.sum([one[at[0][..., j], at[1][..., j]] for j in labels], axis=0).max(axis=(1, 2))
         for one, at in ((table, (here, there)), (table, (there, here)))
     ]
     # Ensembles with the same counts have one law: what counts is the dearest ballot of any.
@@ -210,6 +210,7 @@ def winners_moved(rule: VotingRule) -> tuple[Floats, Floats]:
 
 
 def winner_rules(teachers: int) -> Iterator[VotingRule]:
+    kinds: list[tuple[Mechanism, int, float | None]]
     kinds = [(Mechanism.GNMAX, classes, None) for classes in (2, 3, 5)]
     for labels in (1, 2, 3):
         kinds.append((Mechanism.POWERSET, labels, None))

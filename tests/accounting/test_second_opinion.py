@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from pytest import approx
 
@@ -90,6 +91,23 @@ def test_a_finer_grid_is_tighter():
     assert costs[1] - costs[0] < 2e-3
 
 
+@pytest.mark.parametrize("removing", [True, False])
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_curves_are_what_dp_accounting_evaluates(adjacency, removing):
+    """To the last bit: only its loop in Python is left out."""
+    events = (
+        PhaseExposure(steps=40, sample_rate=0.1, noise_multiplier=1.2),
+        NoisyScores(epsilon=0.25),
+    )
+    composed = oracle._composed(events, adjacency, 1e-3)
+    epsilons = np.arange(-4, 4, 0.01)
+    for distribution in (composed, oracle._composed(events[1:], adjacency, 1e-3)):
+        one_way = oracle._one_way(distribution, removing)
+        expected = one_way.get_delta_for_epsilon(epsilons)
+        assert np.array_equal(oracle._deltas(one_way, epsilons), expected)
+        assert 0 < np.min(expected[epsilons < 0]) <= 1
+
+
 def test_pure_losses_alone_are_exact():
     scores = [NoisyScores(epsilon=0.25)] * 4
     found = oracle.epsilon_by_pld(scores, delta=1e-12, adjacency=Adjacency.ZERO_OUT)
@@ -98,5 +116,5 @@ def test_pure_losses_alone_are_exact():
 
 def test_answers_are_charged_by_path_only():
     answer = RandomizedResponse(above=0.6, below=0.2, blank=0.3)
-    with pytest.raises(ParameterError, match="charged by path"):
+    with pytest.raises(ParameterError, match="by path"):
         oracle.epsilon_by_pld([answer], delta=1e-5, adjacency=Adjacency.ZERO_OUT)

@@ -91,6 +91,7 @@ class WorstCase:
             counted = self.plan.spec.selection is SelectionMode.HIDDEN and cohort > 0
             if counted and phase.index > cohort:
                 for event in phase.selection.events:
+                    assert isinstance(event, NoisyThreshold)  # all that a gate releases
                     after = after.then(*self._seen(event))
             after = after.then(*self._trained(phase.training, new=phase.index == cohort))
         return self._advantage(after).reshape(paths.p.size, -1).sum(axis=1)

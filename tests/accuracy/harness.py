@@ -33,7 +33,7 @@ from dpal.runs.open_sources import open_sources
 from dpal.training.averaging import WeightAverage
 from dpal.training.evaluation import evaluate
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_phase
+from dpal.training.phase import train_dp_sgd
 from tests.conftest import ROOT
 
 
@@ -143,7 +143,7 @@ def train_once(
     optimizer = build_optimizer(spec, model.parameters())
     average = WeightAverage(model, recipe.averaging, phase.steps)
 
-    train_phase(
+    train_dp_sgd(
         model,
         optimizer,
         labeled,

@@ -12,12 +12,14 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from PIL import Image
 
 from dpal.data.catalog import Content
 from dpal.data.likeness import KINDS, Described, Likeness
@@ -98,7 +100,11 @@ def kinds_of_copies(content: Content, seed: int = 1) -> Mapping[str, Callable[[A
 
     if content is Content.IMAGE:
         ways = {**SAME_PIXELS, **SAME_PICTURE}
-        return {name: lambda stored, way=way: way(image_of(stored)) for name, way in ways.items()}
+
+        def one_image(way: Callable[[Image.Image], bytes], stored: bytes) -> bytes:
+            return way(image_of(stored))
+
+        return {name: partial(one_image, way) for name, way in ways.items()}
     if content is Content.TEXT:
         every = {
             name: lambda record, way=way: {key: way(one, draw) for key, one in record.items()}

@@ -27,7 +27,7 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.data.catalog import Role, open_source
 from dpal.data.pool import load_all
 from dpal.labels import Task
-from dpal.training.metrics import figures_of
+from dpal.training.metrics import evaluation_metrics
 from tests.accuracy.harness import measure
 from tests.conftest import shared_file
 
@@ -100,8 +100,8 @@ def references(name: str) -> dict[str, dict[str, float]]:
         known = np.stack([one.predict_proba(judged)[:, 1] for one in models], axis=1)
         frequent = labels.mean(axis=0)
     return {
-        "not private": figures_of(task, known, true),
-        "majority": figures_of(task, np.tile(frequent, (len(true), 1)), true),
+        "not private": evaluation_metrics(task, known, true),
+        "majority": evaluation_metrics(task, np.tile(frequent, (len(true), 1)), true),
     }
 
 

@@ -11,19 +11,19 @@ from scipy import stats
 from dpal.acquisition.diverse_public import Projection, choose_diverse, spread_out
 from dpal.acquisition.public_choice import (
     Candidates,
-    Seen,
-    at_random,
+    ModelOutputs,
     most_uncertain,
+    random_choice,
     uncertainty,
 )
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.public_selection import ChoiceSpec, Method, Uncertainty
+from dpal.planning.public_selection import ChoiceSpec, PublicSelectionMethod, Uncertainty
 
 
 def spec(**changes) -> ChoiceSpec:
     values = {
-        "method": Method.DIVERSE_PUBLIC,
+        "method": PublicSelectionMethod.DIVERSE_PUBLIC,
         "labels": 12,
         "candidates": 24,
         "components": 2,
@@ -34,11 +34,11 @@ def spec(**changes) -> ChoiceSpec:
     return ChoiceSpec(**{**values, **changes})
 
 
-def stream(rows: int, *, seed: int = 0, batch: int = 7, width: int = 5) -> list[Seen]:
+def stream(rows: int, *, seed: int = 0, batch: int = 7, width: int = 5) -> list[ModelOutputs]:
     generator = np.random.default_rng(seed)
     embeddings, logits = generator.normal(size=(rows, width)), generator.normal(size=(rows, 3))
     return [
-        Seen(np.arange(at, min(at + batch, rows)), embeddings[at : at + batch],
+        ModelOutputs(np.arange(at, min(at + batch, rows)), embeddings[at : at + batch],
              logits[at : at + batch])
         for at in range(0, rows, batch)
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def test_uncertainty_is_entropy_or_the_gap_of_logits():
     assert gap.tolist()[:3] == [0.0, -5.0, -1.0]
     several = uncertainty(logits[:2], Uncertainty.ENTROPY, task=Task.MULTI_LABEL)
     assert several[0] == pytest.approx(2 * np.log(2))
-    with pytest.raises(ParameterError, match="uncertain_margin compares rival classes"):
+    with pytest.raises(ParameterError, match=r"uncertain_margin .*rival"):
         uncertainty(logits, Uncertainty.MARGIN, task=Task.MULTI_LABEL)
 
 
@@ -72,7 +72,7 @@ def test_memory_does_not_grow_with_the_public_pool():
     def parts(count):
         for at in range(count):
             part = stream(200, seed=at, batch=200, width=64)[0]
-            yield Seen(part.rows + 200 * at, part.embeddings, part.logits)
+            yield ModelOutputs(part.rows + 200 * at, part.embeddings, part.logits)
 
     def peak(count):
         tracemalloc.start()
@@ -86,15 +86,15 @@ def test_memory_does_not_grow_with_the_public_pool():
 
 
 def test_too_few_public_records_are_one_sentence():
-    with pytest.raises(ParameterError, match=r"50 of the public records are asked for.*are 30"):
+    with pytest.raises(ParameterError, match=r"50 of .*30"):
         most_uncertain(stream(30), 50, Uncertainty.ENTROPY, task=Task.SINGLE_LABEL)
-    with pytest.raises(ParameterError, match="50 labels are asked for and there are 30"):
-        at_random(30, 50, seed=0)
+    with pytest.raises(ParameterError, match=r"50 labels .*30"):
+        random_choice(30, 50, seed=0)
 
 
 def test_chance_is_uniform_and_repeats():
-    drawn = [at_random(20, 5, seed=seed).rows for seed in range(2000)]
-    assert (at_random(20, 5, seed=3).rows == drawn[3]).all()
+    drawn = [random_choice(20, 5, seed=seed).rows for seed in range(2000)]
+    assert (random_choice(20, 5, seed=3).rows == drawn[3]).all()
     counts = np.bincount(np.concatenate(drawn), minlength=20)
     assert stats.chisquare(counts).pvalue > 1e-6
     assert all(len(set(one.tolist())) == 5 for one in drawn[:50])
@@ -103,6 +103,8 @@ def test_chance_is_uniform_and_repeats():
 def test_every_cluster_gives_its_share():
     choice = choose_diverse(stream(400), spec(candidates=200), task=Task.SINGLE_LABEL)
     assert len(set(choice.rows.tolist())) == 12
+    assert choice.clusters is not None
+    assert choice.central is not None
     assert np.bincount(choice.clusters).tolist() == [3, 3, 3, 3]
     assert sorted(choice.central.tolist()) == [0] * 4 + [1] * 4 + [2] * 4
     again = choose_diverse(stream(400), spec(candidates=200), task=Task.SINGLE_LABEL)
@@ -125,6 +127,7 @@ def test_those_nearest_to_the_centre_are_taken():
     found, projection = candidates_at(points)
     choice = spread_out(found, projection, spec(labels=6, clusters=2, each=3, candidates=10))
     assert sorted(choice.rows.tolist()) == [100, 101, 102, 105, 106, 107]
+    assert choice.central is not None
     centres = {row for row, rank in zip(choice.rows.tolist(), choice.central, strict=True)
                if rank == 0}  # fmt: skip
     assert centres == {100, 105}
@@ -133,6 +136,7 @@ def test_those_nearest_to_the_centre_are_taken():
 def test_short_and_empty_clusters_are_filled_up_by_the_others():
     found, projection = candidates_at([0.0, 50.0, 50.1, 50.2, 50.3])
     choice = spread_out(found, projection, spec(labels=4, clusters=2, each=2, candidates=5))
+    assert choice.clusters is not None
     assert sorted(np.bincount(choice.clusters).tolist()) == [1, 3]
     same, projection = candidates_at([1.0] * 6)  # one place, four clusters: three are empty
     choice = spread_out(same, projection, spec(labels=4, clusters=4, each=1, candidates=6))
@@ -142,11 +146,11 @@ def test_short_and_empty_clusters_are_filled_up_by_the_others():
 def test_impossible_choices_are_one_sentence():
     with pytest.raises(ParameterError, match=r"clusters 5 x choice.each 3 is 15 and .*labels is"):
         spec(clusters=5)
-    with pytest.raises(ParameterError, match=r"choice.candidates 5 is below choice.labels 12"):
+    with pytest.raises(ParameterError, match=r"choice.candidates 5 .*choice.labels 12"):
         spec(candidates=5)
-    with pytest.raises(ParameterError, match="9 components of embeddings that are 5 wide"):
+    with pytest.raises(ParameterError, match=r"9 components .*5 wide"):
         choose_diverse(stream(400), spec(components=9), task=Task.SINGLE_LABEL)
-    with pytest.raises(ParameterError, match=r"shape \(3, 4\) and 2 columns are expected"):
+    with pytest.raises(ParameterError, match=r"shape \(3, 4\) .*2 columns"):
         Projection(np.zeros(2), np.eye(2))(np.zeros((3, 4)))
 
 

@@ -20,6 +20,7 @@ from dpal.acquisition.reference import (
 )
 from dpal.errors import ParameterError
 from dpal.randomness import seeded
+from tests.conftest import having
 
 
 def rng():
@@ -59,9 +60,9 @@ def test_every_selection_says_that_it_is_not_private():
         assert selection.rows.dtype == np.int64
         assert len(set(selection.rows.tolist())) == 4
         with pytest.raises(FrozenInstanceError):
-            selection.note = "private"
+            selection.note = "private"  # type: ignore[misc]  # that is what is refused
     with pytest.raises(TypeError):
-        NonPrivateSelection(rows=np.arange(2), method=Reference.BADGE, note="private")
+        NonPrivateSelection(rows=np.arange(2), method=Reference.BADGE, note="private")  # type: ignore[call-arg]
 
 
 def test_top_k_by_hand():
@@ -154,15 +155,15 @@ def test_badge_draws_in_proportion_to_squared_distances():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ParameterError, match="4 records are to be selected and 3 are there"):
+    with pytest.raises(ParameterError, match=r"4 records .*3 are"):
         exact_top_k(np.zeros(3), 4)
-    with pytest.raises(ParameterError, match="count must be"):
+    with pytest.raises(ParameterError, check=having(parameter="count")):
         core_set(normal(3, 2), normal(1, 2), 0)
-    with pytest.raises(ParameterError, match="labeled_records must be"):
+    with pytest.raises(ParameterError, check=having(parameter="labeled_records")):
         core_set(normal(3, 2), np.empty((0, 2)), 1)
-    with pytest.raises(ParameterError, match="2 rows of features do not fit 3"):
+    with pytest.raises(ParameterError, match=r"2 rows .*fit 3"):
         badge(guesses(3), normal(2, 2), 1, rng=rng())
     with pytest.raises(ParameterError, match="not finite"):
         badge(guesses(3), np.full((3, 2), math.nan), 1, rng=rng())
-    with pytest.raises(ParameterError, match="members must be"):
+    with pytest.raises(ParameterError, check=having(parameter="members")):
         committee_disagreement(guesses(3)[None], 1)

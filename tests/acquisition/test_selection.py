@@ -119,15 +119,13 @@ def test_printing_a_selection_shows_nobody(step, bits):
 
 
 def test_an_unknown_way_to_select_is_refused(bits):
-    with pytest.raises(ParameterError, match="str is no way to select"):
+    with pytest.raises(ParameterError, match="str is"):
         select("top", stream([0.1]), 1, width=1.0, rng=bits)
 
 
 @pytest.mark.parametrize("step", LOUD[:2], ids=named)
 def test_too_few_records_are_said(step, bits):
-    with pytest.raises(
-        ParameterError, match="3 records are to be selected and fewer are unlabeled"
-    ):
+    with pytest.raises(ParameterError, match="3 records"):
         select(step, stream([0.1, 0.2]), 3, width=1.0, rng=bits)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -25,12 +26,12 @@ def records(count: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
     return centres[labels] + 0.5 * torch.randn(count, WIDTH, generator=generator), labels
 
 
-def small_plan(**overrides: object) -> Plan:
+def small_plan(**overrides: Any) -> Plan:
     """A plan at C = 2, where noise over C is not noise times C."""
     return planned(campaign(**overrides))
 
 
-def campaign(**overrides: object) -> CampaignSpec:
+def campaign(**overrides: Any) -> CampaignSpec:
     return small_spec(**{"training__max_grad_norm": 2.0, **overrides})
 
 

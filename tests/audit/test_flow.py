@@ -7,10 +7,12 @@ import json
 import mlflow
 import pytest
 
+from dpal.acquisition.scores import score
 from dpal.audit.released import released_findings
 from dpal.audit.releases import ledger_findings
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder
+from dpal.mechanisms.gaussian import noisy_sum
 from dpal.runs import scoring
 from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
@@ -25,6 +27,12 @@ pytestmark = pytest.mark.usefixtures("orchestrated")
 QUICK = ("--canaries", "60", "--steps", "5", "--draws", "131072")
 
 
+def the_one(found: dict, words: str):
+    """What stands under the only name with these words."""
+    [name] = [name for name in found if words in name]
+    return found[name]
+
+
 def test_an_audit_of_a_configuration(workplace, mlflow_uri):
     file = write_config(workplace / "small.yaml", runtime__mlflow_uri=mlflow_uri)
     result = call("audit", str(file), *QUICK)
@@ -33,16 +41,16 @@ def test_an_audit_of_a_configuration(workplace, mlflow_uri):
     for words in (
         "checks passed",
         "delta 0.000167, adjacency zero_out, unit record",
-        "steps, in proportion by phase",
+        "proportion",
         "No record of the pool was read, so nothing is charged",
-        "60 with a gradient of their own",
+        "60 with a",
     ):
         assert words in said
     folder = workplace / "artifacts" / "small" / "audit"
     record = json.loads((folder / JSON).read_text())
     assert record["passed"]
     assert record["charged"].startswith("nothing")
-    assert record["canaries"]["with a gradient of their own"] == 60
+    assert the_one(record["canaries"], "own") == 60
     assert record["false_alarm"] < 1e-4
     # Less was run than planned, and the claim is for what was run.
     assert 0 < record["epsilon_of_what_was_trained"] < record["epsilon"]
@@ -65,14 +73,12 @@ def test_an_audit_of_a_configuration(workplace, mlflow_uri):
 
 def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monkeypatch):
     file = write_config(workplace / "small.yaml", runtime__mlflow_uri=mlflow_uri)
-    real = dp_sgd.noisy_sum
     monkeypatch.setattr(
-        dp_sgd, "noisy_sum", lambda total, scale, *, rng: real(total, scale / 2, rng=rng)
+        dp_sgd, "noisy_sum", lambda total, scale, *, rng: noisy_sum(total, scale / 2, rng=rng)
     )
-    scored = scoring.score
 
     def telling(*arguments, **options):
-        found = scored(*arguments, **options)
+        found = score(*arguments, **options)
         notify(f"highest score {found.max():.6f}")
         return found
 
@@ -82,9 +88,9 @@ def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monke
     record = json.loads(result.stdout)
     assert not record["passed"]
     found = {one["what"] for one in record["findings"] if not one["passed"]}
-    assert "lines of a rehearsed selection" in found
+    assert any("rehearsed selection" in what for what in found)
     likely = [one["likely"] for one in record["findings"] if not one["passed"]]
-    assert any("noise is not scaled by noise_multiplier" in one for one in likely)
+    assert any("by noise_multiplier" in one for one in likely)
 
 
 @pytest.mark.slow
@@ -97,15 +103,15 @@ def test_an_audit_of_a_campaign_reads_its_ledger_and_files(workplace, mlflow_uri
     result = call("audit", str(folder.root), *QUICK, "--json")
     assert result.returncode == 0, result.stdout
     findings = {one["what"]: one for one in json.loads(result.stdout)["findings"]}
-    assert findings["reservations with two artifacts"]["measured"] == "none"
-    assert findings["releases that are not as planned"]["measured"] == "none"
+    assert the_one(findings, "two artifacts")["measured"] == "none"
+    assert the_one(findings, "as planned")["measured"] == "none"
     again = folder.phase(1).model
     again.write_bytes(again.read_bytes()[::-1])  # another draw under the same reservation
     campaign = prepare(config)
     with campaign.ledger() as ledger:
         found = [one for one in ledger_findings(campaign.plan, ledger) if not one.passed]
     assert [one.measured for one in found] == ["phase-1/training"]
-    assert "drawn twice and paid for once" in found[0].likely
+    assert "drawn twice" in found[0].likely
 
 
 def test_selected_ids_in_a_released_file_are_found(tmp_path):
@@ -128,7 +134,5 @@ def failed_of(findings):
 
 def test_what_cannot_be_audited_is_refused_in_one_sentence(workplace):
     assert "does not exist" in sentence(call("audit", "nowhere.yaml"))
-    assert "not a campaign folder" in sentence(call("audit", str(workplace)))
-    assert "--set changes a configuration" in sentence(
-        call("audit", str(workplace), "--set", "privacy.epsilon=3")
-    )
+    assert "dpal status" in sentence(call("audit", str(workplace)))
+    assert "--set changes" in sentence(call("audit", str(workplace), "--set", "privacy.epsilon=3"))

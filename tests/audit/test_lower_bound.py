@@ -13,16 +13,16 @@ from dpal.accounting.curves import Direction
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.pld import CERTIFY, compose, fit_grid
 from dpal.audit.lower_bound import (
-    Guesses,
-    Rates,
-    best,
+    AttackRates,
+    MembershipGuesses,
+    best_bound,
     chance_of,
     epsilon_if_gaussian,
     epsilon_in_one_run,
     epsilon_of_gaussian,
     epsilon_of_rates,
     epsilon_of_rates_if_gaussian,
-    guess,
+    guess_membership,
     of_gaussian,
     of_profile,
     rates_refute,
@@ -39,18 +39,18 @@ def shift_of(epsilon: float) -> float:
     return brentq(lambda shift: epsilon_of_gaussian(shift, delta=DELTA) - epsilon, 1e-3, 10)
 
 
-def attacks(epsilon: float, canaries: int, *, runs: int = 3) -> list[list[Guesses]]:
+def attacks(epsilon: float, canaries: int, *, runs: int = 3) -> list[list[MembershipGuesses]]:
     """Guesses from ideal scores, which are normal, for several numbers of them."""
     generator = np.random.default_rng(20230515)
     found = []
     for _ in range(runs):
         included = generator.random(canaries) < 0.5
         scores = generator.normal(size=canaries) + shift_of(epsilon) * included
-        found.append([guess(scores, included, count=int(s * canaries)) for s in SHARES])
+        found.append([guess_membership(scores, included, count=int(s * canaries)) for s in SHARES])
     return found
 
 
-def typical(bound, tried: list[list[Guesses]]) -> float:
+def typical(bound, tried: list[list[MembershipGuesses]]) -> float:
     """Mean over runs of the best over numbers of guesses: the oracle's choice."""
     return float(np.mean([max(bound(g, delta=DELTA, error=ERROR) for g in one) for one in tried]))
 
@@ -69,7 +69,7 @@ def test_bounds_are_those_of_the_table(epsilon, canaries, one_run, gaussian):
 
 @pytest.mark.parametrize(("made", "most"), [(100, 3.49), (300, 4.60), (1000, 5.81)])
 def test_perfect_guesses_prove_no_more_than_their_number_allows(made, most):
-    perfect = Guesses(canaries=made, made=made, correct=made)
+    perfect = MembershipGuesses(canaries=made, made=made, correct=made)
     assert epsilon_in_one_run(perfect, delta=0.0, error=ERROR) == pytest.approx(most, abs=0.005)
     # q^r = 0.05 for q = e^eps / (1 + e^eps), by hand.
     right = ERROR ** (1 / made)
@@ -78,14 +78,14 @@ def test_perfect_guesses_prove_no_more_than_their_number_allows(made, most):
 
 
 def test_coin_tosses_prove_nothing():
-    half = Guesses(canaries=1000, made=400, correct=200)
+    half = MembershipGuesses(canaries=1000, made=400, correct=200)
     assert epsilon_in_one_run(half, delta=DELTA, error=ERROR) == 0.0
     assert epsilon_if_gaussian(half, delta=DELTA, error=ERROR) == 0.0
     assert chance_of(half, epsilon=0.0, delta=0.0) > 0.5
 
 
 def test_more_delta_proves_less():
-    guesses = Guesses(canaries=1000, made=200, correct=190)
+    guesses = MembershipGuesses(canaries=1000, made=200, correct=190)
     bounds = [epsilon_in_one_run(guesses, delta=d, error=ERROR) for d in (0.0, 1e-5, 1e-3)]
     assert bounds == sorted(bounds, reverse=True)
     assert bounds[0] > bounds[2]
@@ -97,14 +97,14 @@ def test_bounds_stay_below_the_truth_of_a_gaussian_mechanism():
     for _ in range(200):
         included = generator.random(400) < 0.5
         scores = generator.normal(size=400) + shift_of(truth) * included
-        tried = guess(scores, included, count=80)
+        tried = guess_membership(scores, included, count=80)
         above += epsilon_if_gaussian(tried, delta=DELTA, error=ERROR) > truth
     assert above <= 25
 
 
 def test_a_bound_reaches_above_a_claim_that_is_too_small():
     tried = attacks(8, 1000, runs=1)[0]
-    assert best(lambda g, e: epsilon_if_gaussian(g, delta=DELTA, error=e), tried, ERROR) > 2.0
+    assert best_bound(lambda g, e: epsilon_if_gaussian(g, delta=DELTA, error=e), tried, ERROR) > 2.0
 
 
 def profiles(noise: float) -> list:
@@ -135,18 +135,18 @@ def test_a_claimed_curve_is_refuted_by_less_noise_only():
     generator = np.random.default_rng(3)
     included = generator.random(2000) < 0.5
 
-    def run(noise: float) -> Guesses:
+    def run(noise: float) -> MembershipGuesses:
         shift = 3.0 / noise
         scores = generator.normal(size=2000) + shift * included
-        return guess(scores, included, count=300)
+        return guess_membership(scores, included, count=300)
 
     claim = of_profile(*profiles(4.0))
     assert not refutes(run(4.0), claim, error=1e-5)
     assert refutes(run(1.0), claim, error=1e-5)
 
 
-def rates(alarms: int, misses: int) -> Rates:
-    return Rates(alarms=alarms, absent=1000, misses=misses, present=1000)
+def rates(alarms: int, misses: int) -> AttackRates:
+    return AttackRates(alarms=alarms, absent=1000, misses=misses, present=1000)
 
 
 def test_two_worlds_bound_a_test_that_is_right_nearly_always():
@@ -173,6 +173,6 @@ def test_two_worlds_of_a_gaussian_mechanism():
 
 def test_counts_that_contradict_themselves_are_refused():
     with pytest.raises(ParameterError):
-        Guesses(canaries=10, made=11, correct=5)
+        MembershipGuesses(canaries=10, made=11, correct=5)
     with pytest.raises(ParameterError):
-        Guesses(canaries=10, made=4, correct=5)
+        MembershipGuesses(canaries=10, made=4, correct=5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpal.audit import statistics
-from dpal.audit.logs import listening
+from dpal.audit.logs import capturing_output
 
 RUNS, LEVEL = 2000, 0.01
 # A right test has 20 p-values below 1 % of 2,000; more than 45 have a chance below 1e-6.
@@ -65,15 +65,15 @@ def test_defects_are_not(defect, p_value):
 
 
 def test_several_p_values_are_no_smaller_together():
-    assert statistics.together(0.5, 0.2) == 0.4
-    assert statistics.together(1e-9, 0.9) == pytest.approx(2e-9)
-    assert statistics.together(0.9, 0.9) == 1.0
+    assert statistics.bonferroni(0.5, 0.2) == 0.4
+    assert statistics.bonferroni(1e-9, 0.9) == pytest.approx(2e-9)
+    assert statistics.bonferroni(0.9, 0.9) == 1.0
 
 
 def test_numbers_are_heard_as_far_as_they_are_written():
     secrets = [0.123456, 3_141_595, 2.302585]
     warn = logging.getLogger("anyone").warning
-    with listening() as heard:
+    with capturing_output() as heard:
         warn("score 0.1235, nothing else")
         warn("rows 3141592 to 3141594, 0.12 and 1235")
         warn("loss 2.302585e+00")

@@ -63,7 +63,7 @@ def _cpu_of_children() -> float:
 
 def compute_alone(file: Path) -> None:
     """The bodies of the tasks that compute, without flow, server, tracking and versioning."""
-    from dpal.ledger.campaign_lock import claim
+    from dpal.ledger.campaign_lock import lock_folder
     from dpal.runs.kinds import folder_of
     from flows.cli.settings import load_config
     from tasks.campaign import (
@@ -81,7 +81,7 @@ def compute_alone(file: Path) -> None:
     from tasks.reporting import write_report
 
     config = load_config(file, [])
-    with claim(folder_of(config).root):
+    with lock_folder(folder_of(config).root):
         campaign = prepare_campaign.fn(config)
         hold_budget.fn(campaign)
         for phase in campaign.plan.phases:

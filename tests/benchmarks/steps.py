@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from opacus.grad_sample import GradSampleModule
@@ -36,7 +37,7 @@ _BERT = {  # two layers of 128: what is published as BERT-tiny, with a small voc
     "hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 4,
     "max_position_embeddings": _TOKENS, "vocab_size": 1000,
 }  # fmt: skip
-_PRIVATE = {"max_grad_norm": 1.0, "noise_multiplier": 1.0}
+_PRIVATE: dict[str, Any] = {"max_grad_norm": 1.0, "noise_multiplier": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,8 @@ def plain(case: Case, *, channels_last: bool = False) -> Step:
     """Non-private."""
     model, inputs, targets = case.build()
     if channels_last and inputs.dim() == 4:
-        model = model.to(memory_format=torch.channels_last)
+        # torch declares only the form without a device or a type.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         inputs = inputs.to(memory_format=torch.channels_last)
     optimizer = _sgd(model)
 

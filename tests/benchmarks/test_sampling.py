@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import answers
+from dpal.mechanisms.responses import randomized_responses
 from dpal.randomness import secure
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def test_exact_answers_against_numpy_comparisons():
     rates = np.where(wanted, 0.37, 0.21)
     ours, one_rate, two_rates = speeds(
         n,
-        lambda: answers(wanted, above=0.37, below=0.21, rng=rng),
+        lambda: randomized_responses(wanted, above=0.37, below=0.21, rng=rng),
         lambda: generator.random(n) < 0.37,
         lambda: generator.random(n) < rates,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
@@ -28,11 +30,8 @@ class Form:
         """A field by its title, after those of the sections that it is in."""
         place: WebElement | Chrome = self._chrome
         for title in titles:
-            place = WebDriverWait(self._chrome, PATIENCE).until(
-                lambda _, place=place, title=title: place.find_element(
-                    By.XPATH, _FIELD.format(title)
-                )
-            )
+            find = partial(place.find_element, By.XPATH, _FIELD.format(title))
+            place = WebDriverWait(self._chrome, PATIENCE).until(lambda _: find())  # noqa: B023
         assert isinstance(place, WebElement)
         return place
 
@@ -58,14 +57,20 @@ class Form:
         def rows() -> list[WebElement]:
             return self.field(*titles).find_elements(By.CSS_SELECTOR, "input")
 
+        def has_left(count: int, _: Chrome) -> bool:
+            return len(rows()) == count
+
+        def typed(number: int, value: object, _: Chrome) -> bool:
+            return self._type(rows()[number], value)
+
         stale = (StaleElementReferenceException,)
         waiting = WebDriverWait(self._chrome, PATIENCE, ignored_exceptions=stale)
         for count in range(len(rows()), len(to), -1):
             # The first button behind a row takes it away; the page then makes all rows anew.
             waiting.until(lambda _: self._press_behind(rows()[-1]))
-            waiting.until(lambda _, left=count - 1: len(rows()) == left)
+            waiting.until(partial(has_left, count - 1))
         for number, value in enumerate(to):
-            waiting.until(lambda _, at=number, what=value: self._type(rows()[at], what))
+            waiting.until(partial(typed, number, value))
 
     def _press_behind(self, row: WebElement) -> bool:
         click(self._chrome, row.find_element(By.XPATH, "following::button[1]"))

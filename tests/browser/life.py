@@ -115,7 +115,7 @@ class Life:
             sort="EXPECTED_START_TIME_DESC",
         )
         wanted = self.wishes.name
-        return [one for one in known if one["parameters"]["config"]["name"] == wanted]  # type: ignore[index]
+        return [one for one in known if one["parameters"]["config"]["name"] == wanted]
 
     def await_state(self, run: str, name: str) -> None:
         """Waits until the flow run is in a state, and no other that ends it."""

@@ -45,7 +45,7 @@ class Stack:
         """Where a server's pages are."""
         return f"http://127.0.0.1:{self.ports[server]}"
 
-    def flow_run(self, number: str) -> dict[str, object]:
+    def flow_run(self, number: str) -> dict[str, Any]:
         """A flow run as Prefect knows it."""
         login = httpx.BasicAuth(*self.secret("prefect").split(":"))
         url = f"{self.url('prefect')}/api/flow_runs/{number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from dpal.accounting.events import Release
 from dpal.canonical import canonical_json, plain
-from dpal.certificate.checks import Outcome
+from dpal.certificate.checks import Check, CheckOutcome
 from dpal.certificate.document import (
     entry_digest,
     read_certificate,
@@ -25,7 +25,7 @@ from dpal.certificate.document import (
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.write import certificate_of
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
@@ -80,7 +80,7 @@ def run(
     made = list(plan.releases()) if releases is None else releases
     commitment = hashlib.sha256(SALT + hashlib.sha256(POOL).hexdigest().encode()).hexdigest()
     store = opened(place)
-    with claim(folder):
+    with lock_folder(folder):
         ledger = CampaignLedger(store, campaign, folder)
         ledger.hold(plan.spec.target, plan.digest, commitment, made, data=data)
         for release in made[:stop_after]:
@@ -94,7 +94,7 @@ def run(
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(f"drawn for {name}")
 
-            ledger.settle(release, draw, inputs=[], artifacts=[path])
+            ledger.release_once(release, draw, inputs=[], artifacts=[path])
         if end:
             ledger.end()
     entries = store.entries()
@@ -114,18 +114,20 @@ def asserted(entries: list[Entry], plan: Plan, campaign: str = "small") -> dict[
     return read_certificate(to_text(sealed_certificate({**content, "versions": {"dpal": "0"}})))
 
 
-def failures(checks):
-    return {one.name: one.detail for one in checks if one.outcome is Outcome.FAILED}
+def failures(checks: Iterable[Check]) -> dict[str, str]:
+    return {one.name: one.detail for one in checks if one.outcome is CheckOutcome.FAILED}
 
 
-def outcome(checks, name):
+def outcome(checks: Iterable[Check], name: str) -> CheckOutcome:
     return next(one for one in checks if one.name == name).outcome
 
 
-def changed(document, *path, to=None, drop=False, seal=True):
+def changed(
+    document: dict[str, Any], *path: Any, to: Any = None, drop: bool = False, seal: bool = True
+) -> dict[str, Any]:
     """A certificate with one thing changed, under a digest that fits again."""
     copied = copy.deepcopy(document)
-    place = copied
+    place: Any = copied
     for key in path[:-1]:
         place = place[key]
     if drop:
@@ -135,9 +137,12 @@ def changed(document, *path, to=None, drop=False, seal=True):
     return sealed_certificate(copied) if seal else copied
 
 
-def forged(entries, change):
+def forged(
+    entries: Sequence[Entry], change: Callable[[Entry, dict[str, Any]], object]
+) -> list[Entry]:
     """Entries with something changed in their bodies, and a chain that fits again."""
-    before, made = {entry.digest: entry.digest for entry in entries}, []
+    before = {entry.digest: entry.digest for entry in entries}
+    made: list[Entry] = []
     for entry in entries:
         body = json.loads(canonical_json(entry.body))
         change(entry, body)

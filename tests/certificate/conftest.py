@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
 from dpal.planning.plan import Plan
@@ -27,7 +27,7 @@ class Finished:
     @property
     def signature(self) -> str:
         """By the key that the ledger was opened with."""
-        return signed(certificate_statement(self.document, self.key), self.anchors)
+        return sign_statement(certificate_statement(self.document, self.key), self.anchors)
 
 
 def finished(place: Path, mode: str) -> Finished:
@@ -38,13 +38,15 @@ def finished(place: Path, mode: str) -> Finished:
 
 
 @pytest.fixture(scope="session")
-def visible(tmp_path_factory):
+def visible(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One finished campaign, for tests that any mode serves."""
     return finished(tmp_path_factory.mktemp("visible"), "visible")
 
 
 @pytest.fixture(scope="session", params=["hidden", "visible", "paper"])
-def campaign(request, tmp_path_factory, visible):
+def campaign(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, visible: Finished
+) -> Finished:
     """A finished campaign of every mode."""
     if request.param == "visible":
         return visible
@@ -52,7 +54,7 @@ def campaign(request, tmp_path_factory, visible):
 
 
 @pytest.fixture(scope="session")
-def all_kinds(tmp_path_factory, visible):
+def all_kinds(tmp_path_factory: pytest.TempPathFactory, visible: Finished) -> dict[str, Certified]:
     """A certificate of every kind, by name."""
     found = {name: make(tmp_path_factory.mktemp(name)) for name, make in MAKERS.items()}
     model = visible.place / "small" / "phase-2" / "model.safetensors"
@@ -67,6 +69,6 @@ def all_kinds(tmp_path_factory, visible):
 
 
 @pytest.fixture(params=KINDS)
-def certificate(request, all_kinds):
+def certificate(request: pytest.FixtureRequest, all_kinds: dict[str, Certified]) -> Certified:
     """A certificate of every kind, one after the other."""
     return all_kinds[request.param]

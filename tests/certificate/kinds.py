@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpal.accounting.cohorts import Accountant
-from dpal.accounting.prior_spend import Before, Declared
+from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.document import read_certificate, to_text
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.kinds.voting import voting_certificate
-from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
-from dpal.planning.improvement import Improvement, ImprovementSpec
+from dpal.planning.improvement import ImprovementPlan, ImprovementSpec
 from dpal.planning.public_selection import (
     ChoiceSpec,
     FineTuning,
-    Method,
+    PublicSelectionMethod,
     Uncertainty,
     Voters,
     guidance_for,
@@ -75,23 +76,25 @@ class Certified:
     @property
     def signature(self) -> str:
         """By the data owner."""
-        return signed(certificate_statement(self.document, self.key), self.anchors)
+        return sign_statement(certificate_statement(self.document, self.key), self.anchors)
 
 
 def near(place: Path, *, delta: float = 1 / 6000) -> Certified:
     """An improvement that two releases beyond its start were charged for."""
-    return _improvement("near", place, Method.NEAR_PRIVATE, declared=None, delta=delta)
+    return _improvement(
+        "near", place, PublicSelectionMethod.NEAR_PRIVATE, declared=None, delta=delta
+    )
 
 
 def free(place: Path) -> Certified:
     """An improvement of a campaign, and nothing beyond it."""
-    return _improvement("free", place, Method.DIVERSE_PUBLIC, declared=None)
+    return _improvement("free", place, PublicSelectionMethod.DIVERSE_PUBLIC, declared=None)
 
 
 def declared(place: Path) -> Certified:
     """An improvement of a model whose cost was declared."""
     told = Declared(epsilon=3.0, delta=1e-5)
-    return _improvement("declared", place, Method.DIVERSE_PUBLIC, declared=told)
+    return _improvement("declared", place, PublicSelectionMethod.DIVERSE_PUBLIC, declared=told)
 
 
 def votes(place: Path) -> Certified:
@@ -137,10 +140,12 @@ def _account(name: str, place: Path, spec: VotingSpec, *, learns: bool = False) 
     plan, root = VotingPlan(spec), place / name
     store = opened(place)
     ledger = CampaignLedger(store, name, root)
-    with claim(root):
-        ledger.hold(spec.target, plan.digest, "p" * 64, plan.releases(), accountant=spec.kept_by)
+    with lock_folder(root):
+        ledger.hold(
+            spec.target, plan.digest, "p" * 64, plan.releases(), accountant=spec.promise_accountant
+        )
         path, release = root / "votes-1" / "released.parquet", next(plan.releases())
-        ledger.settle(release, lambda: _draw(path), inputs=[], artifacts=[path])
+        ledger.release_once(release, lambda: _draw(path), inputs=[], artifacts=[path])
     entries = store.verified()
     store.close()
     model = root / "phase-0" / "model.safetensors" if learns else None
@@ -155,7 +160,7 @@ def _account(name: str, place: Path, spec: VotingSpec, *, learns: bool = False) 
 def _improvement(
     name: str,
     place: Path,
-    method: Method,
+    method: PublicSelectionMethod,
     *,
     declared: Declared | None,
     delta: float = 1 / 6000,
@@ -172,16 +177,17 @@ def _improvement(
         )
     ).plan
     weights = place / "begun" / "phase-0" / "model.safetensors"
-    document, before, entries = None, Before(declared=declared), []
+    document, before = None, PriorSpend(declared=declared)
+    entries: Sequence[Entry] = []
     if declared is None:
         _, entries = run(place, start, campaign="begun")
         document = certified(entries, start, "begun")
-        before = Before(campaign="begun", releases=tuple(start.releases()))
+        before = PriorSpend(campaign="begun", releases=tuple(start.releases()))
     else:
         write_model(weights, "begun")
     target = PrivacyTarget(epsilon=12.0, delta=delta)
     spec = _wanted(name, target, method, before, start.spec.model, file_digest(weights))
-    plan = Improvement(spec)
+    plan = ImprovementPlan(spec)
     own = None
     if spec.guidance is not None:
         entries = _guided(place, name, plan, before)
@@ -204,10 +210,15 @@ def _improvement(
 
 
 def _wanted(
-    name: str, target: PrivacyTarget, method: Method, before: Before, model: Any, weights: str
+    name: str,
+    target: PrivacyTarget,
+    method: PublicSelectionMethod,
+    before: PriorSpend,
+    model: Any,
+    weights: str,
 ) -> ImprovementSpec:
-    asked = {"pca_epsilon": 0.3, "support_epsilon": 0.5, "voters": Voters.THRESHOLD}
-    near_private = method is Method.NEAR_PRIVATE
+    asked: dict[str, Any] = {"pca_epsilon": 0.3, "support_epsilon": 0.5, "voters": Voters.THRESHOLD}
+    near_private = method is PublicSelectionMethod.NEAR_PRIVATE
     return ImprovementSpec(
         name=name,
         target=target,
@@ -232,15 +243,15 @@ def _wanted(
     )
 
 
-def _guided(place: Path, name: str, plan: Improvement, before: Before) -> list[Entry]:
+def _guided(place: Path, name: str, plan: ImprovementPlan, before: PriorSpend) -> list[Entry]:
     """Holds, releases and commits what is beyond the start."""
     store, root = opened(place), place / name
     ledger = CampaignLedger(store, name, root)
-    with claim(root):
+    with lock_folder(root):
         ledger.hold(plan.spec.target, plan.digest, "p" * 64, plan.releases(), before=before)
         for release in plan.releases():
             path = root / "guidance" / f"{release.name.replace('/', '-')}.npy"
-            ledger.settle(release, lambda path=path: _draw(path), inputs=[], artifacts=[path])
+            ledger.release_once(release, partial(_draw, path), inputs=[], artifacts=[path])
         ledger.end()
     entries = store.verified()
     store.close()

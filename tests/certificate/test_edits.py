@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpal.certificate.verify import verify
+from dpal.certificate.verify import verify_certificate
 from tests.certificate.certifying import changed, failures
 
 NOISE = ("cohorts", 0, "events", 0, "noise_multiplier")
@@ -14,7 +14,7 @@ FIRST_RESERVE = ("ledger", "entries", 1, "body", "charges", 0, "event", "noise_m
 @pytest.mark.parametrize(
     ("path", "to", "check", "words"),
     [
-        (("epsilon", "pld"), 3.0, "epsilon, our accountant", "stated as 3.0000, and the events"),
+        (("epsilon", "pld"), 3.0, "epsilon, our accountant", "stated as 3.0000"),
         (("epsilon", "pld"), 3.0, "epsilon, dp-accounting", "too little is stated"),
         (("epsilon", "rdp"), 3.0, "epsilon, dp-accounting", "too little is stated"),
         (("epsilon", "dp_accounting"), 7.0, "epsilon, our accountant", "epsilon.dp_accounting"),
@@ -34,36 +34,36 @@ FIRST_RESERVE = ("ledger", "entries", 1, "body", "charges", 0, "event", "noise_m
         (("assumptions", "R9"), "persons are protected", "statements", "assumptions"),
         (("exceptions",), [], "statements", "exceptions"),
         (("tuning",), "tuning is covered", "statements", "tuning"),
-        (NOISE, 9.0, "events by cohort", "cohort 0 lists other events"),
+        (NOISE, 9.0, "events by cohort", "cohort 0 lists other"),
         (("ledger", "head", "digest"), "0" * 64, "ledger entries", "the head is not the last"),
         (("ledger", "head", "sequence"), 99, "ledger entries", "the head is not the last"),
-        (("ledger", "identity"), "0" * 64, "ledger entries", "the ledger's identity"),
-        (("ledger", "opening"), None, "ledger entries", "first entry is missing"),
+        (("ledger", "identity"), "0" * 64, "ledger entries", "ledger's identity"),
+        (("ledger", "opening"), None, "ledger entries", "first entry"),
         (FIRST_RESERVE, 9.0, "ledger entries", "was altered: its content does not match"),
-        (("plan", "content", "phases", 1, "cohort_size"), 1, "plan", "not the one whose digest"),
-        (("format",), 3, "certificate", "format 3 is unknown here"),
+        (("plan", "content", "phases", 1, "cohort_size"), 1, "plan", "whose digest"),
+        (("format",), 3, "certificate", "format 3"),
     ],
 )  # fmt: skip
 def test_a_changed_certificate_is_refused_and_the_change_named(visible, path, to, check, words):
-    found = failures(verify(changed(visible.document, *path, to=to)))
+    found = failures(verify_certificate(changed(visible.document, *path, to=to)))
     assert words in found.get(check, ""), found
-    untouched = verify(changed(visible.document, *path, to=to, seal=False))
-    assert "the file was changed after" in failures(untouched)["certificate"] or path == ("format",)
+    untouched = verify_certificate(changed(visible.document, *path, to=to, seal=False))
+    assert "changed after" in failures(untouched)["certificate"] or path == ("format",)
 
 
 @pytest.mark.parametrize(
     ("path", "check", "words"),
     [
-        (("cohorts", 0, "events", 0), "events by cohort", "cohort 0 lists other events"),
+        (("cohorts", 0, "events", 0), "events by cohort", "cohort 0 lists other"),
         (("cohorts", 2), "events by cohort", "cohorts are missing"),
-        (("ledger", "entries", 1), "releases", "phase-0/training was committed and never reser"),
-        (("ledger", "entries", 2), "releases", "phase-0/training was reserved and never"),
+        (("ledger", "entries", 1), "releases", "phase-0/training was committed"),
+        (("ledger", "entries", 2), "releases", "phase-0/training was reserved"),
         (("ledger", "entries", -1), "ledger entries", "entries are missing"),
-        (("ledger", "entries", -2), "releases", "phase-2/training was reserved and never"),
-        (("ledger", "entries", -1, "body", "releases", 0), "releases", "ended with other releases"),
+        (("ledger", "entries", -2), "releases", "phase-2/training was reserved"),
+        (("ledger", "entries", -1, "body", "releases", 0), "releases", "other releases"),
         (("ledger", "entries", 0), "ledger entries", "holds 0 plans"),
     ],
 )
 def test_what_is_left_out_is_missed(visible, path, check, words):
-    found = failures(verify(changed(visible.document, *path, drop=True)))
+    found = failures(verify_certificate(changed(visible.document, *path, drop=True)))
     assert words in found.get(check, ""), found

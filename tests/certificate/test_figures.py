@@ -12,7 +12,7 @@ from dpal.accounting import second_opinion
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import Charge, PhaseExposure, Release
-from dpal.certificate.figures import cohort_by_dp_accounting, figures_of
+from dpal.certificate.figures import cohort_by_dp_accounting, recompute_figures
 from dpal.privacy import PrivacyTarget
 from tests.certificate.certifying import plan_of
 
@@ -39,7 +39,7 @@ def promised(exposure, delta):
 @pytest.mark.parametrize(("exposure", "delta"), TRAININGS)
 def test_dp_accounting_is_within_the_tolerance(exposure, delta):
     target = promised(exposure, delta)
-    second = second_opinion.campaign_epsilon(
+    second = second_opinion.second_opinion_epsilon(
         trained(exposure), delta=delta, adjacency=target.adjacency, limit=target.epsilon
     )
     apart = tolerance(trained(exposure), target)
@@ -77,7 +77,7 @@ def test_cohorts_by_both_accountants_under_replace_one():
 
 def agree(plan):
     releases, target = tuple(plan.releases()), plan.spec.target
-    figures = figures_of(releases, target, plan.cohorts)
+    figures = recompute_figures(releases, target, plan.cohorts)
     for cohort in plan.cohorts:
         ours = figures.cohorts[cohort]
         second = cohort_by_dp_accounting(cohort, releases, target)

@@ -14,12 +14,17 @@ import pytest
 
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import Outcome
-from dpal.certificate.document import entry_of, read_certificate
+from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.document import (
+    parse_entry,
+    read_certificate,
+    sealed_certificate,
+    to_text,
+)
 from dpal.certificate.evidence import evidence_from
-from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.certificate.statements import statements
-from dpal.certificate.verify import verify
+from dpal.certificate.verify import verify_certificate
 from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.ledger.anchor import Anchors
 from tests.certificate.certifying import failures
@@ -34,7 +39,7 @@ def text_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def ledger():
-    return [entry_of(one) for one in json.loads(text_of("ledger"))]
+    return [parse_entry(one) for one in json.loads(text_of("ledger"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,10 +47,12 @@ def test_it_verifies_against_its_ledger_and_its_model(name, ledger):
     document, model = read_certificate(text_of(name)), HERE / f"{name}.safetensors"
     assert document["format"] == 1
     given = Model.at(model) if model.is_file() else None
-    checks = verify(document, ledger=ledger, model=given)
+    checks = verify_certificate(document, ledger=ledger, model=given)
     assert failures(checks) == {}
     outcomes = {one.name: one.outcome for one in checks}
-    assert outcomes.get("model", Outcome.UNCHECKED) is (Outcome.OK if given else Outcome.UNCHECKED)
+    assert outcomes.get("model", CheckOutcome.UNCHECKED) is (
+        CheckOutcome.OK if given else CheckOutcome.UNCHECKED
+    )
 
 
 def test_it_has_the_words_of_its_format():
@@ -59,7 +66,7 @@ def test_it_has_the_words_of_its_format():
 @pytest.mark.parametrize("name", NAMES)
 def test_its_author_is_unknown(name):
     author = author_of(read_certificate(text_of(name)), None, Trust())
-    assert (author.known, author.check.outcome) == (False, Outcome.UNCHECKED)
+    assert (author.known, author.check.outcome) == (False, CheckOutcome.UNCHECKED)
 
 
 def test_a_campaign_that_is_run_again_keeps_it(ledger):
@@ -75,11 +82,24 @@ def test_a_campaign_that_is_run_again_keeps_it(ledger):
     assert json.loads(text_to_keep(certified, other))["format"] == 2
 
 
+@pytest.mark.parametrize(("moved", "kept"), [(1e-8, True), (0.01, False)])
+def test_the_last_digits_of_another_processor_change_nothing(ledger, moved, kept):
+    stated = read_certificate(text_of("small"))
+    stated["epsilon"]["pld"] -= moved
+    text = to_text(sealed_certificate(stated))
+
+    def certified(form):
+        plan = evidence_from(stated).plan
+        return certificate_of(ledger, "small", plan, versions={"dpal": "9"}, form=form)
+
+    assert (text_to_keep(certified, text) == text) is kept
+
+
 def test_another_machine_cannot_sign_it(tmp_path):
     """Its own machine can, once the same run is run again; this one has another key."""
     document, anchors = read_certificate(text_of("small")), Anchors(tmp_path)
     key = anchors.public_key()
-    envelope = signed(certificate_statement(document, key), anchors)
+    envelope = sign_statement(certificate_statement(document, key), anchors)
     author = author_of(document, envelope, Trust(keys={key: "mine"}))
-    assert author.check.outcome is Outcome.FAILED
-    assert "neither was opened with nor adopted" in author.check.detail
+    assert author.check.outcome is CheckOutcome.FAILED
+    assert "nor adopted" in author.check.detail

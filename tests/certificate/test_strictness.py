@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import Outcome, refuted
+from dpal.certificate.checks import CheckOutcome, any_failed
 from dpal.certificate.document import (
     INFORMATIVE,
-    entry_of,
     entry_record,
+    parse_entry,
     read_certificate,
     sealed_certificate,
 )
-from dpal.certificate.verify import verify
+from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
 from tests.certificate.certifying import changed, failures, forged
 from tests.certificate.edits import EDITS, SEAL, at, edited, lists
@@ -29,7 +29,7 @@ from tests.certificate.kinds import KINDS
 def is_refused(text):
     """Whether a text is no certificate, or one that fails by itself: no ledger, no signature."""
     try:
-        return refuted(verify(read_certificate(text)))
+        return any_failed(verify_certificate(read_certificate(text)))
     except CertificateError:
         return True
 
@@ -41,9 +41,9 @@ def test_the_table_is_worth_its_name():
 
 def test_unchanged_every_kind_passes(certificate):
     model = None if certificate.model is None else Model.at(certificate.model)
-    checks = verify(certificate.document, ledger=certificate.entries, model=model)
+    checks = verify_certificate(certificate.document, ledger=certificate.entries, model=model)
     assert failures(checks) == {}
-    assert failures(verify(certificate.document)) == {}
+    assert failures(verify_certificate(certificate.document)) == {}
 
 
 def test_every_edit_is_refused(certificate):
@@ -67,7 +67,7 @@ def test_a_signature_does_not_hold_for_anything_else(certificate):
         except CertificateError:
             continue
         author = author_of(document, certificate.signature, trust)
-        if author.known or author.check.outcome is not Outcome.FAILED:
+        if author.known or author.check.outcome is not CheckOutcome.FAILED:
             accepted.append(name)
     assert accepted == []
 
@@ -83,11 +83,11 @@ def test_what_only_the_signature_finds(all_kinds):
                 for one in models:
                     one["sha256"] = "f" * 64
             invented = sealed_certificate(invented)
-        assert failures(verify(invented)) == {}, name
+        assert failures(verify_certificate(invented)) == {}, name
         trust = Trust(keys={made.key: "the owner's"})
         assert author_of(made.document, made.signature, trust).known
         author = author_of(invented, made.signature, trust)
-        assert author.check.outcome is Outcome.FAILED, name
+        assert author.check.outcome is CheckOutcome.FAILED, name
 
 
 def test_a_ledger_whose_chain_was_made_anew_passes_alone(all_kinds):
@@ -97,17 +97,17 @@ def test_a_ledger_whose_chain_was_made_anew_passes_alone(all_kinds):
     def later(entry, body):
         body.update(pool="0" * 64) if entry.kind == "hold" else None
 
-    entries = [entry_of(one) for one in made.document["ledger"]["entries"]]
-    first = entry_of(made.document["ledger"]["opening"])
+    entries = [parse_entry(one) for one in made.document["ledger"]["entries"]]
+    first = parse_entry(made.document["ledger"]["opening"])
     again = forged([first, *entries], later)
     invented = json.loads(json.dumps(made.document))
     invented["ledger"]["entries"] = [entry_record(one) for one in again[1:]]
     invented["ledger"]["head"] = {"sequence": again[-1].sequence, "digest": again[-1].digest}
     invented = sealed_certificate(invented)
-    assert failures(verify(invented)) == {}
-    assert set(failures(verify(invented, ledger=made.entries))) == {"ledger"}
+    assert failures(verify_certificate(invented)) == {}
+    assert set(failures(verify_certificate(invented, ledger=made.entries))) == {"ledger"}
     author = author_of(invented, made.signature, Trust())
-    assert author.check.outcome is Outcome.FAILED
+    assert author.check.outcome is CheckOutcome.FAILED
 
 
 def places(value, path=()):
@@ -120,7 +120,7 @@ def places(value, path=()):
 
 def others(value):
     """What may stand in the place of a value: something else, or something like it."""
-    found = [None, True, "x", 0, -1, 0.5, [], {}]
+    found: list[object] = [None, True, "x", 0, -1, 0.5, [], {}]
     if isinstance(value, int | float) and not isinstance(value, bool):
         # Figures are compared as numbers; closer than the accountants agree is no edit.
         found += [value * 2 + 1, value - 0.5, value + 1]
@@ -154,16 +154,16 @@ def test_any_single_edit_is_found(all_kinds, kind, where, what, drop):
     else:
         edited = changed(document, *path, to=lambda _: instead[what % len(instead)], seal=False)
     assume(canonical_json(edited) != canonical_json(document))
-    assert refuted(verify(edited)), path
+    assert any_failed(verify_certificate(edited)), path
     if path[0] not in (*INFORMATIVE, "digest"):
-        assert refuted(verify(sealed_certificate(edited))), path
+        assert any_failed(verify_certificate(sealed_certificate(edited))), path
 
 
 def test_what_is_informative_is_found_by_the_seal_and_the_signature_alone(certificate):
     assert INFORMATIVE == ("versions",)
     edited = changed(certificate.document, "versions", "dpal", to="9", seal=False)
-    assert set(failures(verify(edited))) == {"certificate"}
-    assert not refuted(verify(sealed_certificate(edited)))
+    assert set(failures(verify_certificate(edited))) == {"certificate"}
+    assert not any_failed(verify_certificate(sealed_certificate(edited)))
 
 
 @pytest.mark.parametrize("kind", ["campaign", "near", "votes"])
@@ -172,7 +172,9 @@ def test_two_entries_that_changed_places_are_found(all_kinds, kind):
     document = json.loads(json.dumps(all_kinds[kind].document))
     listed = document["ledger"]["entries"]
     listed[1], listed[2] = listed[2], listed[1]
-    assert "out of order" in failures(verify(sealed_certificate(document)))["ledger entries"]
+    assert (
+        "of order" in failures(verify_certificate(sealed_certificate(document)))["ledger entries"]
+    )
 
 
 def test_lists_of_a_document_are_all_found():

@@ -14,9 +14,9 @@ from safetensors.numpy import save, save_file
 from safetensors.torch import save as save_torch
 
 from dpal.canonical import file_digest, plain
-from dpal.certificate.weights import Weights, read_weights, unfit
+from dpal.certificate.weights import Weights, read_weights, shape_mismatch
 from dpal.errors import CertificateError
-from dpal.models.registry import MODELS
+from dpal.models.architectures import ARCHITECTURES
 from dpal.models.spec import ModelSpec
 from tests.models.checks import shapes_of, spec_of
 from tests.models.tiny_bert import spec_of as text_spec
@@ -49,7 +49,7 @@ def changed(**tensor):
 
 
 BROKEN = {
-    "34 bytes of text": lambda content: b"these 34 bytes are no model at all",
+    "a short text": lambda content: b"these 34 bytes are no model at all",
     "nothing": lambda content: b"",
     "seven bytes": lambda content: content[:7],
     "the length alone": lambda content: content[:8],
@@ -57,7 +57,7 @@ BROKEN = {
     "a huge length": lambda content: b"\xff" * 8 + content[8:],
     "cut in the header": lambda content: content[:40],
     "cut in the tensors": lambda content: content[:-1],
-    "bytes at the end": lambda content: content + b"\0",
+    "one byte more": lambda content: content + b"\0",
     "no JSON": lambda content: whole("weights", parts(content)[1]),
     "a list": lambda content: whole("[]", b""),
     "no UTF-8": lambda content: (2).to_bytes(8, "little") + b"\xff\xfe",
@@ -84,7 +84,7 @@ BROKEN = {
     "another shape than its place": changed(shape=[3, 9]),
     "a negative shape": changed(shape=[-3, -8]),
     "a shape of decimals": changed(shape=[3.0, 8.0]),
-    "a shape that is none": changed(shape="3x8"),
+    "no such shape": changed(shape="3x8"),
     "places in the wrong order": changed(data_offsets=[108, 12]),
     "one place": changed(data_offsets=[12]),
     "an unknown type": changed(dtype="F31"),
@@ -106,7 +106,7 @@ def test_what_is_no_model_is_refused(path, change):
     path.write_bytes(change(save(TENSORS)))
     found = read_weights(path)
     assert found.parameters == 0
-    assert "no safetensors file" in str(unfit(found, None))
+    assert "no safetensors file" in str(shape_mismatch(found, None))
     assert found.sha256 == file_digest(path)
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_model_is_refused(path, change):
 )
 def test_a_file_without_parameters_is_no_model(path, tensors):
     save_file(tensors, path)
-    assert unfit(read_weights(path), None) == "it holds no parameters"
+    assert shape_mismatch(read_weights(path), None) == "it holds no parameters"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -131,16 +131,16 @@ def test_parameters_of_every_precision_are_counted(path, dtype):
 def test_it_is_the_planned_model_as_far_as_shapes_tell(path):
     save_file(TENSORS, path)
     found = read_weights(path)
-    assert unfit(found, LOGISTIC) is None
-    assert "27 parameters are not the 30" in str(unfit(found, {**LOGISTIC, "input_shape": [9]}))
-    assert "(logistic)" in str(unfit(found, {**LOGISTIC, "classes": 4}))
+    assert shape_mismatch(found, LOGISTIC) is None
+    assert "not the 30" in str(shape_mismatch(found, {**LOGISTIC, "input_shape": [9]}))
+    assert "(logistic)" in str(shape_mismatch(found, {**LOGISTIC, "classes": 4}))
     mlp = plain(ModelSpec(name="mlp", input_shape=(8,), classes=3, hidden=(5,)))
-    assert "27 parameters are not the 63" in str(unfit(found, mlp))
+    assert "not the 63" in str(shape_mismatch(found, mlp))
     other = {**LOGISTIC, "name": "resnet9", "classes": 10}
-    assert "none of its layers gives the 10 classes" in str(unfit(found, other))
+    assert "the 10 classes" in str(shape_mismatch(found, other))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_every_architecture_is_known_as_itself_and_not_as_another(name, tmp_path):
     """Shapes alone, without any numbers."""
     shapes = {"logistic": (8,), "mlp": (8,)}
@@ -154,8 +154,8 @@ def test_every_architecture_is_known_as_itself_and_not_as_another(name, tmp_path
         sha256="0" * 64,
         shapes={key: tuple(one.shape) for key, one in state.items() if one.is_floating_point()},
     )
-    assert unfit(found, plain(spec)) is None
-    assert unfit(found, {**plain(spec), "classes": spec.classes + 1}) is not None
+    assert shape_mismatch(found, plain(spec)) is None
+    assert shape_mismatch(found, {**plain(spec), "classes": spec.classes + 1}) is not None
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path):

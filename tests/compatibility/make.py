@@ -24,14 +24,14 @@ from dpal.accounting.events import Charge, Release, from_record
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.canonical import canonical_json, digest
 from dpal.certificate.envelope import as_pem
-from dpal.certificate.statement import certificate_statement, signed
+from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.data.catalog import Role, open_source
 from dpal.data.pool import write_labels, write_merged, write_selection, write_start
 from dpal.ledger.account import campaign_account, campaigns_in
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import data_set
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget
@@ -127,7 +127,7 @@ def filter_charges(releases: list[Release]) -> dict[str, Any]:
 
 def _hold_every_event(root: Path) -> None:
     target = PrivacyTarget(epsilon=60.0, delta=DELTA)
-    with closing(LedgerStore(root / "ledger.sqlite")) as store, claim(root / EVERY_EVENT):
+    with closing(LedgerStore(root / "ledger.sqlite")) as store, lock_folder(root / EVERY_EVENT):
         ledger = CampaignLedger(store, EVERY_EVENT, root / EVERY_EVENT)
         releases = releases_of_every_event()
         ledger.hold(target, "0" * 64, "1" * 64, releases)
@@ -140,13 +140,14 @@ def _write_certificates(out: Path, root: Path) -> None:
     plan = plan_of("visible")
     _, entries = run(root, plan)
     model = root / "small" / "phase-2" / "model.safetensors"
+    found: dict[str, tuple[dict[str, Any], list[Entry], Path | None, Anchors]]
     found = {"campaign": (certified(entries, plan), entries, model, Anchors(root / "anchors"))}
     for name, make in MAKERS.items():
         made = make(root / f"kind-{name}")
         found[name] = (made.document, list(made.entries), made.model, made.anchors)
     for name, (document, known, weights, anchors) in found.items():
         key = anchors.public_key()
-        signature = signed(certificate_statement(document, key), anchors)
+        signature = sign_statement(certificate_statement(document, key), anchors)
         (out / f"{name}.json").write_text(canonical_json(document) + "\n")
         (out / f"{name}.dsse.json").write_text(signature)
         (out / f"{name}.pem").write_text(as_pem(key))
@@ -176,7 +177,7 @@ def main(out: Path) -> None:
         tell(root / "told")
         _hold_every_event(root / "told")
         with closing(LedgerStore(root / "told" / "ledger.sqlite", create=False)) as store:
-            assert {entry.kind for entry in store.entries()} == set(Kind)
+            assert {entry.kind for entry in store.entries()} == set(EntryKind)
             costs = {
                 "events": [costs_of_event(record) for record in RECORDS],
                 "charges": filter_charges(releases_of_every_event()[:6]),

@@ -6,6 +6,7 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest import approx
@@ -14,10 +15,10 @@ from dpal.accounting.events import from_record, to_record
 from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
-from dpal.certificate.checks import Outcome
-from dpal.certificate.document import entry_of, read_certificate
+from dpal.certificate.checks import CheckOutcome
+from dpal.certificate.document import parse_entry, read_certificate
 from dpal.certificate.envelope import public_key_from
-from dpal.certificate.verify import verify
+from dpal.certificate.verify import verify_certificate
 from dpal.data.pool import (
     RETIRED,
     cohort_column,
@@ -28,7 +29,7 @@ from dpal.data.pool import (
 )
 from dpal.errors import ParameterError
 from dpal.ledger.account import campaign_account
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.releases import release_of, release_record
 from dpal.ledger.store import LedgerStore
@@ -37,7 +38,7 @@ from tests.compatibility import make
 from tests.ledger.raw import fill, rows
 
 VERSIONS = sorted(costs.parent for costs in Path(__file__).parent.glob("*/costs.json"))
-SAME = {"rel": 1e-6, "abs": 1e-9}  # another processor's transforms differ by less
+SAME: dict[str, Any] = {"rel": 1e-6, "abs": 1e-9}  # another processor's transforms differ by less
 
 
 @pytest.fixture(params=VERSIONS, ids=lambda folder: folder.name)
@@ -90,12 +91,12 @@ def test_a_data_set_is_charged_what_it_was(costs):
 
 
 def test_the_ledger_opens_and_its_campaigns_have_spent_what_they_had(store, costs):
-    assert {entry.kind for entry in store.entries()} == set(Kind)
+    assert {entry.kind for entry in store.entries()} == set(EntryKind)
     same(make.costs_of_ledger(store), costs["ledger"])
 
 
 def test_every_charge_in_the_ledger_is_written_as_it_stands(store):
-    reserved = [entry for entry in store.entries() if entry.kind is Kind.RESERVE]
+    reserved = [entry for entry in store.entries() if entry.kind is EntryKind.RESERVE]
     mechanisms = set()
     for entry in reserved:
         written = release_record(release_of(entry))
@@ -106,10 +107,10 @@ def test_every_charge_in_the_ledger_is_written_as_it_stands(store):
 
 def test_a_mechanism_of_a_later_version_is_refused(store, tmp_path):
     """What it costs is not known here, so its campaign has no account and releases nothing."""
-    (held,) = [entry for entry in store.entries(make.EVERY_EVENT) if entry.kind is Kind.HOLD]
+    (held,) = [entry for entry in store.entries(make.EVERY_EVENT) if entry.kind is EntryKind.HOLD]
     body = json.loads(canonical_json(held.body).replace("noisy_moments", "noisier_moments"))
     with closing(LedgerStore(tmp_path / "ledger.sqlite")) as later:
-        later.append(campaign="later", kind=Kind.HOLD, release="", body=body)
+        later.append(campaign="later", kind=EntryKind.HOLD, release="", body=body)
         with pytest.raises(ParameterError, match="'noisier_moments' is unknown"):
             campaign_account(later.verified(), "later")
 
@@ -136,16 +137,16 @@ def test_certificates_verify_with_their_ledgers_models_and_signatures(earlier):
         document = read_certificate((folder / f"{name}.json").read_text(encoding="utf-8"))
         lines = (folder / f"{name}.ledger.jsonl").read_text(encoding="utf-8").splitlines()
         model = folder / f"{name}.safetensors"
-        checks = verify(
+        checks = verify_certificate(
             document,
-            ledger=[entry_of(json.loads(line)) for line in lines] or None,
+            ledger=[parse_entry(json.loads(line)) for line in lines] or None,
             model=Model.at(model) if model.is_file() else None,
         )
         assert failures(checks) == {}, name
         key = public_key_from((folder / f"{name}.pem").read_text(encoding="utf-8"))
         signature = (folder / f"{name}.dsse.json").read_text(encoding="utf-8")
         author = author_of(document, signature, Trust(keys={key: "owner"}))
-        assert author.check.outcome is Outcome.OK, (name, author.check.detail)
+        assert author.check.outcome is CheckOutcome.OK, (name, author.check.detail)
         assert author.known
 
 
@@ -153,7 +154,7 @@ def test_a_changed_certificate_does_not_verify(earlier):
     """The test above can fail."""
     text = (earlier / "certificates" / "campaign.json").read_text(encoding="utf-8")
     tag = "poisson_subsampled_gaussian"
-    assert failures(verify(read_certificate(text.replace(tag, "subsampled_gaussian"))))
+    assert failures(verify_certificate(read_certificate(text.replace(tag, "subsampled_gaussian"))))
 
 
 def test_the_files_of_a_phase_are_read(earlier):

@@ -31,7 +31,14 @@ from tasks.allow_list import require_allowed
 from tasks.remote_training import TrainingOrder
 from tests.conftest import having, small_values
 
-KINDS = (CampaignConfig, PublicConfig, PateConfig, VoteConfig, WatchConfig, TrainingOrder)
+KINDS: tuple[type[BaseModel], ...] = (
+    CampaignConfig,
+    PublicConfig,
+    PateConfig,
+    VoteConfig,
+    WatchConfig,
+    TrainingOrder,
+)
 
 # A new setting that is no number must be marked as guarded, or stand in one of these two because
 # somebody has thought about it. Texts that name no place:
@@ -209,7 +216,7 @@ def test_what_was_allowed_passes_and_an_empty_list_lets_nothing_pass(allowed):
     assert refused(AllowList()) == {"data.pool", "data.validation", "runtime.artifacts"}
 
 
-ATTACKS = {
+ATTACKS: dict[str, dict[str, Any]] = {
     "data.pool": {"data__pool": "/etc/shadow.parquet"},
     "data.validation": {"data__validation": "../somebody-elses.parquet"},
     "data.dataset": {"data__dataset": "clinic"},

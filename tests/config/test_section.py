@@ -29,9 +29,9 @@ class Small(Section):
     """A section of a test."""
 
     batch_size: Count = 3
-    """Records of a step; the line
+    """Records a step; the line
     goes on."""
-    seed: int = Field(0, title="A title of its own", description="Given by hand.")
+    seed: int = Field(0, title="Own title", description="Given by hand.")
     """Not this one."""
     silent: int = 0
 
@@ -52,8 +52,8 @@ def shown(section: type[Section]) -> dict[str, tuple[str, str | None]]:
 
 def test_a_docstring_describes_its_field_and_the_name_is_its_title():
     assert shown(Small) == {
-        "batch_size": ("Batch size", "Records of a step; the line goes on."),
-        "seed": ("A title of its own", "Given by hand."),
+        "batch_size": ("Batch size", "Records a step; the line goes on."),
+        "seed": ("Own title", "Given by hand."),
         "silent": ("Silent", None),
     }
 

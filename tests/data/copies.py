@@ -54,7 +54,7 @@ SAME_PIXELS: dict[str, Callable[[Image.Image], bytes]] = {
     "PNG again": lambda image: encoded(image, compress_level=1),
     "RGB": lambda image: encoded(image.convert("RGB")),
     "palette": lambda image: (
-        encoded(image.convert("RGB").quantize(256, dither=0))
+        encoded(image.convert("RGB").quantize(256, dither=Image.Dither.NONE))
         if image.mode == "L" and len(set(image.tobytes())) <= 256
         else encoded(image)
     ),

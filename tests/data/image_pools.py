@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from dpal.data.catalog import Role, open_source
+from dpal.data.catalog import Role, Source, open_source
 from dpal.data.pool import write_merged, write_start
-from dpal.data.records import load_labeled
+from dpal.data.records import LabeledSet, load_labeled
 
 SIDE = 8
 # Labeled ones of 2,600: the first, the last, and those around the ends of batches.
@@ -30,8 +33,10 @@ def expected(value: int) -> np.ndarray:
     return np.random.default_rng(value).integers(0, 255, (1, SIDE, SIDE), dtype=np.uint8)
 
 
-def images(path, rows: int, *, first: int = 0, replaced: dict[int, bytes | None] | None = None):
-    content = [picture(first + row) for row in range(rows)]
+def images(
+    path: Path, rows: int, *, first: int = 0, replaced: dict[int, bytes | None] | None = None
+) -> Path:
+    content: list[bytes | None] = [picture(first + row) for row in range(rows)]
     for row, other in (replaced or {}).items():
         content[row] = other
     names = [f"r-{first + row:05d}" for row in range(rows)]
@@ -43,7 +48,7 @@ def images(path, rows: int, *, first: int = 0, replaced: dict[int, bytes | None]
     return path
 
 
-def labeled_pool(tmp_path, path, rows):
+def labeled_pool(tmp_path: Path, path: Path, rows: Sequence[int]) -> tuple[Source, Path]:
     """A source and a state in which `rows` are labeled, in two cohorts."""
     source = open_source(path, Role.POOL, label_column="label")
     write_start(source, tmp_path / "s0")
@@ -52,5 +57,5 @@ def labeled_pool(tmp_path, path, rows):
     return source, tmp_path / "s1"
 
 
-def on_disk(pool, tmp_path, **settings):
+def on_disk(pool: tuple[Source, Path], tmp_path: Path, **settings: Any) -> LabeledSet:
     return load_labeled(*pool, cache_mib=0, scratch=tmp_path / "scratch", **settings)

@@ -98,19 +98,19 @@ def replaced(column, values):
 
 
 WRONG = {
-    "a column is missing": (long_table().drop_columns(["ballot"]), "needs the columns"),
-    "two kinds": (long_table().append_column("class", [[0] * 6]), "needs the columns"),
-    "a number for a list": (replaced("ballot", [1] * 6), "not a list with one number a label"),
-    "lists of words": (replaced("ballot", [["x", "y"]] * 6), "missing number or none at all"),
-    "no ballot": (replaced("ballot", [[0, 1]] * 5 + [None]), "has a row without a ballot"),
-    "a hole": (replaced("ballot", [[0, 1]] * 5 + [[0, None]]), "with a missing number"),
-    "no id": (replaced("id", ["q0"] * 5 + [None]), "has a row without id or teacher"),
-    "no teacher": (replaced("teacher", ["t0"] * 5 + [None]), "has a row without id or teacher"),
-    "a part of a vote": (replaced("ballot", [[0.0, 0.25]] * 6), "a ballot with 0.25"),
-    "a negative vote": (replaced("ballot", [[0, -1]] * 6), "a ballot with -1"),
-    "no names": (long_table().replace_schema_metadata({"class_names": "{"}), "is no JSON list"),
-    "no rows": (long_table().slice(0, 0), "there are no ballots"),
-    "a class in parts": (long_table(np.array([[0.0, 1.0, 1.0]]), "class"), "not whole numbers"),
+    "a column is missing": (long_table().drop_columns(["ballot"]), "the columns"),
+    "two kinds": (long_table().append_column("class", [[0] * 6]), "the columns"),
+    "a number for a list": (replaced("ballot", [1] * 6), "one number"),
+    "lists of words": (replaced("ballot", [["x", "y"]] * 6), "missing number"),
+    "no ballot": (replaced("ballot", [[0, 1]] * 5 + [None]), "row without"),
+    "a hole": (replaced("ballot", [[0, 1]] * 5 + [[0, None]]), "missing number"),
+    "no id": (replaced("id", ["q0"] * 5 + [None]), "without id"),
+    "no teacher": (replaced("teacher", ["t0"] * 5 + [None]), "without id"),
+    "a part": (replaced("ballot", [[0.0, 0.25]] * 6), "ballot with 0.25"),
+    "a negative vote": (replaced("ballot", [[0, -1]] * 6), "ballot with -1"),
+    "no names": (long_table().replace_schema_metadata({"class_names": "{"}), "JSON list"),
+    "no rows": (long_table().slice(0, 0), "no ballots"),
+    "a class in parts": (long_table(np.array([[0.0, 1.0, 1.0]]), "class"), "whole numbers"),
 }
 
 
@@ -131,14 +131,14 @@ def parts(**columns):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        (parts(id=["r0", "r0", "r2"]), "1 records were seen by two teachers"),
-        (parts(group=["x", "x", "y"]), "1 groups were seen by two teachers"),
-        (parts(group=["x", "x", "x"]), "1 groups were seen by two teachers"),
-        (parts(teacher=["a", "a", "a"]), "says nothing of teacher b"),
+        (parts(id=["r0", "r0", "r2"]), "1 records were seen"),
+        (parts(group=["x", "x", "y"]), "1 groups were seen"),
+        (parts(group=["x", "x", "x"]), "1 groups were seen"),
+        (parts(teacher=["a", "a", "a"]), "of teacher b"),
         (parts().drop_columns(["teacher"]), "no columns 'id' and 'teacher'"),
-        (parts(id=["r0", "r0", "r2"], teacher=["a", None, "b"]), "a row without id or teacher"),
-        (parts(id=["r0", None, "r2"]), "a row without id or teacher"),
-        (parts(group=["x", None, "y"]), "a row without id or teacher or group"),
+        (parts(id=["r0", "r0", "r2"], teacher=["a", None, "b"]), "without id"),
+        (parts(id=["r0", None, "r2"]), "without id"),
+        (parts(group=["x", None, "y"]), "teacher or group"),
     ],
 )
 def test_partitions_that_overlap_are_refused(tmp_path, table, says):
@@ -154,7 +154,7 @@ def test_disjoint_partitions_pass_and_a_record_may_be_listed_twice(tmp_path):
 
 
 def test_classes_are_numbered_from_0(tmp_path):
-    for wrong, says in ((-1, "teachers named class -1, and"), (10**9, "class 1,000,000,000, and")):
+    for wrong, says in ((-1, "named class -1"), (10**9, "class 1,000,000,000, and")):
         chosen = np.array([[0, wrong, 1]])
         with owner_reads(DataError, match=says):
             read_ballots([written(tmp_path / "c.parquet", long_table(chosen, "class"))])
@@ -164,7 +164,7 @@ def test_an_empty_ballot_is_none(tmp_path):
     for column in ("ballot", "scores"):
         table = long_table().drop_columns(["ballot"])
         lists = pa.array([[]] * 6, pa.list_(pa.float32()))
-        with owner_reads(DataError, match=f"an empty {column}, which votes on no label"):
+        with owner_reads(DataError, match=f"empty {column}"):
             read_ballots([written(tmp_path / "e.parquet", table.append_column(column, lists))])
 
 
@@ -184,15 +184,15 @@ def test_teachers_may_be_numbers_or_categories(tmp_path):
     table = long_table().set_column(1, "teacher", names)
     found = read_ballots([written(tmp_path / "d.parquet", table)])
     assert found.teachers == ("a", "b", "c")
-    with owner_reads(DataError, match=r"column 'teacher' of .* holds double, where texts or"):
+    with owner_reads(DataError, match="column 'teacher' .*double"):
         read_ballots([written(tmp_path / "f.parquet", replaced("teacher", [0.0, 1.0, 2.0] * 2))])
 
 
 @pytest.mark.parametrize("column", ["id", "teacher"])
 def test_names_that_are_lists_or_no_text_are_a_sentence(tmp_path, column):
     listed = replaced(column, [["a"], ["b"]] * 3)
-    with owner_reads(DataError, match=f"column '{column}' of .* holds list.* where texts or"):
+    with owner_reads(DataError, match=f"column '{column}' .*holds list"):
         read_ballots([written(tmp_path / "lists.parquet", listed)])
     broken = replaced(column, pa.array([b"a", b"\xff"] * 3).view(pa.string()))
-    with owner_reads(DataError, match=f"row 1 has a '{column}' that is no text in UTF-8"):
+    with owner_reads(DataError, match=f"row 1 .*'{column}' .*UTF-8"):
         read_ballots([written(tmp_path / "bytes.parquet", broken)])

@@ -61,26 +61,26 @@ def test_a_sound_file_is_described(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"id": None}, "has no column 'id' .it has features, label"),
-        ({"id": pa.array(["a"] * 3).dictionary_encode()}, "holds dictionary<.*, and ids are texts"),
-        ({"id": [1, 2, 3]}, "holds whole numbers, and ids are texts; write them as text"),
-        ({"id": ["a", None, "c"]}, "row 1 has no id"),
-        ({"id": ["a", "b", "a"]}, "row 2 and row 0 of .* have the same id"),
-        ({"features": [[1.0, 2.0], [1.0, float("nan")], [0.0, 0.0]]}, "row 1 has a feature"),
-        ({"features": [[1.0, 2.0], [1.0, float("inf")], [0.0, 0.0]]}, "row 1 has a feature"),
+        ({"id": None}, "column 'id' .*features, label"),
+        ({"id": pa.array(["a"] * 3).dictionary_encode()}, "dictionary<.*texts"),
+        ({"id": [1, 2, 3]}, "whole numbers, .*write them"),
+        ({"id": ["a", None, "c"]}, "row 1 .*no id"),
+        ({"id": ["a", "b", "a"]}, "row 2 and row 0 .*same id"),
+        ({"features": [[1.0, 2.0], [1.0, float("nan")], [0.0, 0.0]]}, "row 1 .*feature"),
+        ({"features": [[1.0, 2.0], [1.0, float("inf")], [0.0, 0.0]]}, "row 1 .*feature"),
         ({"features": [[1.0, 2.0], None, [0.0, 0.0]]}, "row 1 has no features"),
-        ({"features": [[1.0, 2.0], [1.0], [0.0] * 3]}, "row 1 has 1 features and others have 2"),
+        ({"features": [[1.0, 2.0], [1.0], [0.0] * 3]}, "row 1 has 1 features .*have 2"),
         ({"features": [[], [], []]}, "row 0 has 0 features"),
-        ({"split": [1, 2, 3]}, "column 'split' of .* the texts 'train' and 'test' are needed"),
-        ({"features": pa.array([[1, 2]] * 3)}, "where float32 lists are needed"),
+        ({"split": [1, 2, 3]}, "column 'split' .*'train' and 'test'"),
+        ({"features": pa.array([[1, 2]] * 3)}, "float32 lists"),
         ({"features": None}, "neither 'image' .* nor 'features'"),
         ({"features": None, "text_a": ["x", "y", "z"]}, "holds texts"),
-        ({"features": None, "image": [png(1), b"no image", png(2)]}, "row 1 holds no readable"),
-        ({"features": None, "image": [png(1), png(2, side=20), png(3)]}, "row 1 has an image of"),
+        ({"features": None, "image": [png(1), b"no image", png(2)]}, "row 1 .*readable"),
+        ({"features": None, "image": [png(1), png(2, side=20), png(3)]}, "row 1 .*image of"),
         ({"features": None, "image": [png(1), None, png(3)]}, "row 1 has no image"),
-        ({"label": [0, -1, 2]}, "row 1 has a negative label"),
-        ({"label": ["x", "y", "z"]}, "whole class numbers are needed"),
-        ({"label": [["x"]] * 3}, "or lists with a 0 or 1 for each label"),
+        ({"label": [0, -1, 2]}, "row 1 .*negative"),
+        ({"label": ["x", "y", "z"]}, "whole class"),
+        ({"label": [["x"]] * 3}, "0 or 1"),
     ],
 )
 def test_what_a_campaign_cannot_rely_on_is_one_sentence(tmp_path, columns, sentence):
@@ -89,10 +89,10 @@ def test_what_a_campaign_cannot_rely_on_is_one_sentence(tmp_path, columns, sente
 
 
 def test_files_that_are_none_are_said(tmp_path):
-    with owner_reads(DataError, match=r"does not exist; check the path .*: make data"):
+    with owner_reads(DataError, match="exist; .*make data"):
         look(tmp_path / "none.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 but not really")
-    with owner_reads(DataError, match="not a readable Parquet file"):
+    with owner_reads(DataError, match="readable Parquet"):
         look(tmp_path / "bad.parquet")
     empty = pool(
         tmp_path / "e.parquet",
@@ -107,7 +107,7 @@ def test_files_that_are_none_are_said(tmp_path):
 def test_a_pool_may_lack_labels_and_a_validation_set_may_not(tmp_path):
     path = pool(tmp_path / "p.parquet", label=None)
     assert not look(path).fully_labeled
-    with owner_reads(DataError, match=r"has no column 'label' .* set data.label_column"):
+    with owner_reads(DataError, match="column 'label' .*data.label_column"):
         look(path, Role.VALIDATION)
     partly = pool(tmp_path / "q.parquet", label=[0, None, 1])
     assert not look(partly).fully_labeled
@@ -172,7 +172,7 @@ def test_a_pool_grows_cohort_by_cohort(tmp_path):
     assert labeled.labels.tolist() == [2, 1, 0]
     assert labeled.cohorts.tolist() == [0, 1, 0]
     stored = pq.read_table(tmp_path / "p.parquet").column("features").to_pylist()
-    assert labeled.inputs.tolist() == [stored[3], stored[700], stored[1400]]
+    assert labeled.inputs[:].tolist() == [stored[3], stored[700], stored[1400]]
 
 
 def test_a_record_enters_once_and_only_from_the_pool(tmp_path):
@@ -181,7 +181,7 @@ def test_a_record_enters_once_and_only_from_the_pool(tmp_path):
     write_merged(tmp_path / "s0", {"r-00003": 2}, 0, tmp_path / "s1")
     with owner_reads(DataError, match="labeled already"):
         write_merged(tmp_path / "s1", {"r-00003": 1}, 1, tmp_path / "s2")
-    with owner_reads(DataError, match="a labeled record is not in the pool"):
+    with owner_reads(DataError, match="labeled record"):
         write_merged(tmp_path / "s1", {"unknown": 1}, 1, tmp_path / "s2")
     assert not (tmp_path / "s2").exists()
     assert not list(tmp_path.glob(".staged-*"))
@@ -233,7 +233,7 @@ def test_a_damaged_file_is_said(tmp_path):
     content = bytearray(path.read_bytes())
     content[2000:60000] = bytes(58000)
     path.write_bytes(content)
-    with owner_reads(DataError, match=r"cannot be read from row \d+ on .* is damaged"):
+    with owner_reads(DataError, match=r"row \d+ on .*damaged"):
         look(path)
 
 
@@ -251,7 +251,7 @@ def test_arrows_large_types_are_read_too(tmp_path):
 def test_class_names_that_are_none_are_said(tmp_path, names):
     path = pool(tmp_path / "p.parquet")
     pq.write_table(pq.read_table(path).replace_schema_metadata({"class_names": names}), path)
-    with owner_reads(DataError, match="is no JSON list of names"):
+    with owner_reads(DataError, match="JSON list"):
         look(path)
 
 

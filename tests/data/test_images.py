@@ -36,5 +36,5 @@ def test_no_altered_byte_ends_in_anything_but_a_sentence(kind):
             decode(Content.IMAGE, pa.array([one], pa.binary()), rows=numbers)
         except DataError as error:
             refused += 1
-            assert "row 41 holds no readable PNG or JPEG image" in error.for_owner()
+            assert "row 41 holds no" in error.for_owner()
     assert refused > len(whole)

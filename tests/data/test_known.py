@@ -192,10 +192,10 @@ def test_how_much_of_a_file_is_known(tmp_path):
 
 
 def test_a_lost_index_is_no_empty_one(tmp_path):
-    with pytest.raises(DataError, match="cannot be recognised, restore it"):
+    with pytest.raises(DataError, match="recognised"):
         read_index(tmp_path / "none", salt=SALT)
     pq.write_table(pa.table({"owner": [1]}), tmp_path / "other")
-    with pytest.raises(DataError, match="cannot be recognised, restore it"):
+    with pytest.raises(DataError, match="recognised"):
         read_index(tmp_path / "other", salt=SALT)
 
 
@@ -203,10 +203,10 @@ def test_who_is_protected_is_named_in_every_row_by_texts_or_whole_numbers(tmp_pa
     with pytest.raises(DataError, match="no column 'person'"):
         scan(pool(tmp_path / "a", ["a"], [1]), SALT, owner_column="person")
     for name in (None, ""):
-        with owner_reads(DataError, match=r"row 1 does not say whose it is"):
+        with owner_reads(DataError, match="row 1 .*whose"):
             nobody = pool(tmp_path / "b", ["a", "b"], [1, 2], ["x", name])
             scan(nobody, SALT, owner_column="person")
-        with owner_reads(DataError, match=r"row 1 does not say whose it is"):
+        with owner_reads(DataError, match="row 1 .*whose"):
             owners_in(nobody, "person")
     with pytest.raises(DataError, match="holds double"):  # 5 and 5.0 would be two people
         scan(pool(tmp_path / "c", ["a"], [1], [5.0]), SALT, owner_column="person")
@@ -225,7 +225,7 @@ def test_several_files_are_one_pool(tmp_path):
     assert [path.name for path in together.paths] == ["a.parquet", "b.parquet"]
     listed = open_source(list(together.paths), Role.POOL, label_column="label")
     assert scan(together, SALT).owners.tolist() == scan(listed, SALT).owners.tolist()
-    with pytest.raises(DataError, match="names a file twice"):
+    with pytest.raises(DataError, match="file twice"):
         open_source([together.paths[0]] * 2, Role.POOL, label_column="label")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no Parquet file"):
@@ -235,5 +235,5 @@ def test_several_files_are_one_pool(tmp_path):
 def test_files_of_different_kinds_are_no_pool(tmp_path):
     one = pool(tmp_path / "a", ["a"], [1])
     pq.write_table(pa.table({"id": ["b"], "image": [b"x"]}), tmp_path / "b")
-    with pytest.raises(DataError, match="differ in columns"):
+    with pytest.raises(DataError, match="differ in"):
         open_source([*one.paths, tmp_path / "b"], Role.POOL, label_column="label")

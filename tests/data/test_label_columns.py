@@ -69,14 +69,14 @@ def test_other_columns_hold_no_labels(kind):
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([[0, 1], None, [0, 1, 1]], "row 2 has 3 labels and others have 2"),
+        ([[0, 1], None, [0, 1, 1]], "row 2 has 3 labels"),
         ([[], []], "row 0 has 0 labels"),
         (
             [None, [0, 1], [0, 2]],
-            "row 2 lists a number above 1, which looks like .* class",
+            "row 2 .*number above 1",
         ),
-        ([[0, 1], [-1, 1]], "row 1 has a label that is neither 0 nor 1"),
-        ([[0, 1], None, [None, 1]], "row 2 has a label that is neither 0 nor 1"),
+        ([[0, 1], [-1, 1]], "row 1 .*neither 0 nor 1"),
+        ([[0, 1], None, [None, 1]], "row 2 .*neither 0 nor 1"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, rows, sentence):
@@ -86,7 +86,7 @@ def test_a_bad_row_is_named(tmp_path, rows, sentence):
 
 def test_later_rows_are_held_to_the_first(tmp_path):
     """Rows are checked batch by batch, and numbered over all of them."""
-    with owner_reads(DataError, match="row 1024 has 3 labels and others have 2"):
+    with owner_reads(DataError, match="row 1024 has 3 labels"):
         inspect(source_of(pool(tmp_path / "p", [[0, 1]] * 1024 + [[0, 1, 1]] * 5)))
 
 
@@ -98,7 +98,7 @@ def test_unlabeled_rows_are_counted_apart(tmp_path):
 
 
 def test_names_must_be_as_many_as_labels(tmp_path):
-    with owner_reads(DataError, match=r"names 2 labels in its metadata .* rows have 3"):
+    with owner_reads(DataError, match="names 2 labels .*rows have 3"):
         inspect(source_of(pool(tmp_path / "p", ROWS, names=["a", "b"])))
     assert inspect(source_of(pool(tmp_path / "q", [[1]], names=["a"]))).classes == 1
 
@@ -110,7 +110,7 @@ def test_pool_and_validation_have_labels_of_one_kind(tmp_path):
     require_match(several, several)
     with owner_reads(DataError, match="pool are class numbers and those of the validation set l"):
         require_match(one, several)
-    with owner_reads(DataError, match="pool records have 2 labels, validation records 3"):
+    with owner_reads(DataError, match=r"2 labels, .*records 3"):
         require_match(fewer, several)
 
 
@@ -149,6 +149,6 @@ def test_labels_of_another_kind_are_not_merged(tmp_path):
         ("one", pa.int64(), [0, 1], {"r0": (0, 1)}),
     ):
         write_start(source_of(pool(tmp_path / name, rows, kind)), tmp_path / "s0")
-        with owner_reads(DataError, match=r"of another kind .* nothing was merged"):
+        with owner_reads(DataError, match="another kind .*merged"):
             write_merged(tmp_path / "s0", bought, 0, tmp_path / "s1")
         assert not (tmp_path / "s1").exists()

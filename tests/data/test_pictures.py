@@ -37,7 +37,7 @@ def refused(*encoded: bytes, **options) -> str:
     with pytest.raises(DataError) as found:
         decoded(*encoded, **options)
     said = found.value.for_owner()
-    assert "\n" not in said and said.startswith("p.parquet (its first row is row 0): row 4")
+    assert "\n" not in said and said.startswith("p.parquet (") and "row 0): row 4" in said
     return said
 
 
@@ -105,12 +105,16 @@ def test_pictures_of_eight_bits_are_what_they_were(mode):
 def test_no_pixel_is_decoded_of_what_differs_from_the_first(monkeypatch):
     first, second, made = png(8, 8, "L"), png(9, 8, "L"), []
     load = Image.Image.load
-    monkeypatch.setattr(Image.Image, "load", lambda image: made.append(image.size) or load(image))
+
+    def counted(image):
+        made.append(image.size)
+        return load(image)
+
+    monkeypatch.setattr(Image.Image, "load", counted)
     said = refused(first, second)
-    assert "row 41 has an image of shape (1, 8, 9), others have (1, 8, 8); bring all" in said
-    assert "row 40 has an image of shape (1, 8, 8), others have (3, 8, 8)" in refused(
-        first, shape=(3, 8, 8)
-    )
+    assert "shape (1, 8, 9), others have (1, 8, 8)" in said and "row 41 " in said
+    said = refused(first, shape=(3, 8, 8))
+    assert "shape (1, 8, 8), others have (3, 8, 8)" in said and "row 40 " in said
     assert (9, 8) not in made
 
 
@@ -119,7 +123,7 @@ def test_the_bound_on_pixels_holds_for_every_shape():
     assert decoded(png(side, side)).shape == (1, side, side)
     for width, height in ((side + 1, side), (MOST_PIXELS + 1, 1), (13_000, 13_000)):
         said = refused(made_of(1, 0, width, height, b""))
-        assert f"an image of {width:,} x {height:,} pixels, and at most {MOST_PIXELS:,}" in said
+        assert f"{width:,} x {height:,} pixels" in said and f"most {MOST_PIXELS:,}" in said
     # Pillow opens these no more.
     assert "more than 16,777,216 pixels" in refused(made_of(16, 6, 60_000, 60_000, b""))
 
@@ -127,7 +131,7 @@ def test_the_bound_on_pixels_holds_for_every_shape():
 def test_of_several_pictures_in_one_file_none_is_chosen():
     frames = [Image.new("L", (8, 8), value) for value in (0, 100, 200)]
     animated = saved(frames[0], save_all=True, append_images=frames[1:])
-    assert "has an animation; give it one image" in refused(animated)
+    assert "an animation" in refused(animated)
 
 
 def test_a_photograph_with_a_preview_is_the_photograph():

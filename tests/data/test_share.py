@@ -65,5 +65,6 @@ def test_shares_make_up_the_pool(image_pool, tmp_path, processes, cache_mib):
         assert torch.equal(part.inputs[:], whole.inputs[mine])
         assert torch.equal(part.labels, whole.labels[mine])
         assert part.cohorts.tolist() == whole.cohorts[rows].tolist()
+        assert part.participation is not None
         assert part.participation.tolist() == [0.5] * rows.size
         part.close()

@@ -19,7 +19,7 @@ from dpal.data.readers import decode, raw_batches, records_of
 from dpal.data.records import load_labeled
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError, ParameterError
-from tests.conftest import owner_reads
+from tests.conftest import having, owner_reads
 from tests.models.tiny_bert import VOCABULARY, write_folder
 
 PAD, CLS, SEP, UNK = (VOCABULARY.index(f"[{name}]") for name in ("PAD", "CLS", "SEP", "UNK"))
@@ -52,7 +52,7 @@ def write_pool(path: Path, text_a: list, text_b: list | None = None, **columns) 
 
 
 def source_of(path: Path, folder: Path | None = None, *, max_tokens: int = 8) -> Source:
-    encoding = folder and TextEncoding(folder=folder, max_tokens=max_tokens)
+    encoding = None if folder is None else TextEncoding(folder=folder, max_tokens=max_tokens)
     return open_source(path, Role.POOL, label_column="label", encoding=encoding)
 
 
@@ -138,7 +138,7 @@ def test_several_files_and_splits_are_read_as_one(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["text_a", "text_b"])
 def test_a_missing_text_is_named_by_row_and_column_and_nothing_is_quoted(folder, tmp_path, name):
-    columns = {"text_a": [SECRET] * 1200, "text_b": [SECRET] * 1200}
+    columns: dict[str, list] = {"text_a": [SECRET] * 1200, "text_b": [SECRET] * 1200}
     columns[name][1100] = None
     source = source_of(write_pool(tmp_path / "pool.parquet", **columns), folder)
     with owner_reads(DataError, match=f"row 1100 has no {name}; remove") as caught:
@@ -150,7 +150,7 @@ def test_a_missing_text_is_named_by_row_and_column_and_nothing_is_quoted(folder,
 
 def test_texts_without_a_tokenizer_say_what_to_set(tmp_path):
     source = source_of(write_pool(tmp_path / "pool.parquet", ["good", SECRET]))
-    with owner_reads(DataError, match=r"holds texts; set model\.name: text_classifier") as caught:
+    with owner_reads(DataError, match="holds texts") as caught:
         inspect(source)
     assert SECRET not in str(caught.value)
     with owner_reads(DataError, match="holds texts"):
@@ -158,7 +158,7 @@ def test_texts_without_a_tokenizer_say_what_to_set(tmp_path):
 
 
 def test_a_folder_without_a_usable_tokenizer_is_refused(folder, tmp_path):
-    with owner_reads(DataError, match=r"neither tokenizer.json nor vocab.txt; set model.weights"):
+    with owner_reads(DataError, match=r"tokenizer\.json .*vocab\.txt; set"):
         encode(tmp_path, "good")
     (tmp_path / "tokenizer.json").write_text("{}")
     with owner_reads(DataError, match="cannot be read; restore the folder"):
@@ -166,9 +166,9 @@ def test_a_folder_without_a_usable_tokenizer_is_refused(folder, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "vocab.txt").write_text("\n".join([*VOCABULARY[1:], "[PAD]"]))
-    with owner_reads(DataError, match=f"pads with id {len(VOCABULARY) - 1}"):
+    with owner_reads(DataError, match=f"pads .*{len(VOCABULARY) - 1}"):
         encode(other, "good")
-    with pytest.raises(ParameterError, match="max_tokens must be"):
+    with pytest.raises(ParameterError, check=having(parameter="max_tokens")):
         TextEncoding(folder=folder, max_tokens=3)
 
 
@@ -180,7 +180,7 @@ def test_files_of_other_kinds_are_refused(folder, tmp_path):
     mixed.mkdir()
     write_pool(mixed / "a.parquet", ["good"])
     write_pool(mixed / "b.parquet", ["good"], ["bad"])
-    with owner_reads(DataError, match="differ in columns"):
+    with owner_reads(DataError, match="differ in"):
         source_of(mixed, folder)
 
 

@@ -33,13 +33,13 @@ FROM_ONE = tuple(range(1, 11))
 @pytest.mark.parametrize(
     ("pool", "validation", "names", "sentence"),
     [
-        (FROM_ONE, FROM_ONE, 0, "labels run from 1, and .* subtract 1"),
-        ((), FROM_ONE, 0, "labels run from 1,"),
-        ((1, 3), (1, 2), 0, "labels run from 1,"),
-        ((1, 4, 10), (2, 10), 10, "labels run from 1,"),
-        (TEN, FROM_ONE, 0, "of the pool run from 0 and those of the validation set from 1"),
-        (FROM_ONE, TEN, 0, "of the validation set run from 0 and those of the pool from 1"),
-        (TEN, (0, 10), 10, "names 10 classes, 0 to 9, and there are labels above that"),
+        (FROM_ONE, FROM_ONE, 0, "from 1, .*subtract 1"),
+        ((), FROM_ONE, 0, "run from 1"),
+        ((1, 3), (1, 2), 0, "run from 1"),
+        ((1, 4, 10), (2, 10), 10, "run from 1"),
+        (TEN, FROM_ONE, 0, "from 0 .*validation set from 1"),
+        (FROM_ONE, TEN, 0, "from 0 .*pool from 1"),
+        (TEN, (0, 10), 10, "10 classes, 0 to 9"),
     ],
 )
 def test_labels_that_do_not_run_from_0_are_refused(pool, validation, names, sentence):
@@ -73,8 +73,8 @@ def test_several_labels_have_no_numbers():
 
 def test_classes_of_one_file_alone_are_said():
     unlearned, unmeasured = class_remarks(holding(0, 1, 2), holding(1, 2, 3), ("a", "b"))
-    assert unlearned.startswith("no record of the pool has class 3, which the validation set")
-    assert unmeasured.startswith("no record of the validation set has class 0 (a), which the pool")
+    assert "pool has class 3" in unlearned
+    assert "set has class 0 (a)" in unmeasured
     [many] = class_remarks(holding(0), holding(*TEN), ())
     assert "classes 1, 2, 3, 4, 5 and 4 more" in many
     assert class_remarks(holding(*TEN), holding(*TEN), ()) == ()
@@ -102,7 +102,7 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
         copied = copied.set_column(0, "id", [[f"n{at}" for at in range(taken)]])
     mixed = pa.concat_tables([own.slice(taken), copied.cast(own.schema)])
     pq.write_table(mixed, tmp_path / "mixed")
-    said = f"{taken} of 300 rows of .*mixed are rows of the pool"
+    said = f"{taken} of 300 rows .*mixed"
     with owner_reads(DataError, match=said):
         require_other_records(source(tmp_path / "pool"), source(tmp_path / "mixed"))
     require_other_records(source(tmp_path / "pool"), source(tmp_path / "own"))
@@ -116,7 +116,7 @@ def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
     other = source(write(tmp_path / "other", answers[2000:], prefix=""))
     require_other_records(pool, other)
     half = np.concatenate([answers[2000:2900], answers[:100]])
-    with owner_reads(DataError, match="are rows of the pool"):  # the same ids, too
+    with owner_reads(DataError, match="are rows"):  # the same ids, too
         write(tmp_path / "copied", half, prefix="")
         table = pq.read_table(tmp_path / "copied")
         ids = [*table["id"].to_pylist()[:900], *(f"{at}" for at in range(100))]

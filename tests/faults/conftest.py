@@ -23,17 +23,22 @@ from tests.faults.story import (
 )
 
 MakeStory = Callable[..., Story]
+MakePlaces = Callable[..., Callable[[], Path]]
 
 
 @pytest.fixture(scope="session")
-def commands(tmp_path_factory, prefect_api: str, state_home) -> Iterator[Commands]:
+def commands(
+    tmp_path_factory: pytest.TempPathFactory, prefect_api: str, state_home: Path
+) -> Iterator[Commands]:
     """Commands that start in milliseconds and talk to the tests' Prefect server."""
     with forked_commands(tmp_path_factory.mktemp("zygote"), prefect_api) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def new_place(tmp_path_factory, mlflow_uri: str) -> Callable[..., Callable[[], Path]]:
+def new_place(
+    tmp_path_factory: pytest.TempPathFactory, mlflow_uri: str
+) -> Callable[..., Callable[[], Path]]:
     """Makes makers of folders, each with a small pool and the configuration of a campaign."""
 
     def maker(name: str, *, rows: int = 300, **overrides: Any) -> Callable[[], Path]:
@@ -50,7 +55,7 @@ def new_place(tmp_path_factory, mlflow_uri: str) -> Callable[..., Callable[[], P
 
 
 @pytest.fixture(scope="session")
-def labeled_by_hand(new_place) -> Callable[..., Story]:
+def labeled_by_hand(new_place: MakePlaces) -> Callable[..., Story]:
     """A campaign that waits for a person's labels in each phase, and writes checkpoints."""
 
     def story(queries: int) -> Story:
@@ -61,7 +66,7 @@ def labeled_by_hand(new_place) -> Callable[..., Story]:
 
 
 @pytest.fixture(scope="session")
-def story(labeled_by_hand) -> Story:
+def story(labeled_by_hand: MakeStory) -> Story:
     """The shortest one: two phases, both labeled by a person."""
     return labeled_by_hand(1)
 
@@ -73,7 +78,7 @@ def undisturbed(story: Story, commands: Commands) -> Told:
 
 
 @pytest.fixture(scope="session")
-def rerun(new_place, mlflow_uri: str) -> Story:
+def rerun(new_place: MakePlaces, mlflow_uri: str) -> Story:
     """A registered data set, a campaign, new records, and a campaign that starts from it."""
     data = {"pool": "pool", "validation": "validation.parquet", "dataset": "clinic"}
     settings = {"data": data, "schedule": _schedule([20]), "privacy__epsilon": 5.0}
@@ -98,7 +103,7 @@ def rerun(new_place, mlflow_uri: str) -> Story:
 
 
 @pytest.fixture(scope="session")
-def hidden(new_place) -> Story:
+def hidden(new_place: MakePlaces) -> Story:
     """A campaign in hidden mode, where even the number of selected records is secret."""
     schedule = {"initial": 400, "queries": [400], "batch_size": 200, "epochs_per_phase": 2}
     place = new_place("unseen", rows=2000, privacy={"epsilon": 8.0}, schedule=schedule)

@@ -93,7 +93,7 @@ class Commands:
 @contextmanager
 def forked_commands(folder: Path, prefect_api: str) -> Iterator[Commands]:
     """Starts the process that forks commands; they talk to one Prefect server."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("zygote.py")), str(folder)],
         env={
             **os.environ,
@@ -106,13 +106,13 @@ def forked_commands(folder: Path, prefect_api: str) -> Iterator[Commands]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    try:
-        yield Commands(process)
-    finally:
-        assert process.stdin
-        process.stdin.close()
-        process.wait(30)
+    ) as process:
+        try:
+            yield Commands(process)
+        finally:
+            assert process.stdin
+            process.stdin.close()
+            process.wait(30)
 
 
 @dataclass(frozen=True)

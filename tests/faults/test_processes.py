@@ -16,19 +16,19 @@ from torch import nn
 
 from dpal.errors import ProcessLost
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from dpal.randomness import secure
-from dpal.training.distributed.worker_pool import HelpedCrew
-from dpal.training.phase import train_phase
-from flows.cli.ledger_check import verify
+from dpal.training.distributed.worker_pool import WorkerPool
+from dpal.training.phase import train_dp_sgd
+from flows.cli.ledger_check import verify_ledger
 from tests.conftest import ROOT, command, having, write_config
 from tests.faults.test_kill import wait_for
 from tests.processes import gone
 from tests.training.crews import LOAD, RECORDS, STILL, phase
 
 
-def train_until(crew: HelpedCrew, model: nn.Module, *, step: int, disturb) -> list[int]:
+def train_until(crew: WorkerPool, model: nn.Module, *, step: int, disturb) -> list[int]:
     """Trains with `crew` and disturbs it after a step; gives the steps that were made."""
     seen: list[int] = []
 
@@ -37,7 +37,7 @@ def train_until(crew: HelpedCrew, model: nn.Module, *, step: int, disturb) -> li
         if done == step:
             disturb()
 
-    train_phase(
+    train_dp_sgd(
         model,
         torch.optim.SGD(model.parameters(), lr=0.0),
         LOAD(share=crew.share),
@@ -54,11 +54,12 @@ def train_until(crew: HelpedCrew, model: nn.Module, *, step: int, disturb) -> li
 def test_a_helper_that_is_killed_ends_the_step_in_a_sentence(tmp_path):
     """At once: nobody waits for a timeout. Nothing is left of the crew."""
     model = nn.Linear(RECORDS, 2, bias=False)
-    with HelpedCrew(LOAD, processes=2, scratch=tmp_path) as crew:
+    with WorkerPool(LOAD, processes=2, scratch=tmp_path) as crew:
         (helper,) = crew._helpers
         released, killed = [], []
 
         def kill() -> None:
+            assert model.weight.grad is not None
             released.append(model.weight.grad.clone())
             killed.append(time.monotonic())
             os.kill(helper.process.pid, signal.SIGKILL)
@@ -66,15 +67,17 @@ def test_a_helper_that_is_killed_ends_the_step_in_a_sentence(tmp_path):
         with pytest.raises(ProcessLost, match="by signal 9", check=having(rank=1, processes=2)):
             train_until(crew, model, step=3, disturb=kill)
         assert time.monotonic() - killed[0] < 10
+        assert model.weight.grad is not None
         assert torch.equal(model.weight.grad, released[0])
         assert gone(helper.process.pid, within=0.1)
         assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_helper_that_hangs_is_given_up(tmp_path):
     model = nn.Linear(RECORDS, 2, bias=False)
-    with HelpedCrew(LOAD, processes=3, scratch=tmp_path, patience=15) as crew:
+    with WorkerPool(LOAD, processes=3, scratch=tmp_path, patience=15) as crew:
         helpers = [helper.process.pid for helper in crew._helpers]
         with pytest.raises(
             ProcessLost, match=r"process . of the 3 .* no(thing for 15 s| longer answers)"
@@ -89,20 +92,20 @@ import time
 from pathlib import Path
 import torch
 from torch import nn
-from dpal.training.distributed.worker_pool import HelpedCrew
-from dpal.training.phase import train_phase
+from dpal.training.distributed.worker_pool import WorkerPool
+from dpal.training.phase import train_dp_sgd
 from dpal.randomness import secure
 from tests.training.crews import LOAD, RECORDS, STILL, phase
 
 busy = sys.argv[2] == "busy"
-with HelpedCrew(LOAD, processes=3, scratch=Path(sys.argv[1])) as crew:
+with WorkerPool(LOAD, processes=3, scratch=Path(sys.argv[1])) as crew:
     model = nn.Linear(RECORDS, 2)
     def on_step(done):
         if done == 1:
             print(*[one.process.pid for one in crew._helpers], flush=True)
         if not busy:
             time.sleep(100)
-    train_phase(model, torch.optim.SGD(model.parameters(), lr=0.0), LOAD(share=crew.share),
+    train_dp_sgd(model, torch.optim.SGD(model.parameters(), lr=0.0), LOAD(share=crew.share),
                 phase(10**6, noise=1.0), STILL, physical_batch=8, rng=secure(), crew=crew,
                 on_step=on_step)
 """
@@ -111,19 +114,21 @@ with HelpedCrew(LOAD, processes=3, scratch=Path(sys.argv[1])) as crew:
 @pytest.mark.slow
 @pytest.mark.parametrize("doing", ["busy", "waiting"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.timing
 def test_helpers_do_not_outlive_the_main_process(tmp_path, sent, doing):
-    main = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", _ENDLESS, tmp_path, doing],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-    )
-    helpers = [int(pid) for pid in main.stdout.readline().split()]
-    assert len(helpers) == 2
-    assert all(psutil.pid_exists(pid) for pid in helpers)
-    main.send_signal(sent)
-    main.wait(20)
+    ) as main:
+        assert main.stdout is not None
+        helpers = [int(pid) for pid in main.stdout.readline().split()]
+        assert len(helpers) == 2
+        assert all(psutil.pid_exists(pid) for pid in helpers)
+        main.send_signal(sent)
+        main.wait(20)
     assert all(gone(pid, within=5) for pid in helpers)
 
 
@@ -131,6 +136,7 @@ SCHEDULE = {"initial": 200, "queries": [], "batch_size": 50, "epochs_per_phase":
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_campaign_of_two_processes_goes_on_after_kill_9(dpal, prefect_api, workplace, mlflow_uri):
     write_config(
         workplace / "c.yaml",
@@ -159,10 +165,10 @@ def test_a_campaign_of_two_processes_goes_on_after_kill_9(dpal, prefect_api, wor
     assert again.returncode == 0, again.stderr
     assert "goes on after" in again.stderr + again.stdout
     folder = CampaignFolder(Path("artifacts/small"))
-    verify(folder)
+    verify_ledger(folder)
     entries = LedgerStore(folder.ledger, create=False).entries()
     kinds = [entry.kind for entry in entries]
-    assert kinds.count(Kind.RESERVE) == kinds.count(Kind.COMMIT) == 1
-    persisted = [entry.body["steps"] for entry in entries if entry.kind is Kind.CHECKPOINT]
+    assert kinds.count(EntryKind.RESERVE) == kinds.count(EntryKind.COMMIT) == 1
+    persisted = [entry.body["steps"] for entry in entries if entry.kind is EntryKind.CHECKPOINT]
     assert persisted == sorted(set(persisted))
     assert not list(folder.scratch.glob("*"))

@@ -16,12 +16,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.story import Fault, forked_commands, random_deaths, refused, tell
+from tests.faults.story import forked_commands, random_deaths, refused, tell
 from tests.faults.witness import Witness
+from tests.faults.write_points import Fault
 
 pytestmark = pytest.mark.slow  # minutes: make faults runs it
 
 
+@pytest.mark.statistical
 def test_a_full_disk_loses_nothing(story, commands, undisturbed, chance):
     faults = random_deaths(chance, undisturbed, full=True)
     wild = tell(story, commands, deaths=faults, limit=3)
@@ -57,6 +59,7 @@ def test_what_cannot_be_written_is_refused_and_loses_nothing(story, commands, un
 
 
 @pytest.mark.slow
+@pytest.mark.statistical
 def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, chance, tmp_path):
     place, port = story.place(), _free_port()
     config = place / "byhand.yaml"
@@ -79,6 +82,7 @@ def test_an_mlflow_server_that_dies_loses_nothing(story, commands, undisturbed, 
 
 
 @pytest.mark.slow
+@pytest.mark.statistical
 def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tmp_path):
     place, port = story.place(), _free_port()
     start = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
@@ -92,20 +96,13 @@ def test_a_prefect_server_that_dies_loses_nothing(story, undisturbed, chance, tm
                 fault = Fault(family="server", at=int(chance.integers(1, 60)), server=process)
                 # A run that waits for labels asks for longer than it may live here.
                 attempt = commands.run(place, *arguments, fault=fault, seconds=100)
-                waits = attempt.killed and "it is asked again for 15 minutes" in attempt.said
+                waits = attempt.killed and "15 minutes" in attempt.said
                 assert attempt.status == 0 or refused(attempt) or waits, attempt.said
                 witness.look()
                 died += not _answers(health)
         assert died
         with _server(start, health, PREFECT_HOME=str(tmp_path)):
             assert tell(story, commands, place=place).entries == undisturbed.entries
-
-
-def _answers(health: str) -> bool:
-    try:
-        return httpx.get(health, timeout=5).is_success
-    except httpx.HTTPError:
-        return False
 
 
 def _mlflow(folder: Path, port: int) -> list[str]:

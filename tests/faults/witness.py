@@ -13,7 +13,7 @@ from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.canonical import file_digest
 from dpal.files.artifacts import LEDGER
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_of
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
@@ -66,7 +66,7 @@ class Witness:
             # Checkpoints are swept away, but none of them may ever come back as another one.
             found = files.get(name, digest if _is_checkpoint(name) else None)
             assert found == digest, f"{name} was persisted and is another file now"
-        for name, digest in self._recorded(Kind.COMMIT):
+        for name, digest in self._recorded(EntryKind.COMMIT):
             assert files.get(name) == digest, f"{name} is not what was committed"
         self._files |= files
 
@@ -77,13 +77,13 @@ class Witness:
         counted, and its steps were not drawn again. Nothing half-written is left.
         """
         seen = {one for one in self._files.items() if _is_checkpoint(one[0])}
-        lost = seen - self._recorded(Kind.CHECKPOINT)
+        lost = seen - self._recorded(EntryKind.CHECKPOINT)
         assert not lost, f"{lost} was persisted and is not in the ledger"
         for campaign in self.campaigns:
             left = [str(path) for path in (self.artifacts / campaign).rglob(f"{_STAGED}*")]
             assert not left, f"{left} were never swept away"
 
-    def _recorded(self, kind: Kind) -> set[tuple[str, str]]:
+    def _recorded(self, kind: EntryKind) -> set[tuple[str, str]]:
         return {
             (f"{entry.campaign}/{name}", digest)
             for entry in self.entries
@@ -93,14 +93,14 @@ class Witness:
 
     def _require_growth(self, campaign: str) -> None:
         ours = [entry for entry in self.entries if entry.campaign == campaign]
-        held = next(entry.body for entry in ours if entry.kind is Kind.HOLD)
+        held = next(entry.body for entry in ours if entry.kind is EntryKind.HOLD)
         target = PrivacyTarget(
             epsilon=held["epsilon"],
             delta=held["delta"],
             adjacency=Adjacency(held["adjacency"]),
             unit=Unit(held["unit"]),
         )
-        releases = [release_of(entry) for entry in ours if entry.kind is Kind.RESERVE]
+        releases = [release_of(entry) for entry in ours if entry.kind is EntryKind.RESERVE]
         spent = campaign_epsilon(releases, target, accountant=Accountant.RDP)
         assert spent >= self._spent[campaign], "the spent epsilon fell"
         self._spent[campaign] = spent
@@ -156,7 +156,7 @@ def told(entries: list[Entry]) -> list[tuple[str, str, str, Any]]:
     return [
         (one.campaign, one.kind.value, one.release, one.body.get("charges"))
         for one in entries
-        if one.kind is not Kind.CHECKPOINT
+        if one.kind is not EntryKind.CHECKPOINT
     ]
 
 

@@ -126,8 +126,8 @@ class Meter:
         """From here on every write counts. There is no way back in this process."""
         self._shared.apply()
         sys.addaudithook(self._audit)
-        os.fsync = self._before(os.fsync, "fsync")
-        os.fdatasync = self._before(os.fdatasync, "fsync")
+        for name in ("fsync", "fdatasync"):
+            setattr(os, name, self._before(getattr(os, name), "fsync"))
         for name in ("send", "sendall"):
             setattr(socket.socket, name, self._sending(getattr(socket.socket, name)))
         sqlite3.connect = sqlite3.dbapi2.connect = self._connecting(sqlite3.connect)

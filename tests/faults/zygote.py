@@ -95,7 +95,8 @@ class Zygote:
         began = time.monotonic()
         status = None
         while status is None:
-            ready, _, _ = select.select([self._listener, reading], [], [], 0.005)
+            waited: list[socket.socket | int] = [self._listener, reading]
+            ready, _, _ = select.select(waited, [], [], 0.005)
             said += _read(hearing)
             if reading in ready and points.read() and not killed_at:
                 time.sleep(fault.delay)
@@ -151,7 +152,9 @@ class Zygote:
         from dpal.ledger.store import LedgerStore
         from flows.cli.main import main
 
-        LedgerStore.__init__.__kwdefaults__["busy_seconds"] = request["busy_seconds"]
+        defaults = LedgerStore.__init__.__kwdefaults__
+        assert defaults is not None
+        defaults["busy_seconds"] = request["busy_seconds"]
         if request["powerless"]:
             give_up_powers()
         Meter(fault, shared, journal, victim=os.getpid()).install()
@@ -264,7 +267,7 @@ def _preload(folder: Path) -> None:
     import dpal.planning.verify as planning
 
     # Before anybody imports it from there.
-    planning.certified_plan = _remembered(planning.certified_plan, folder)
+    vars(planning)["certified_plan"] = _remembered(planning.certified_plan, folder)
     import dvc.cli
     import dvc.commands.add
     import dvc.repo  # noqa: F401

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +118,8 @@ def test_a_blank_record_has_finite_features(kind, grey, backbone):
 
 
 def test_a_backbone_is_the_model_up_to_its_last_layer(backbone):
-    images, model = pixels(5, 1, 16, 16), build_model(CNN)
+    images = pixels(5, 1, 16, 16)
+    model: Any = build_model(CNN)  # its layers by name
     features = BackboneExtractor(backbone)(images).float()
     low = model.pool(model.activation(model.first(to_input(images))))
     high = model.pool(model.activation(model.second(low)))
@@ -128,10 +130,10 @@ def test_a_backbone_is_the_model_up_to_its_last_layer(backbone):
 
 def test_other_weights_than_planned_are_refused(backbone):
     changed = replace(backbone, weights_digest="0" * 64)
-    with pytest.raises(DataError, match="not the file that the campaign was planned with"):
+    with pytest.raises(DataError, match="planned with"):
         BackboneExtractor(changed)(pixels(2, 1, 16, 16))
     missing = replace(backbone, weights="nowhere.safetensors")
-    with pytest.raises(DataError, match=r"nowhere\.safetensors is not there"):
+    with pytest.raises(DataError, match=r"nowhere\.safetensors is"):
         BackboneExtractor(missing)(pixels(2, 1, 16, 16))
 
 
@@ -175,7 +177,7 @@ def test_features_of_features_are_refused():
 
 def test_images_that_are_too_small_are_refused(tmp_path):
     source = opened(write_images(tmp_path / "pool.parquet", pixels(3, 1, 8, 8)))
-    with pytest.raises(DataError, match="takes images with sides above 8"):
+    with pytest.raises(DataError, match="sides above 8"):
         inspect(source)
 
 
@@ -214,5 +216,5 @@ def test_a_backbone_by_configuration(tmp_path, backbone):
         parse_config(values)
     with pytest.raises(ParameterError, match=r"needs data\.backbone"):
         ExtractorSpec(kind=ExtractorKind.BACKBONE)
-    with pytest.raises(ParameterError, match=r"is for data\.extractor backbone"):
+    with pytest.raises(ParameterError, match=r"data\.extractor backbone"):
         ExtractorSpec(model="resnet50")

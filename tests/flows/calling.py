@@ -8,8 +8,11 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-import flows.campaign  # noqa: F401  Prefect keeps the stream it meets first; not a test's own
+import flows.campaign  # Prefect keeps the stream it meets first; not a test's own
+from dpal.config.campaign import CampaignConfig
+from dpal.files.artifacts import CampaignFolder
 from flows.cli.main import main
 
 
@@ -37,6 +40,13 @@ def call(*arguments: str) -> Result:
         logger.handlers[:] = before  # the command's handler writes to a stream that is gone
         os.umask(mask)
     raise AssertionError("the command did not exit")
+
+
+def finished(config: CampaignConfig) -> CampaignFolder:
+    """Runs a campaign's flow in this process."""
+    folder = flows.campaign.run_campaign(config)
+    assert isinstance(folder, str)  # and not the state of a run that failed
+    return CampaignFolder(Path(folder))
 
 
 def sentence(result: Result) -> str:

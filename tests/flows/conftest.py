@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.flows.watching import register
 
 
 @pytest.fixture
-def watched(workplace, monkeypatch):
+def watched(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registered first file in an inbox."""
     first = Path("inbox/january.parquet")
     first.parent.mkdir()
@@ -23,11 +24,16 @@ def watched(workplace, monkeypatch):
 
 
 @pytest.fixture
-def heard():
+def heard() -> Iterator[Callable[[], str]]:
     """What people are told."""
-    lines, logger = [], logging.getLogger("dpal")
-    handler, level = logging.Handler(), logger.level
-    handler.emit = lambda record: lines.append(record.getMessage())
+    lines: list[str] = []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger = logging.getLogger("dpal")
+    handler, level = Listening(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     yield lambda: "\n".join(lines)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs
-from tests.flows.calling import call
+from tests.flows.calling import Result, call
 
 NEAR = ("near-private/components", "near-private/support")
 
 
-def settings(name: str, **sections) -> dict:
+def settings(name: str, **sections: Any) -> dict:
     """An improvement of a few seconds; whole sections may be replaced."""
     values = {
         "kind": "public",
@@ -33,7 +35,7 @@ def settings(name: str, **sections) -> dict:
     return {**values, **sections}
 
 
-def write(name: str, **sections) -> str:
+def write(name: str, **sections: Any) -> str:
     Path(f"{name}.yaml").write_text(yaml.safe_dump(settings(name, **sections)), encoding="utf-8")
     return f"{name}.yaml"
 
@@ -47,14 +49,14 @@ def entries(campaign: str) -> list:
 
 
 def released(campaign: str) -> list[str]:
-    return [one.release for one in entries(campaign) if one.kind is Kind.RESERVE]
+    return [one.release for one in entries(campaign) if one.kind is EntryKind.RESERVE]
 
 
 def certificate(name: str) -> dict:
     return json.loads(Path(f"artifacts/{name}/certificate.json").read_text(encoding="utf-8"))
 
 
-def verified(name: str, *more: str):
+def verified(name: str, *more: str) -> Result:
     folder = f"artifacts/{name}"
     model = f"{folder}/phase-0/model.safetensors"
     given = ("--ledger", folder, "--model", model, "--key", "own")
@@ -62,7 +64,9 @@ def verified(name: str, *more: str):
 
 
 @pytest.fixture(scope="module")
-def place(prefect_api, tmp_path_factory):
+def place(
+    prefect_api: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, list[Result]]]:
     """A near_private run that trains its start, and a diverse_public one of the same start."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

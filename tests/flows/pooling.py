@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from dpal.errors import LedgerMissing
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import ROOT, command, write_blobs, write_config
 
@@ -88,10 +88,13 @@ class Site:
 
     def campaign(self, name: str, **settings: Any) -> Campaign:
         """Writes a campaign's file; the owner lets the worker do what it needs."""
-        file = write_config(self.folder / f"{name}.yaml", name=name, **settings)
+        return self.listed(write_config(self.folder / f"{name}.yaml", name=name, **settings))
+
+    def listed(self, file: Path) -> Campaign:
+        """A run of whatever kind, by its file; the owner lets the worker do what it needs."""
         allowed = self.start("allow.log", command(), "allow", str(file))
         assert allowed.wait(120) == 0, self.log("allow.log")
-        return Campaign(self, name, file)
+        return Campaign(self, file.stem, file)
 
     def log(self, name: str) -> str:
         """What a process said."""
@@ -179,8 +182,8 @@ class Campaign:
         """Every step was paid once and is on one path; the model is the one committed."""
         entries = self.entries()
         kinds = [one.kind for one in entries]
-        assert kinds.count(Kind.RESERVE) == kinds.count(Kind.COMMIT) == 1
-        assert Kind.FORFEIT not in kinds
+        assert kinds.count(EntryKind.RESERVE) == kinds.count(EntryKind.COMMIT) == 1
+        assert EntryKind.FORFEIT not in kinds
         steps = _steps(entries)
         assert steps == sorted(set(steps)) and steps
 
@@ -237,12 +240,12 @@ def site_in(folder: Path) -> Iterator[Site]:
 
 
 def _steps(entries: list[Entry]) -> list[int]:
-    return [one.body["steps"] for one in entries if one.kind is Kind.CHECKPOINT]
+    return [one.body["steps"] for one in entries if one.kind is EntryKind.CHECKPOINT]
 
 
 def _orders(run: dict[str, Any]) -> str | None:
     order = run["parameters"].get("order") or {}
-    return order.get("config", {}).get("name")  # type: ignore[no-any-return]
+    return order.get("config", {}).get("name")
 
 
 def _prefect(*arguments: str) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder
 from flows.cli.ledger_view import as_object
 from tests.conftest import write_config
@@ -21,34 +22,36 @@ BEFORE_DATA = [
     (["schedule.epochs_per_phase=0"], "schedule.epochs_per_phase is 0 but should be greater than"),
 ]
 AFTER_DATA = [
-    (["privacy.delta=0.01"], "is not below 1/600 (one over the pool size)", "use 0.000167"),
-    (["privacy.delta=0.0016666667"], "is not below 1/600", "use 0.000167 or leave it null"),
-    (["privacy.selection_epsilon=9"], "leaves nothing of privacy.epsilon 8", "a quarter of it (2)"),
-    (["schedule.queries=[700]"], "asks for 800 labels", "the pool has 600 records; lower"),
-    (["schedule.queries=[0]"], "schedule.queries must be a finite number >= 1, got 0"),
-    (["schedule.queries=[40, -5]"], "schedule.queries must be a finite number >= 1, got -5"),
-    ([HIDDEN], "query 1 asks for 40 labels", "ask for 148 or more at once", "or select visible"),
+    (["privacy.delta=0.01"], "below 1/600 (one", "use 0.000167"),
+    (["privacy.delta=0.0016666667"], "below 1/600", "use 0.000167"),
+    (["privacy.selection_epsilon=9"], "leaves nothing", "of it (2)"),
+    (["schedule.queries=[700]"], "asks for 800 labels", "has 600 records"),
+    (["schedule.queries=[0]"], "schedule.queries must", ">= 1, got 0"),
+    (["schedule.queries=[40, -5]"], "schedule.queries must", ">= 1, got -5"),
+    ([HIDDEN], "query 1 asks for 40 labels", "148 or more", "or select visible"),
     (
         ["acquisition=random", "privacy.epsilon=0.0001"],
-        "cannot keep epsilon 0.0001 at delta 0.000167",
+        "epsilon 0.0001 at delta 0.000167",
         "raise privacy.epsilon above 0.00286",
     ),
     (
         ["privacy.selection_epsilon=7.99"],
-        "its selections alone would take 12.4",
-        "raise privacy.epsilon above 12.4, or lower privacy.selection_epsilon",
+        "take 12.4",
+        "privacy.epsilon above 12.4, or lower",
     ),
     (
         [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5"],
-        "keeps 186 in reserve at a threshold noise of 10.4",
-        "ask for 372 or more at once, or raise privacy.epsilon, or select visible",
+        "186 in reserve",
+        "noise of 10.4",
+        "372 or more",
+        "select visible",
     ),
     (
         [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5", "privacy.threshold_noise=4"],
-        "its selections alone would take 0.828",
-        "raise privacy.epsilon above 0.828, or raise privacy.threshold_noise",
+        "take 0.828",
+        "above 0.828, or raise",
     ),
-    (["privacy.delta=1e-13"], "privacy.delta 1e-13 is smaller than can be", "use 0.000167"),
+    (["privacy.delta=1e-13"], "privacy.delta 1e-13 is", "use 0.000167"),
 ]
 
 
@@ -122,8 +125,8 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
 
     monkeypatch.setattr("dpal.runs.campaign_start.certified_or_next_best", careless)
     said = sentence_last(call("run", "c.yaml"))
-    assert "phase-1/training could take a record to epsilon" in said
-    assert "of the 8.0000 promised" in said and said.endswith("; nothing was released")
+    assert "phase-1/training could" in said
+    assert "of the 8.0000 promised" in said and said.endswith(f"; {DpalError.closing}")
     folder = CampaignFolder(Path("artifacts/small"))
     view = as_object(folder)
     assert [one["release"] for one in view["releases"]] == [

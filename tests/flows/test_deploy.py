@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import psutil
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
+from prefect.events import EventTrigger, ResourceSpecification
 
 from dpal.errors import ConfigError
 from flows.cli.deploy import make
@@ -26,12 +26,13 @@ from flows.ops.automations import SILENT, crash_silent_runs, tell_people
 from flows.ops.deploy import set_up, take_down
 from flows.ops.deployments import (
     ENVIRONMENT,
-    Pool,
+    WorkPool,
     from_file,
     pools_of,
     usual,
 )
 from flows.ops.prefect_server import DeployError, prefect_server
+from flows.ops.prefect_yaml import prefect_yaml
 from flows.ops.work_pools import Done, template_of
 from tests.conftest import ROOT, command, write_config
 
@@ -46,11 +47,15 @@ def placeholders(value):
         for each in value:
             yield from placeholders(each)
     elif isinstance(value, str) and "{{" in value and not value.endswith("}}-"):
-        yield PLACEHOLDER.match(value)[1]
+        found = PLACEHOLDER.match(value)
+        assert found is not None
+        yield found[1]
 
 
 def test_prefect_yaml_says_what_dpal_deploy_does():
-    said = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    text = (ROOT / "prefect.yaml").read_text(encoding="utf-8")
+    assert text == prefect_yaml(), "run: make deployments"
+    said = yaml.safe_load(text)["deployments"]
     done = usual(pools_of({}, {}))
     assert len(said) == len(done)
     for one, other in zip(said, done, strict=True):
@@ -61,7 +66,8 @@ def test_prefect_yaml_says_what_dpal_deploy_does():
         assert (pool["name"], pool.get("work_queue_name")) == (other.pool, other.queue)
         assert pool["job_variables"]["env"] == ENVIRONMENT
         every = one.get("schedule", {}).get("interval")
-        assert every == (other.schedule and other.schedule.interval / timedelta(seconds=1))
+        interval = other.schedule.interval if other.schedule else None
+        assert every == (interval and interval / timedelta(seconds=1))
 
 
 def test_every_deployed_flow_is_crashed_when_silent_and_told_of_when_lost():
@@ -70,7 +76,9 @@ def test_every_deployed_flow_is_crashed_when_silent_and_told_of_when_lost():
         module, _, function = entrypoint.rpartition(".")
         assert getattr(importlib.import_module(module), function).name == name
     for automation in (crash_silent_runs(), tell_people(uuid4())):
+        assert isinstance(automation.trigger, EventTrigger)
         related = automation.trigger.match_related
+        assert isinstance(related, ResourceSpecification)
         assert set(related.root["prefect.resource.name"]) == set(named.values())
 
 
@@ -90,7 +98,7 @@ def test_a_pool_template_fills_every_place_that_it_leaves_open(kind):
 
 
 def test_an_unknown_kind_of_pool_is_refused():
-    with pytest.raises(DeployError, match="take process, docker or kubernetes"):
+    with pytest.raises(DeployError, match="or kubernetes"):
         template_of("../docker")
 
 
@@ -103,6 +111,7 @@ def test_a_configuration_becomes_a_deployment_with_its_clock_and_pool(workplace)
     )
     one = from_file(file)
     assert one.full_name == "campaign/small"
+    assert one.schedule is not None
     assert (one.schedule.cron, one.schedule.timezone) == ("0 6 * * 1", "Europe/Berlin")
     assert one.parameters["config"]["data"]["pool"] == "pool.parquet"
     assert [pool.name for pool in pools_of({}, {"a100": 3}, [one])] == ["campaigns", "gpu", "a100"]
@@ -125,7 +134,7 @@ def test_no_server_is_one_sentence(workplace, monkeypatch):
     monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
     with (
         temporary_settings(updates=dead),
-        pytest.raises(DeployError, match=r"does not answer .* type the same again"),
+        pytest.raises(DeployError, match=r"not answer .*same again"),
         prefect_server() as client,
     ):
         client.read_work_pools()
@@ -146,15 +155,16 @@ def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workpla
     assert {one.done for one in make(own, pools, {})} == {Done.KEPT}
     with get_client(sync_client=True) as client:
         there = client.read_deployment_by_name("campaign/dated")
+        assert there.pull_steps is not None
         assert there.pull_steps[0].popitem()[1] == {"directory": str(workplace)}
         client.update_deployment_schedule(there.id, there.schedules[0].id, active=False)
         # A person's choice survives, also where the rest has changed.
         moved = {one.name: one for one in make(own, pools, {"": workplace / "other"})}
         assert moved["campaign/dated"].done is Done.CHANGED
         assert not client.read_deployment_by_name("campaign/dated").schedules[0].active
-        with pytest.raises(DeployError, match="is there with type process, not docker"):
-            set_up(client, [Pool(name="gpu", type="docker", limit=1)], [])
-        with pytest.raises(DeployError, match="there is no block slack-webhook/ops"):
+        with pytest.raises(DeployError, match="type process, not docker"):
+            set_up(client, [WorkPool(name="gpu", type="docker", limit=1)], [])
+        with pytest.raises(DeployError, match="block slack-webhook/ops"):
             set_up(client, [], [], notify="slack-webhook/ops")
         limited = set_up(client, pools_of({}, {"gpu": 2, "campaigns": 7}), [])
         assert [one.done for one in limited[:2]] == [Done.CHANGED, Done.CHANGED]
@@ -238,6 +248,7 @@ def check_manifest(manifest):
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_run_whose_machine_is_gone_is_crashed_and_said_so(dpal, prefect_api, workplace):
     """SIGKILL for worker and run at once: nobody is left to tell Prefect."""
     write_config(workplace / "c.yaml", name="endless", schedule__epochs_per_phase=200_000)
@@ -252,14 +263,15 @@ def test_a_run_whose_machine_is_gone_is_crashed_and_said_so(dpal, prefect_api, w
         await_state(prefect_api, "RUNNING", 180)
         time.sleep(35)  # a heartbeat has been sent
     finally:
-        for one in [*psutil.Process(worker.pid).children(recursive=True), worker]:
-            one.send_signal(signal.SIGKILL)
+        for one in psutil.Process(worker.pid).children(recursive=True):
+            one.kill()
+        worker.kill()
         worker.wait()
     gone = time.monotonic()
     message = await_state(prefect_api, "CRASHED", 180)
     assert time.monotonic() - gone < 120
-    assert "No heartbeat for 90 seconds" in message
-    assert "run the same campaign again" in message
+    assert "90 seconds" in message
+    assert "same campaign" in message
     assert dpal("deploy", "--remove").returncode == 0
 
 

@@ -8,6 +8,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import AutomationSort
 
 from flows.cli.deploy import make
 from flows.ops import doctor_stack
@@ -42,7 +43,7 @@ def test_what_is_not_deployed_paused_or_off_is_named(orchestrated, small, monkey
         assert [well[one][1] for one in ("deployments", "heartbeat", "automation")] == [""] * 3
         audit = client.read_deployment_by_name("audit/audit")
         client._client.patch(f"/deployments/{audit.id}", json={"job_variables": {}, "version": "0"})
-        silent = next(one for one in client.read_automations(sort="NAME_ASC", limit=9))
+        (silent, *_) = client.read_automations(sort=AutomationSort.NAME_ASC, limit=9)
         assert silent.name == SILENT
         client.pause_automation(silent.id)
         client._client.patch("/work_pools/gpu", json={"is_paused": True})
@@ -92,16 +93,16 @@ def test_places_that_cannot_be_used_are_named(small, workplace):
     assert not (workplace / "remote").exists()
     unknown = small(runtime__dvc_remote="nowhere://bucket/x")
     state, advice = found(doctor_stack.places(unknown))["dvc remote"]
-    assert "does not open" in state
+    assert "not open" in state
     assert "AWS_ACCESS_KEY_ID" in advice
     assert "GiB free" in found(doctor_stack.places(fine))["disk"][0]
 
 
 def test_label_studio_is_asked_only_where_it_labels(small, monkeypatch):
-    assert found(doctor_stack.label_studio(small())) == {}
+    assert found(doctor_stack.labeler(small())) == {}
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", "0" * 40)
     asking = small(labeler__kind="label_studio", labeler__label_studio__url="http://127.0.0.1:9")
-    state, advice = found(doctor_stack.label_studio(asking))["label studio"]
+    state, advice = found(doctor_stack.labeler(asking))["label studio"]
     assert "127.0.0.1:9" in state
     assert "dpal serve --label-studio" in advice
 

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any
 
 import mlflow
 import pyarrow.parquet as pq
@@ -14,17 +15,16 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from dpal.config.labeler import LabelerKind
 from dpal.data.pool import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.days import today_in_utc
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.export import ledger_table
 from dpal.ledger.store import LedgerStore
-from dpal.runs import labeling
+from dpal.runs.labelers.oracle import PoolLabels
 from dpal.training.dp_sgd import PrivateGradient
-from tasks.training_monitor import Attendant
+from tasks.training_monitor import FlowRunMonitor
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call
 from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.slow
 
 # What tasks call, in the order in which a campaign comes to it; each is broken once.
 BROKEN = (
-    "dpal.runs.selection.write_selection", "dpal.runs.labeling.write_labels",
-    "dpal.runs.labeling.write_merged", "dpal.runs.training.train_phase",
+    "dpal.runs.selection.write_selection", "dpal.data.pool.write_labels",
+    "dpal.runs.labeling.write_merged", "dpal.runs.training.train_dp_sgd",
     "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
     "tasks.prefect_page.budget_figure", "dpal.runs.certify.certificate_of",
@@ -69,6 +69,7 @@ def entries_of(place, name):
         return store.entries(name)
 
 
+@pytest.mark.statistical
 def test_a_campaign_that_breaks_everywhere_tells_nothing(place, prefect_home):
     """Twelve times, with ids, labels and counts in what is raised; then it comes to its end."""
     hidden(place, "unseen", runtime__dvc_remote="remote")
@@ -114,7 +115,7 @@ def test_a_training_that_is_stopped_does_not_say_how_fast_it_was(place, monkeypa
     """It goes on from its last regular checkpoint, wherever it was stopped."""
     schedule = {**SCHEDULE, "epochs_per_phase": 4}
     hidden(place, "stopped", schedule=schedule, runtime__checkpoint_steps=EVERY)
-    real, steps = Attendant.must_stop, []
+    real, steps = FlowRunMonitor.must_stop, []
 
     def must_stop(attendant):
         steps.append(0)
@@ -122,21 +123,27 @@ def test_a_training_that_is_stopped_does_not_say_how_fast_it_was(place, monkeypa
         return real(attendant)
 
     with monkeypatch.context() as stopping:
-        stopping.setattr(Attendant, "must_stop", must_stop)
+        stopping.setattr(FlowRunMonitor, "must_stop", must_stop)
         ended = call("run", "stopped.yaml")
     assert ended.returncode == 2
     assert f"phase-0, after {EVERY} of" in ended.stderr
     made = [
-        one.body["steps"] for one in entries_of(place, "stopped") if one.kind is Kind.CHECKPOINT
+        one.body["steps"]
+        for one in entries_of(place, "stopped")
+        if one.kind is EntryKind.CHECKPOINT
     ]
     assert made == [EVERY]
     assert call("run", "stopped.yaml").returncode == 0
     made = [
-        one.body["steps"] for one in entries_of(place, "stopped") if one.kind is Kind.CHECKPOINT
+        one.body["steps"]
+        for one in entries_of(place, "stopped")
+        if one.kind is EntryKind.CHECKPOINT
     ]
     assert made and all(one % EVERY == 0 for one in made)
 
 
+@pytest.mark.timing
+@pytest.mark.statistical
 def test_whole_campaigns_do_not_tell_how_many_labels_were_bought(place, monkeypatch):
     """Of 300 planned labels a query, annotators give 300, 211 or 150; a step waits for each record.
 
@@ -152,9 +159,11 @@ def test_whole_campaigns_do_not_tell_how_many_labels_were_bought(place, monkeypa
         return summed(gradient, inputs, labels)
 
     monkeypatch.setattr(PrivateGradient, "clipped_sum", slowly)
-    monkeypatch.setattr(labeling, "_MAY_SKIP", (LabelerKind.ORACLE,))
+    monkeypatch.setattr(PoolLabels, "may_skip", True)
     schedule = {"initial": 300, "queries": [300], "batch_size": 150, "epochs_per_phase": 8}
-    seen, timed, day = {}, {}, today_in_utc()
+    seen: dict[int, list] = {}
+    timed: dict[int, list] = {}
+    day = today_in_utc()
     for count in COUNTS:
         seen[count], timed[count] = [], []
 
@@ -176,15 +185,16 @@ def test_whole_campaigns_do_not_tell_how_many_labels_were_bought(place, monkeypa
 
 def all_that_is_seen(place, name):
     """Figures that may follow time, of everything that a campaign leaves."""
-    rows = ledger_table(entries_of(place, name)).to_dict("records")
+    rows: Any = ledger_table(entries_of(place, name)).to_dict("records")
     found = figures_of_entries(rows)
     folder = CampaignFolder(place / "artifacts" / name)
     certificate = json.loads(folder.certificate.read_text())["ledger"]["entries"]
     certified = [{**one, "steps_on_disk": 0} for one in certificate if one["campaign"] == name]
     found |= {f"certified {key}": one for key, one in figures_of_entries(certified).items()}
     client = mlflow.MlflowClient(f"sqlite:///{place / 'artifacts' / 'mlflow.sqlite'}")
-    experiment = client.get_experiment_by_name("dpal").experiment_id
-    runs = client.search_runs([experiment], f"tags.`dpal.campaign` = '{name}'")
+    experiment = client.get_experiment_by_name("dpal")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], f"tags.`dpal.campaign` = '{name}'")
     times = []
     for run in sorted(runs, key=lambda one: one.data.tags["dpal.phase"]):
         times += [run.info.start_time, run.info.end_time]

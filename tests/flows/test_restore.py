@@ -82,7 +82,7 @@ def test_the_printed_command_brings_back_the_exact_pool(place):
     assert done.returncode == 0, done
     assert digests(place) == before
     assert folder_of(place).phase(0).read_manifest() is not None
-    assert "of the files are those that it committed" in done.stdout
+    assert "it committed" in done.stdout
     files = folder_of(place).phase(0)
     assert all(path.stat().st_mode & 0o077 == 0 for path in files.artifacts)
     again = call(*command)
@@ -106,7 +106,7 @@ def test_the_remote_has_what_was_released_and_nothing_else(place):
     shutil.rmtree(place / "artifacts" / ".dvc" / "cache")
     done = call("restore", "artifacts/back", "--phase", "0", "--to", "elsewhere")
     assert done.returncode == 0, done
-    assert "they are never pushed" in done.stdout
+    assert "never pushed" in done.stdout
     names = {path.name for path in (place / "elsewhere").rglob("*") if path.is_file()}
     assert names == {
         "model.safetensors", "optimizer.safetensors", "metrics.json", "ledger.parquet",
@@ -121,7 +121,7 @@ def test_a_file_that_differs_is_kept(place):
     right = file_digest(model)
     model.write_bytes(b"mine")
     command = ("restore", "artifacts/back", "--phase", "0")
-    assert "differs from what would be restored" in sentence(call(*command))
+    assert "differs from" in sentence(call(*command))
     assert model.read_bytes() == b"mine"
     assert call(*command, "--force").returncode == 0
     assert file_digest(model) == right

@@ -12,9 +12,8 @@ import pytest
 
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
-from dpal.files.artifacts import CampaignFolder
 from dpal.runs.prepare_campaign import open_data
-from flows.campaign import run_campaign
+from tests.flows.calling import finished
 from tests.models.tiny_bert import SIZES, write_folder
 
 TEXT = {"model__name": "text_classifier", "model__weights": "bert", "model__max_tokens": 8}
@@ -50,7 +49,8 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
         schedule__queries=[20],
         schedule__epochs_per_phase=2,
     )
-    folder = CampaignFolder(Path(run_campaign(config)))
+    folder = finished(config)
+    assert config.runtime.mlflow_uri is not None
     mlflow.set_tracking_uri(config.runtime.mlflow_uri)
     (logged,) = mlflow.search_logged_models(experiment_ids=["1"], output_format="list")
     for public in (place / "bert").iterdir():  # the model has what it needs with it
@@ -64,12 +64,12 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_spent(place, small):
-    with pytest.raises(DataError, match=r"holds texts; set model\.name: text_classifier"):
+    with pytest.raises(DataError, match="holds texts"):
         open_data(small())
     (place / "bert" / "tokenizer_config.json").write_text("no JSON")
-    with pytest.raises(DataError, match="holds no settings in JSON; restore the folder"):
+    with pytest.raises(DataError, match="JSON; restore"):
         open_data(small(**TEXT))
     write_folder(place / "bert", vocab_size=SIZES["vocab_size"] - 2)
     (place / "bert" / "tokenizer_config.json").unlink()
-    with pytest.raises(DataError, match="knows 16 tokens and the model beside it 14"):
+    with pytest.raises(DataError, match=r"16 tokens .*14"):
         open_data(small(**TEXT))

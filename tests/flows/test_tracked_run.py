@@ -20,7 +20,7 @@ from tasks.tracking.tracked_run import (
     RUNNING,
     finished_run,
     noon,
-    open_run,
+    open_tracked_run,
 )
 from tests.flows.injections import KINDS, MARKERS, plain
 from tests.flows.leaks import files_below, naming
@@ -41,7 +41,7 @@ def clock(monkeypatch):
 
 def ours(count, day, clock, generator):
     """A campaign and one phase, told as campaigns are."""
-    parent = open_run(None, "hidden", {}, day=day)
+    parent = open_tracked_run(None, "hidden", {}, day=day)
     clock["at"] += 200 * step_seconds(count, generator.normal(1, 0.02))
     parent.log_metrics({"labels": 300})
     with finished_run(None, "hidden/phase-0", {}, day=day) as child:
@@ -72,7 +72,8 @@ def read_back(numbers):
 
 
 def attacked(tell, clock, small):
-    generator, seen = np.random.default_rng(1), {}
+    generator = np.random.default_rng(1)
+    seen: dict[int, list[dict[str, float]]] = {}
     for count in COUNTS:
         seen[count] = []
         for begun in moments(1, RUNS, seed=1):
@@ -97,7 +98,7 @@ def test_a_run_fails_with_its_block_and_may_go_on(small, workplace):
         client = mlflow.MlflowClient()
         [run] = client.search_runs([experiment()], "attributes.run_name = 'x'")
         assert (run.info.status, run.info.end_time) == (FAILED, noon("2026-03-01"))
-        again = open_run(run, "x", {"told": "again"}, day="2026-03-01")
+        again = open_tracked_run(run, "x", {"told": "again"}, day="2026-03-01")
         assert client.get_run(again.run_id).info.status == RUNNING
         with finished_run(run, "x", {}, day="2026-03-01"):
             pass
@@ -107,7 +108,9 @@ def test_a_run_fails_with_its_block_and_may_go_on(small, workplace):
 
 
 def experiment():
-    return mlflow.get_experiment_by_name("dpal").experiment_id
+    found = mlflow.get_experiment_by_name("dpal")
+    assert found is not None
+    return found.experiment_id
 
 
 def campaign_run():
@@ -133,12 +136,12 @@ def test_a_campaign_that_fails_or_is_stopped_says_so_and_goes_on(small, workplac
         broken.setattr(flows.campaign, "tell_phase", tell_phase)
         with pytest.raises(UnexpectedError):
             run_campaign(config)
-    require_ended(FAILED, "failed: its flow run's page says more")
+    require_ended(FAILED, "failed: its flow")
     for error, status, says in (
         (LedgerError("the ledger was lost; restore it"), FAILED, "failed: the ledger was lost;"),
         (DataError("row {row} is damaged", row=MARKERS[0]), FAILED, "failed: row [...] is damaged"),
         (TrainingStopped("phase-1 was cancelled"), KILLED, "stopped: phase-1 was cancelled"),
-        (KeyboardInterrupt(MARKERS[0]), KILLED, "stopped: its flow run's page says more"),
+        (KeyboardInterrupt(MARKERS[0]), KILLED, "stopped: its flow"),
     ):
         with pytest.raises(type(error)), tracked_to_its_end(campaigns[0]):
             assert campaign_run().info.status == RUNNING

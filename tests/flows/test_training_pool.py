@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from tests.flows.pooling import LONG, Site, await_true, kill, site_in, training_process
 
 pytestmark = pytest.mark.slow
@@ -25,8 +25,8 @@ def test_a_pool_trains_what_the_campaign_itself_would(site):
     pooled = site.campaign("pooled", runtime__training_pool="gpu", runtime__checkpoint_steps=4)
     alone = site.campaign("alone", runtime__checkpoint_steps=4)
     running = pooled.run()
-    await_true(lambda: "no worker of work pool gpu is online" in pooled.said, 240)
-    assert "dpal worker gpu" in pooled.said
+    await_true(lambda: "pool gpu is" in pooled.said, 240)
+    assert "worker gpu" in pooled.said
     worker = site.worker()
     assert running.wait(500) == 0, pooled.said
     assert alone.run().wait(300) == 0, alone.said
@@ -35,19 +35,20 @@ def test_a_pool_trains_what_the_campaign_itself_would(site):
     assert [(one.kind, one.release) for one in there] == [(one.kind, one.release) for one in here]
     orders = [run["parameters"]["order"] for run in site.trainings("pooled")]
     assert [order["phase"] for order in orders] == [2, 1, 0]
-    reserved = {one.release: one.body["inputs"] for one in there if one.kind is Kind.RESERVE}
+    reserved = {one.release: one.body["inputs"] for one in there if one.kind is EntryKind.RESERVE}
     for order in orders:
         known = reserved[f"phase-{order['phase']}/training"]
         sent = {one["name"]: one["sha256"] for one in order["inputs"]}
         assert known.items() <= sent.items()
 
 
+@pytest.mark.timing
 def test_a_killed_training_process_is_ordered_again(site):
     campaign, worker = site.campaign("killed", **LONG), site.worker()
     running = campaign.run()
     before = campaign.await_checkpoint()
     training_process("killed").send_signal(signal.SIGKILL)
-    await_true(lambda: "its worker was lost" in campaign.said, 120)
+    await_true(lambda: len(site.trainings("killed")) == 2, 120)
     assert running.wait(500) == 0, campaign.said
     kill(worker)
     campaign.require_whole()
@@ -56,6 +57,7 @@ def test_a_killed_training_process_is_ordered_again(site):
     assert campaign.persisted() > before
 
 
+@pytest.mark.timing
 def test_a_killed_worker_is_noticed_and_another_goes_on(site):
     campaign, worker = site.campaign("orphaned", **LONG), site.worker()
     running = campaign.run()
@@ -64,7 +66,7 @@ def test_a_killed_worker_is_noticed_and_another_goes_on(site):
     kill(worker)
     child.kill()
     began = time.monotonic()
-    await_true(lambda: "its worker was lost" in campaign.said, 150)
+    await_true(lambda: len(site.trainings("orphaned")) == 2, 150)
     assert time.monotonic() - began < 130
     worker = site.worker()
     assert running.wait(500) == 0, campaign.said
@@ -72,6 +74,7 @@ def test_a_killed_worker_is_noticed_and_another_goes_on(site):
     campaign.require_whole()
 
 
+@pytest.mark.timing
 def test_a_cancelled_training_stops_at_a_step_and_goes_on_later(site):
     campaign, worker = site.campaign("halted", **LONG), site.worker()
     running = campaign.run()
@@ -84,10 +87,11 @@ def test_a_cancelled_training_stops_at_a_step_and_goes_on_later(site):
     assert campaign.run().wait(500) == 0, campaign.said
     kill(worker)
     campaign.require_whole()
-    assert f"goes on after {stopped:,} of" in site.words(site.trainings("halted")[0])
+    assert f"after {stopped:,} of" in site.words(site.trainings("halted")[0])
 
 
 @pytest.mark.parametrize("pool", ["gpu", None])
+@pytest.mark.timing
 def test_a_cancelled_campaign_stops_its_training(site, pool):
     name = f"recalled-{pool or 'alone'}"
     campaign = site.campaign(name, **LONG | {"runtime__training_pool": pool})
@@ -104,9 +108,10 @@ def test_a_cancelled_campaign_stops_its_training(site, pool):
     kill(worker)
     campaign.require_whole()
     again = campaign.said if pool is None else site.words(site.trainings(name)[0])
-    assert f"goes on after {stopped:,} of" in again
+    assert f"after {stopped:,} of" in again
 
 
+@pytest.mark.timing
 def test_a_killed_campaign_finds_its_training_again(site):
     longer = LONG | {"schedule__epochs_per_phase": 6000}  # than a second `dpal run` takes to start
     campaign, worker = site.campaign("headless", **longer), site.worker()
@@ -120,6 +125,7 @@ def test_a_killed_campaign_finds_its_training_again(site):
     assert len(site.trainings("headless")) == 1
 
 
+@pytest.mark.timing
 def test_training_outlives_the_prefect_server(tmp_path):
     site = Site(tmp_path)
     try:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def by_hand(artifacts: Path, *arguments: str) -> None:
 
 
 @pytest.fixture
-def runtime(tmp_path, monkeypatch) -> RuntimeConfig:
+def runtime(tmp_path, monkeypatch) -> Iterator[RuntimeConfig]:
     """Versioning in a process that makes files for everybody: a worker's is no other."""
     monkeypatch.chdir(tmp_path)
     before = os.umask(0o022)

@@ -45,10 +45,12 @@ def installation(workplace):
     started = []
 
     def start(*arguments):
-        log = (workplace / f"{arguments[0]}.log").open("w")
         ours = arguments[0] == "worker"
         line = [*([command()] if ours else [sys.executable, "-m", "prefect"]), *arguments]
-        process = subprocess.Popen(line, env=env, stdout=log, stderr=log, start_new_session=True)
+        with (workplace / f"{arguments[0]}.log").open("w") as log:
+            process = subprocess.Popen(
+                line, env=env, stdout=log, stderr=log, start_new_session=True
+            )
         started.append(process)
         return process
 
@@ -62,8 +64,7 @@ def installation(workplace):
         assert ended.returncode == 0, ended
         return ended.stdout
 
-    dpal.api = api
-    yield dpal, lambda: start("worker", "campaigns")
+    yield dpal, api, lambda: start("worker", "campaigns")
     for process in reversed(started):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -94,7 +95,7 @@ def finished(name):
 
 
 def test_files_become_campaigns_while_nobody_types_anything(installation):
-    dpal, start_worker = installation
+    dpal, api, start_worker = installation
     Path("inbox").mkdir()
     shutil.copy("pool.parquet", "inbox/january.parquet")
     Path("watch.yaml").write_text(yaml.safe_dump(watch_values(every_minutes=1)))
@@ -123,7 +124,7 @@ def test_files_become_campaigns_while_nobody_types_anything(installation):
     assert reason.read_text() == "corrupt.parquet is not a whole Parquet file\n"
     wait(lambda: remembered().seen["again.parquet"].digest, "a look at the same file")
     assert (remembered().accepted, remembered().runs) == (before.accepted, before.runs)
-    page = httpx.post(f"{dpal.api}/artifacts/latest/filter", json={}, timeout=30).json()
+    page = httpx.post(f"{api}/artifacts/latest/filter", json={}, timeout=30).json()
     story = next(one["data"] for one in page if one["key"] == "watch-clinic")
     assert "Campaign clinic-0002 on 2 files is finished" in story
     assert "corrupt.parquet is not a whole Parquet file" in story

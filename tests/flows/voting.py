@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dpal.errors import LedgerMissing
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.flows.calling import Result, call
 
@@ -151,7 +151,7 @@ def entries(account: str) -> list[Entry]:
         store.close()
 
 
-def releases(account: str, kind: Kind = Kind.RESERVE) -> list[str]:
+def releases(account: str, kind: EntryKind = EntryKind.RESERVE) -> list[str]:
     """Releases that were reserved, or committed, in order."""
     return [one.release for one in entries(account) if one.kind is kind]
 
@@ -175,7 +175,9 @@ def mode_of(path: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def voted(prefect_api, tmp_path_factory):
+def voted(
+    prefect_api: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Result, Result, dict[Path, bytes]]]:
     """Six teachers with spare blocks, and a student; run twice."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

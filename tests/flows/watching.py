@@ -9,9 +9,9 @@ from typing import Any
 
 from dpal.config.campaign import RuntimeConfig
 from dpal.config.watch import WatchConfig, parse_watch
-from dpal.data.inbox.state import Stage, WatchFolder, WatchState
+from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.reservations import CampaignLedger
 from dpal.runs import data_sets
@@ -69,7 +69,7 @@ def register(*files: Path, epsilon: float = 8.0) -> None:
     limit = Limit(
         filter=RenyiFilter.fitted(epsilon, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
     )
-    data_sets.register("clinic", limit, list(files), RuntimeConfig())
+    data_sets.register_data_set("clinic", limit, list(files), RuntimeConfig())
 
 
 def known() -> DataSet:
@@ -97,13 +97,18 @@ def remembered(config: WatchConfig) -> WatchState:
     return folder.read()
 
 
+def last_run(state: WatchState) -> WatchedCampaign:
+    """The campaign that was planned last."""
+    assert state.last is not None
+    return state.last
+
+
 def spend(config: WatchConfig, state: WatchState) -> None:
     """Lets the last campaign be one that took all it had planned, without training anything."""
-    run, folder = state.last, watch_folder(config)
-    assert run is not None
+    run, folder = last_run(state), watch_folder(config)
     campaign = prepare(settings_of(folder, run))
     root = campaign.folder.root
-    with claim(root):
+    with lock_folder(root):
         hold_budget.fn(campaign)
     folder.write(remembered(config).with_run(replace(run, stage=Stage.ENDED)))
     assert CampaignFolder(root).read_record()

@@ -157,7 +157,8 @@ def lengths(path: Path, choose: random.Random) -> str:
     name = choose.choice(names)
     values = table[name].to_pylist()
     at = choose.randrange(len(values))
-    wrong = ([], values[at][:-1], [*values[at], 1], [None] * len(values[at]), None)
+    old = values[at]
+    wrong: tuple[object, ...] = ([], old[:-1], [*old, 1], [None] * len(old), None)
     values[at] = choose.choice(wrong)
     if choose.random() < 0.2:
         values = [[]] * len(values)

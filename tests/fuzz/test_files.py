@@ -15,7 +15,7 @@ import pytest
 
 from dpal.config.campaign import parse_config
 from dpal.runs.prepare_campaign import open_data
-from flows.cli.terminal import run_command
+from flows.cli.terminal import run_and_explain_errors
 from tests.conftest import small_values
 from tests.data.image_pools import images
 from tests.flows.calling import Result, call
@@ -44,7 +44,7 @@ def each_damage(original: Path, place: Path, seeds: range):
 
 def write_originals(folder: Path) -> dict[str, Path]:
     """Ballots of each kind, and files of records of each kind."""
-    made = {
+    made: dict[str, str | Path] = {
         "ballot": write_ballots(folder / "ballot.parquet", ballots(1)),
         "scores": write_ballots(folder / "scores.parquet", ballots(2) * 0.9, column="scores"),
         "class": write_ballots(
@@ -79,7 +79,7 @@ def looked_at(values: dict) -> Result:
     """What `dpal plan` does before it plans, as the command ends."""
     err = io.StringIO()
     with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
-        code = run_command(lambda: open_data(parse_config(values)) and 0)
+        code = run_and_explain_errors(lambda: open_data(parse_config(values)) and 0)
     return Result(code, "", err.getvalue())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.runs.open_ledger import open_ledger
 from tests.flows.calling import call
@@ -42,7 +42,7 @@ def whole(workplace: Path) -> Path:
     assert call("data", "register", "clinic", "pool.parquet", "--epsilon", "8").returncode == 0
     config = parse_config({"name": "small", "runtime": {}})
     folder = CampaignFolder(Path("artifacts/small"))
-    with claim(folder.root), closing(open_ledger(config.runtime)) as store:
+    with lock_folder(folder.root), closing(open_ledger(config.runtime)) as store:
         run_all(CampaignLedger(store, "small", folder.root))
     folder.write_record({"config": config.model_dump(mode="json")})
     return Path(shutil.copy("artifacts/ledger.sqlite", "whole.sqlite"))

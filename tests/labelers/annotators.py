@@ -95,7 +95,7 @@ class Annotator:
 
     def tasks(self, project: int) -> list[dict[str, Any]]:
         """The tasks of a project."""
-        asked = {"project": project, "page_size": 1000, "fields": "all"}
+        asked: dict[str, str | int] = {"project": project, "page_size": 1000, "fields": "all"}
         answer = self.client.get("/api/tasks/", params=asked)
         answer.raise_for_status()
         return list(answer.json()["tasks"])

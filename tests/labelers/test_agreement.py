@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpal.labelers.agreement import Verdict, agree
+from dpal.labelers.agreement import UnlabeledReason, agree
 from dpal.labelers.rules import Agreement
 
-WAITING, SKIPPED, DISPUTED = Verdict.WAITING, Verdict.SKIPPED, Verdict.DISPUTED
+WAITING, SKIPPED, DISPUTED = (
+    UnlabeledReason.WAITING,
+    UnlabeledReason.SKIPPED,
+    UnlabeledReason.DISPUTED,
+)
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,14 @@ def test_numbers_and_names_are_understood(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("id,label\na,0\nb,1\nc,1\nz,0\n", "row 5 gives an id that was not asked for"),
-        ("id,label\na,0\nb,1\nc,1\na,0\n", "row 5 gives an id a second time"),
-        ("id,label\na,0\nb,1\nc,1\na,1\n", "row 5 gives another label for an id above"),
-        ("id,label\na,2\nb,1\nc,-1\n", r"rows 2, 4 give a label that is no class \(0 to 1"),
-        ("id,label\na,\nb,1\nc,1\n", r"1 of 3 ids has no label, row 2 of query\.csv"),
-        ("id,label\na,0\nb,1.0\nc,1\n", "row 3 gives a label that is no class"),
+        ("id,label\na,0\nb,1\nc,1\nz,0\n", "row 5 .*not asked"),
+        ("id,label\na,0\nb,1\nc,1\na,0\n", "row 5 .*second time"),
+        ("id,label\na,0\nb,1\nc,1\na,1\n", "row 5 .*another label"),
+        ("id,label\na,2\nb,1\nc,-1\n", r"rows 2, 4 .*no class \(0 to 1"),
+        ("id,label\na,\nb,1\nc,1\n", r"1 of 3 ids .*row 2 of query\.csv"),
+        ("id,label\na,0\nb,1.0\nc,1\n", "row 3 .*no class"),
         ("id,label\na,0\n", r"2 of 3 ids have no label, rows 3, 4 of query\.csv"),
-        ("id,label\na,0\n\n\nb,7\nc,1\n", "row 5 gives a label that is no class"),
+        ("id,label\na,0\n\n\nb,7\nc,1\n", "row 5 .*no class"),
         ("name,label\na,0\n", "needs the columns id and label"),
         ("", "needs the columns id and label"),
     ],
@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused_with_row_numbers(tmp_path, text, sentence)
 
 def test_many_bad_rows_are_counted(tmp_path):
     text = "id,label\n" + "".join(f"z{i},0\n" for i in range(9))
-    with owner_reads(LabelError, match=r"rows 2, 3, 4, 5, 6 and 4 more give.*nothing was merged"):
+    with owner_reads(LabelError, match="rows 2, 3, 4, 5, 6 and 4 more .*merged"):
         accept(answers(tmp_path, text))
 
 
@@ -92,7 +92,7 @@ def test_a_query_shows_pictures_and_waits(tmp_path):
     asked = ["../odd id 4", "../odd id 1"]
     labeler = FileLabeler(source, tmp_path / "query", tmp_path / "labels.parquet", "dpal label x")
     for _ in range(2):  # asking again repeats the message, not the work
-        with pytest.raises(LabelsPending, match=r"query\.csv; fill in .* then: dpal label x"):
+        with pytest.raises(LabelsPending, match=r"query\.csv; .*dpal label x"):
             labeler.label(asked)
     with (tmp_path / "query" / "query.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -115,7 +115,7 @@ def test_the_oracle_answers_from_the_pool(tmp_path):
     assert OracleLabeler(source, 3).label(asked) == {name: truth[name] for name in asked}
     with owner_reads(LabelError, match="a selected record is not in the pool"):
         OracleLabeler(source, 3).label([*asked, "unknown"])
-    with owner_reads(LabelError, match="has no label from 0 to 0"):
+    with owner_reads(LabelError, match="from 0 to 0"):
         OracleLabeler(source, 1).label([name for name, label in truth.items() if label == 2][:1])
 
 
@@ -142,12 +142,12 @@ def test_several_labels_stand_in_one_cell(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "sentence"),
     [
-        ("3", "row 3 gives what are no labels .0 to 2 or names, with ; between them, or none"),
-        ("rain;fog", "row 3 gives what are no labels"),
-        ("rain;", "row 3 gives what are no labels"),
-        ("1;1", "row 3 gives what are no labels"),
-        ("none;rain", "row 3 gives what are no labels"),
-        ("", "1 of 3 ids has no label, row 3 of query"),
+        ("3", "row 3 .*labels .0 to 2"),
+        ("rain;fog", "row 3 .*no labels"),
+        ("rain;", "row 3 .*no labels"),
+        ("1;1", "row 3 .*no labels"),
+        ("none;rain", "row 3 .*no labels"),
+        ("", "1 of 3 ids .*row 3"),
     ],
 )
 def test_an_empty_cell_is_not_a_record_without_labels(tmp_path, cell, sentence):
@@ -163,7 +163,7 @@ def test_the_oracle_answers_with_lists(tmp_path):
     source = open_source(path, Role.POOL, label_column="label")
     assert OracleLabeler(source, 2).label(["c", "b"]) == {"c": (0, 0), "b": (1, 1)}
     for classes, asked in ((2, "d"), (3, "a")):
-        with owner_reads(LabelError, match=f"no list of {classes} labels, each 0 or 1"):
+        with owner_reads(LabelError, match=f"list of {classes} labels, each 0 or 1"):
             OracleLabeler(source, classes).label([asked])
 
 
@@ -199,7 +199,7 @@ def test_an_id_is_no_formula_and_comes_back(tmp_path):
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000 + "7", "1e5", "٣", "3" * 19])
 def test_a_label_of_any_number_of_digits_is_a_sentence(tmp_path, digits):
-    with owner_reads(LabelError, match="row 3 gives a label that is no class"):
+    with owner_reads(LabelError, match="row 3 .*no class"):
         accept(answers(tmp_path, f"id,label\na,0\nb,{digits}\nc,1\n"))
 
 

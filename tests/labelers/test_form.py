@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dpal.data.catalog import Role, open_source
+from dpal.data.catalog import Content, Role, open_source
 from dpal.errors import LabelError
 from dpal.labelers.form import make_form, read_form
 from dpal.labelers.questions import Question
@@ -45,8 +45,10 @@ def test_a_text_is_shown_and_not_obeyed(tmp_path):
 
 
 def test_several_labels_and_none_of_them():
-    question = Question(content=None, texts=(), choices=("rain", "dusk"), task=Task.MULTI_LABEL)
-    values = {"record_1": ["dusk"], "record_2": ["none of these"]}
+    question = Question(
+        content=Content.FEATURES, texts=(), choices=("rain", "dusk"), task=Task.MULTI_LABEL
+    )
+    values = {"record_1": ["dusk"], "record_2": [question.none]}
     assert read_form(question, values, ["a", "b"]) == {"a": (0, 1), "b": (0, 0)}
-    with pytest.raises(LabelError, match="a record of the form has no valid answer"):
+    with pytest.raises(LabelError, match="valid answer"):
         read_form(question, {"record_1": ["dusk"]}, ["a", "b"])

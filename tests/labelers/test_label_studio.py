@@ -71,7 +71,7 @@ def tasks_of(person: Annotator, one: LabelStudioLabeler, role: str = "label") ->
 @pytest.mark.parametrize("media", list(Media))
 def test_tasks_go_out_and_answers_come_back(labeler, people, media):
     one = labeler(media=media)
-    with pytest.raises(LabelingProjectOpen, match=r"labels are wanted in http.*/projects/\d+"):
+    with pytest.raises(LabelingProjectOpen, match=r"wanted in http.*/projects/\d+"):
         one.label(IDS)
     (first, *_), tasks = people, tasks_of(people[0], one)
     assert set(tasks) == set(IDS)

@@ -49,17 +49,19 @@ def test_whoever_decides_sees_what_was_said():
 
 def test_one_class_is_read():
     assert question().read(said("dog")) == 1
+    wrong: list
     for wrong in (said("bird"), said("cat", "dog"), said(), [], said("dog", field="other")):
         assert question().read(wrong) is None
 
 
 def test_none_of_several_labels_is_an_answer_of_its_own():
-    several = question(task=Task.MULTI_LABEL, choices=("rain", "dusk", "none of these"))
-    assert several.none == "(none of these)"
-    assert several.read(said("rain", "none of these")) == (1, 0, 1)
-    assert several.read(said("(none of these)")) == (0, 0, 0)
+    taken = question(task=Task.MULTI_LABEL, choices=("rain", "dusk")).none
+    several = question(task=Task.MULTI_LABEL, choices=("rain", "dusk", taken))
+    assert several.none == f"({taken})"
+    assert several.read(said("rain", taken)) == (1, 0, 1)
+    assert several.read(said(several.none)) == (0, 0, 0)
     assert several.read([]) is None
-    assert several.read(said("(none of these)", "rain")) is None
+    assert several.read(said(several.none, "rain")) is None
     page = ElementTree.fromstring(several.labeling_config())
     assert page[-1].get("choice") == "multiple"
     assert page[-1][-1].get("value") == several.none
@@ -68,5 +70,5 @@ def test_none_of_several_labels_is_an_answer_of_its_own():
 def test_labels_have_names():
     several = question(task=Task.MULTI_LABEL, choices=("rain", "dusk"))
     assert several.name_of((1, 1)) == "rain + dusk"
-    assert several.name_of((0, 0)) == "none of these"
+    assert several.name_of((0, 0)) == several.none
     assert question().name_of(1) == "dog"

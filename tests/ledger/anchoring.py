@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dpal.errors import AnchorError
 from dpal.ledger.anchor import identity_of
+from dpal.ledger.store import LedgerStore
 from tests.ledger.raw import fill
 
 
-def refused(store, finding: str) -> AnchorError:
+def refused(store: LedgerStore, finding: str) -> AnchorError:
     """Requires that a store refuses to spend and to be called sound, for one reason."""
     before = store.entries()
     with pytest.raises(AnchorError) as spending:
@@ -21,5 +24,5 @@ def refused(store, finding: str) -> AnchorError:
     return spending.value
 
 
-def anchor_file(store, folder):
+def anchor_file(store: LedgerStore, folder: Path) -> Path:
     return folder / "anchors" / f"{identity_of(store.entries())}.json"

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable, Iterator
+from multiprocessing.pool import Pool
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.owning import LIMIT, Owner
@@ -14,28 +18,31 @@ from tests.postgres import postgres, postgres_server  # noqa: F401
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(tmp_path: Path) -> Iterator[CampaignLedger]:
     folder = tmp_path / "planned"
     store = LedgerStore(tmp_path / "ledger.sqlite")
-    with claim(folder):
+    with lock_folder(folder):
         yield CampaignLedger(store, "planned", folder)
     store.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request, tmp_path):
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     """Where a ledger may be: a file that is not there yet, and an empty database."""
     if request.param == "sqlite":
         return tmp_path / "ledger.sqlite"
-    return request.getfixturevalue("postgres")
+    url: str = request.getfixturevalue("postgres")
+    return url
 
 
 @pytest.fixture
-def opened(place, tmp_path):
+def opened(place: Path | str, tmp_path: Path) -> Iterator[Callable[..., LedgerStore]]:
     """Opens the ledger at that place, as often as wanted; with anchors unless told otherwise."""
-    stores = []
+    stores: list[LedgerStore] = []
 
-    def open_one(*, anchors="anchors", where=place, **options):
+    def open_one(
+        *, anchors: str | None = "anchors", where: Path | str = place, **options: Any
+    ) -> LedgerStore:
         folder = None if anchors is None else tmp_path / anchors
         stores.append(LedgerStore(where, anchors=folder, **options))
         return stores[-1]
@@ -46,14 +53,14 @@ def opened(place, tmp_path):
 
 
 @pytest.fixture
-def filled(opened):
+def filled(opened: Callable[..., LedgerStore]) -> LedgerStore:
     store = opened()
     fill(store, "a", "b")
     return store
 
 
 @pytest.fixture(scope="module")
-def racers():
+def racers() -> Iterator[Pool]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.ledger.racing"])
     with context.Pool(RACERS) as pool:
@@ -61,7 +68,7 @@ def racers():
 
 
 @pytest.fixture
-def owner(tmp_path):
+def owner(tmp_path: Path) -> Iterator[Owner]:
     one = Owner(tmp_path)
     one.registry.register("clinic", LIMIT)
     one.add("first", 600, "a")

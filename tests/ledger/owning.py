@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.data.catalog import Role, open_source
-from dpal.ledger.datasets import Limit, data_set
-from dpal.ledger.entries import Kind
+from dpal.ledger.datasets import BlockAccount, Limit, data_set
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.registry import Registry
+from dpal.ledger.registry import Added, Registry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.participation import plan_within
 from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency, Unit
 from tests.conftest import small_spec, write_blobs
 
@@ -22,20 +27,20 @@ LIMIT = Limit(filter=RenyiFilter.fitted(8.0, DELTA), adjacency=Adjacency.ZERO_OU
 class Owner:
     """A data owner's folder and ledger, and campaigns on them."""
 
-    def __init__(self, root) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.store = LedgerStore(root / "ledger.sqlite")
         self.registry = Registry(self.store, root / "datasets")
 
-    def add(self, name: str, rows: int, prefix: str):
+    def add(self, name: str, rows: int, prefix: str) -> Added:
         path = write_blobs(self.root / f"{name}.parquet", rows, seed=len(name), prefix=prefix)
         return self.registry.add("clinic", open_source(path, Role.POOL, label_column="label"))
 
-    def plan(self, epsilon: float = 3.0, name: str = "first", **wishes) -> CertifiedPlan:
+    def plan(self, epsilon: float = 3.0, name: str = "first", **wishes: Any) -> CertifiedPlan:
         known = data_set(self.store.entries(), "clinic")
         sizes = {one.block: one.size for one in known.blocks}
 
-        def spec_for(taking: list[int]):
+        def spec_for(taking: Sequence[int]) -> CampaignSpec:
             return small_spec(
                 pool_size=sum(sizes[one] for one in taking),
                 name=name,
@@ -64,9 +69,11 @@ class Owner:
 
     def ended(self, name: str) -> DataHold:
         """What an ended campaign took."""
-        (end,) = (one for one in self.store.entries(name) if one.kind is Kind.END)
-        return DataHold.of_entry(end)
+        (end,) = (one for one in self.store.entries(name) if one.kind is EntryKind.END)
+        taken = DataHold.of_entry(end)
+        assert taken is not None
+        return taken
 
     @property
-    def blocks(self):
+    def blocks(self) -> tuple[BlockAccount, ...]:
         return data_set(self.store.entries(), "clinic").blocks

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from dpal.errors import BudgetExceeded, DataBudgetExceeded, LedgerError
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
@@ -22,7 +22,7 @@ def spend(place: Path | str, anchors: Path, racer: int) -> int:
     store = LedgerStore(place, anchors=anchors)
 
     def one_more(entries: list[Entry]) -> dict[str, int]:
-        spent = sum(entry.body["cost"] for entry in entries if entry.kind is Kind.RESERVE)
+        spent = sum(entry.body["cost"] for entry in entries if entry.kind is EntryKind.RESERVE)
         if spent + 1 > LIMIT:
             raise BudgetExceeded("one more", spent + 1, LIMIT)
         return {"cost": 1, "spent": spent}
@@ -31,7 +31,7 @@ def spend(place: Path | str, anchors: Path, racer: int) -> int:
     try:
         while True:
             store.append(
-                campaign=f"racer-{racer}", kind=Kind.RESERVE, release=f"{won}", body=one_more
+                campaign=f"racer-{racer}", kind=EntryKind.RESERVE, release=f"{won}", body=one_more
             )
             won += 1
     except BudgetExceeded:
@@ -44,7 +44,7 @@ def reserve_the_same(place: Path | str, anchors: Path, _racer: int) -> str:
     """Reserves what all others reserve, too; returns what it was told."""
     store = LedgerStore(place, anchors=anchors)
     try:
-        store.append(campaign="c", kind=Kind.RESERVE, release="one", body={})
+        store.append(campaign="c", kind=EntryKind.RESERVE, release="one", body={})
     except LedgerError as error:
         return str(error)
     finally:
@@ -60,7 +60,7 @@ def hold(
     store = LedgerStore(place, anchors=root / "anchors")
     time.sleep(max(0.0, start - time.time()))
     try:
-        with claim(root / name):
+        with lock_folder(root / name):
             CampaignLedger(store, name, root / name).hold(
                 plan.spec.target, plan.digest, "pool", plan.releases(), data=data
             )

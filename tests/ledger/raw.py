@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 
 
@@ -14,16 +14,14 @@ def fill(store: LedgerStore, *releases: str, campaign: str = "c") -> None:
     """Reserves each of some releases."""
     for release in releases:
         body = {"noise": 1.5, "names": ["é", "b"]}
-        store.append(campaign=campaign, kind=Kind.RESERVE, release=release, body=body)
+        store.append(campaign=campaign, kind=EntryKind.RESERVE, release=release, body=body)
 
 
 def run(place: Path | str, *statements: str, guarded: bool = False, **values: object) -> list:
     """Runs statements, by default with the ledger's triggers out of the way; rows of the last."""
     server = isinstance(place, str)
-    url = (
-        sa.make_url(place).set(drivername="postgresql+psycopg") if server else f"sqlite:///{place}"
-    )
-    engine = sa.create_engine(url)
+    url = sa.make_url(place if isinstance(place, str) else f"sqlite:///{place}")
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg") if server else url)
     try:
         with engine.begin() as connection:
             if not guarded and server:

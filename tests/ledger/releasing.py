@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpal.accounting.events import Release
@@ -26,8 +27,14 @@ def release(name: str) -> Release:
     return found
 
 
-def settle(ledger: CampaignLedger, one: Release, artifacts: list[Path], draw, inputs=()) -> None:
-    ledger.settle(one, draw, inputs=list(inputs), artifacts=artifacts)
+def settle(
+    ledger: CampaignLedger,
+    one: Release,
+    artifacts: list[Path],
+    draw: Callable[[], None],
+    inputs: Sequence[Path] = (),
+) -> None:
+    ledger.release_once(one, draw, inputs=list(inputs), artifacts=artifacts)
 
 
 class Drawing:

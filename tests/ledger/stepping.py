@@ -11,8 +11,9 @@ import pytest
 
 from dpal.accounting.cohorts import Accountant
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.resume import ReservedSteps
 from dpal.planning.plan import Plan
 from tests.ledger.releasing import PLAN
 
@@ -54,7 +55,7 @@ class Training:
         self.every, self.stop, self.total = every, stop, total
         self.made: list[int] = []
 
-    def __call__(self, steps):
+    def __call__(self, steps: ReservedSteps) -> dict[str, bytes]:
         path = json.loads(steps.state.read_bytes()) if steps.state else []
         assert [number for number, _ in path] == list(range(1, steps.done + 1))
         for number in range(steps.done + 1, self.total + 1):
@@ -69,12 +70,14 @@ class Training:
 
 
 def story(ledger: CampaignLedger) -> list[tuple[str, str]]:
-    return [(one.kind.value, one.release) for one in ledger.entries() if one.kind is not Kind.HOLD]
+    return [
+        (one.kind.value, one.release) for one in ledger.entries() if one.kind is not EntryKind.HOLD
+    ]
 
 
 def interrupted(one: TrainingRelease, *, at: int, every: int = 2) -> None:
     with pytest.raises(KeyboardInterrupt):
-        one.settle(Training(every=every, stop=at))
+        one.release_once(Training(every=every, stop=at))
 
 
 def lose(path: Path) -> None:

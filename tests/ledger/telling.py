@@ -11,8 +11,8 @@ import pytest
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Kind
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.registry import Registry
 from dpal.ledger.releases import release_record
 from dpal.runs.open_ledger import open_ledger
@@ -39,7 +39,7 @@ def tell(root: Path) -> None:
         owner.registry.register("clinic", LIMIT)
         owner.add("january", 600, "a")
         plan = owner.plan(3.0)
-        with claim(root / "first"):
+        with lock_folder(root / "first"):
             ledger = owner.hold("first", plan)
             for one in plan.plan.releases():
                 draw(ledger, one)
@@ -50,7 +50,7 @@ def tell(root: Path) -> None:
         _go_wrong(owner)
         owner.store.append(
             campaign="",
-            kind=Kind.ADOPT,
+            kind=EntryKind.ADOPT,
             release="entry-1",
             body={"key": "0", "reason": "moved", "found": "missing", "despite": None, "head": {}},
         )
@@ -61,7 +61,7 @@ def tell(root: Path) -> None:
 def _go_wrong(owner: Anchored) -> None:
     """The second campaign: one release altered, begun again, a checkpoint on the way."""
     plan = owner.plan(4.0, name="second")
-    with claim(owner.root / "second"):
+    with lock_folder(owner.root / "second"):
         ledger = owner.hold("second", plan)
         first, selection, *_ = plan.plan.releases()
         drawing = Drawing(ledger.folder / "model")
@@ -73,11 +73,11 @@ def _go_wrong(owner: Anchored) -> None:
         again = replace(first, name=f"{first.name}#2")
         body = {**release_record(again), "inputs": {}}
         append = owner.store.append
-        append(campaign="second", kind=Kind.RESERVE, release=again.name, body=body)
+        append(campaign="second", kind=EntryKind.RESERVE, release=again.name, body=body)
         for steps, more in ((0, {"discarded": {"model": "0"}}), (3, {})):
             append(
                 campaign="second",
-                kind=Kind.CHECKPOINT,
+                kind=EntryKind.CHECKPOINT,
                 release=f"{again.name}@{steps}",
                 body={"steps": steps, "artifacts": {}, **more},
             )

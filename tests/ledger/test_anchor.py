@@ -9,7 +9,7 @@ import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.reservations import CampaignLedger
 from tests.conftest import having, nothing_released
 from tests.ledger import raw
@@ -71,7 +71,7 @@ def test_two_copies_that_both_grow_are_told_apart(opened, tmp_path):
     careless = opened(where=tmp_path / "2.sqlite", anchors=None)
     fill(careless, "x", "y")
     error = refused(second, "forked")
-    assert "another entry 4 than the one" in str(error)
+    assert "another entry 4" in str(error)
     fill(careless, "z")
     refused(second, "forked")
     fill(first, "d")
@@ -80,7 +80,7 @@ def test_two_copies_that_both_grow_are_told_apart(opened, tmp_path):
 
 def test_a_copy_on_another_machine_is_refused(opened, filled):
     error = refused(opened(anchors="elsewhere"), "missing")
-    assert "a copy, a restored ledger, or was written from another machine" in str(error)
+    assert "restored ledger" in str(error)
 
 
 def test_a_removed_anchor_is_refused(filled, tmp_path):
@@ -155,7 +155,7 @@ def test_a_new_key_is_not_trusted_until_it_is_adopted(filled, tmp_path):
 
 def test_a_key_that_is_none_is_one_sentence(filled, tmp_path):
     (tmp_path / "anchors" / "anchor.key").write_text("no key")
-    with pytest.raises(LedgerError, match="is no signing key", check=nothing_released):
+    with pytest.raises(LedgerError, match="signing key", check=nothing_released):
         fill(filled, "c")
 
 
@@ -206,7 +206,7 @@ def test_an_identity_is_no_path(opened, filled, place):
     """It becomes a file's name; whoever forges a whole ledger gets no further than this."""
     raw.run(place, "UPDATE entries SET body = :body WHERE sequence = 1",
             body='{"anchor_key":null,"identity":"../../somewhere"}')  # fmt: skip
-    with pytest.raises(LedgerTampered, match=r"identity is not 32|does not match its digest"):
+    with pytest.raises(LedgerTampered, match=r"is not 32|its digest"):
         filled.verified()
 
 
@@ -214,12 +214,17 @@ def test_nothing_is_drawn_again_on_a_restored_ledger(opened, place, tmp_path):
     """The reservation is in the backup, the commit is not, and the files are gone as well."""
     store = opened()
     first = next(PLAN.releases())
-    with claim(tmp_path / "planned"):
+    with lock_folder(tmp_path / "planned"):
         ledger = CampaignLedger(store, "planned", tmp_path / "planned")
         hold(ledger)
         drawing = Drawing(ledger.folder / "model")
         backups = []
-        settle(ledger, first, [drawing.path], lambda: (backups.append(raw.rows(place)), drawing()))
+
+        def draw():
+            backups.append(raw.rows(place))
+            drawing()
+
+        settle(ledger, first, [drawing.path], draw)
         assert drawing.times == 1
         raw.put_back(place, backups[0])
         drawing.path.unlink()

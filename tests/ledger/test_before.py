@@ -16,10 +16,10 @@ from dpal.accounting.events import (
     PhaseExposure,
     Release,
 )
-from dpal.accounting.prior_spend import Before, Declared, total_epsilon
+from dpal.accounting.prior_spend import Declared, PriorSpend, total_epsilon
 from dpal.errors import BudgetExceeded
 from dpal.ledger.account import campaign_account, epsilons_so_far
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.hold import before_from, before_record, spent_before
 from dpal.ledger.reservations import CampaignLedger
 from dpal.privacy import PrivacyTarget
@@ -38,12 +38,12 @@ VOTES = Release(
     phase=0,
     charges=(Charge(cohorts=("0", NEVER_SELECTED), event=NoisyCounts(epsilon=0.5)),),
 )
-BEFORE = Before(campaign="begun", releases=(TRAINED,))
+BEFORE = PriorSpend(campaign="begun", releases=(TRAINED,))
 WIDE = PrivacyTarget(epsilon=8.0, delta=1e-5)
 TOTAL = total_epsilon(BEFORE, [VOTES], WIDE)
 
 
-def hold(ledger: CampaignLedger, epsilon: float, before: Before | None = BEFORE) -> None:
+def hold(ledger: CampaignLedger, epsilon: float, before: PriorSpend | None = BEFORE) -> None:
     ledger.hold(replace(WIDE, epsilon=epsilon), "plan", "pool", [VOTES], before=before)
 
 
@@ -68,7 +68,7 @@ def test_without_a_before_the_same_release_fits(ledger):
 
 def test_a_start_that_was_drawn_again_in_the_meantime_costs_more(ledger, tmp_path):
     hold(ledger, TOTAL + 1e-3)
-    with claim(tmp_path / "begun"):
+    with lock_folder(tmp_path / "begun"):
         begun = CampaignLedger(ledger.store, "begun", tmp_path / "begun")
         again = replace(TRAINED, name="phase-0/training#2")
         begun.hold(WIDE, "start", "pool", [TRAINED])
@@ -83,7 +83,7 @@ def test_a_start_that_was_drawn_again_in_the_meantime_costs_more(ledger, tmp_pat
 
 
 def test_declared_costs_are_added(ledger):
-    declared = Before(declared=Declared(epsilon=7.6, delta=5e-6))
+    declared = PriorSpend(declared=Declared(epsilon=7.6, delta=5e-6))
     hold(ledger, 8.0, before=declared)
     with pytest.raises(BudgetExceeded):
         draw(ledger, VOTES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.days import day_held, day_of
-from dpal.ledger.entries import GENESIS, Kind, sealed
+from dpal.ledger.entries import GENESIS, EntryKind, seal_entry
 from dpal.ledger.store import LedgerStore
 from tests.timing import COUNTS, STEPS, auc, figures_of_entries, moments, step_seconds
 
@@ -34,16 +35,16 @@ class Clock:
 def life(count: int, clock: Clock, *, slowness: float, seed: int):
     """The entries of a hidden campaign in their order, as time goes by."""
     generator = np.random.default_rng(seed)
-    yield Kind.HOLD, "", {}
+    yield EntryKind.HOLD, "", {}
     for phase in range(PHASES):
         clock.pass_by(20 * slowness)
-        for kind in (Kind.RESERVE, Kind.COMMIT):
+        for kind in (EntryKind.RESERVE, EntryKind.COMMIT):
             yield kind, f"phase-{phase}/selection", {}
-        yield Kind.RESERVE, f"phase-{phase}/training", {}
+        yield EntryKind.RESERVE, f"phase-{phase}/training", {}
         took = STEPS * step_seconds(count * (phase + 1), generator.normal(1, 0.02))
         clock.pass_by(slowness * took)
-        yield Kind.COMMIT, f"phase-{phase}/training", {}
-    yield Kind.END, "", {}
+        yield EntryKind.COMMIT, f"phase-{phase}/training", {}
+    yield EntryKind.END, "", {}
 
 
 def as_row(campaign, kind, release, recorded_at):
@@ -53,11 +54,12 @@ def as_row(campaign, kind, release, recorded_at):
 
 def attacked(stamp, *, slowness: float) -> float:
     """The attacker's success on ledgers whose entries carry what `stamp` says."""
-    seen = {}
+    seen: dict[int, list[dict[str, float]]] = {}
     for count in COUNTS:
         seen[count] = []
         for seed, begun in enumerate(moments(1, RUNS, seed=1)):
-            clock, rows = Clock(begun), []
+            clock = Clock(begun)
+            rows: list[dict[str, Any]] = []
             for kind, release, _ in life(count, clock, slowness=slowness, seed=seed):
                 rows.append(as_row("hidden", kind, release, stamp(kind, clock, rows)))
             seen[count].append(figures_of_entries(rows))
@@ -67,8 +69,9 @@ def attacked(stamp, *, slowness: float) -> float:
 def by_the_rule(kind, clock, rows):
     """As the ledger stamps them: entries are built only as far as the rule reads them."""
     held = [
-        sealed(sequence=1, campaign="hidden", kind=Kind(row["kind"]), release=row["release"],
-               body={}, recorded_at=row["recorded_at"], previous=GENESIS)
+        seal_entry(sequence=1, campaign="hidden", kind=EntryKind(row["kind"]),
+                   release=row["release"], body={}, recorded_at=row["recorded_at"],
+                   previous=GENESIS)
         for row in rows[:1]
     ]  # fmt: skip
     return day_of("hidden", held, clock.today())
@@ -106,7 +109,7 @@ def test_what_the_ledger_writes_is_the_same_however_long_it_takes(tmp_path):
         entries = store.verified()
         assert {one.recorded_at for one in entries} == {"2026-03-01"}
         written.append([(one.sequence, one.kind, one.release, one.recorded_at) for one in entries])
-        store.append(campaign="", kind=Kind.REGISTER, release="clinic", body={})
+        store.append(campaign="", kind=EntryKind.REGISTER, release="clinic", body={})
         assert store.entries()[-1].recorded_at == clock.today().isoformat()  # a person's own act
     assert written[0] == written[1]
 
@@ -115,13 +118,13 @@ def test_an_account_that_a_hidden_campaign_asks_carries_its_own_day(tmp_path):
     """Teachers are asked whenever a phase has selected: their entries follow its times."""
     clock = Clock(datetime(2026, 3, 1))
     store = LedgerStore(tmp_path / "ledger.sqlite", today=clock.today)
-    store.append(campaign="teachers", kind=Kind.HOLD, release="", body={})
+    store.append(campaign="teachers", kind=EntryKind.HOLD, release="", body={})
     clock.pass_by(3 * 86400)
-    store.append(campaign="hidden", kind=Kind.HOLD, release="", body={})
+    store.append(campaign="hidden", kind=EntryKind.HOLD, release="", body={})
     for phase in range(PHASES):
         clock.pass_by(5 * 86400)
         for name in ("hidden", "teachers"):
-            store.append(campaign=name, kind=Kind.RESERVE, release=f"block-{phase}", body={})
+            store.append(campaign=name, kind=EntryKind.RESERVE, release=f"block-{phase}", body={})
     assert {one.recorded_at for one in store.entries("teachers")} == {"2026-03-01"}
     assert {one.recorded_at for one in store.entries("hidden")} == {"2026-03-04"}
     assert day_held("nobody", store.entries()) is None
@@ -131,8 +134,8 @@ def test_a_ledger_with_times_opens_and_goes_on(tmp_path):
     """Entries of earlier versions keep the milliseconds that their digests cover."""
     clock = Clock(datetime(2026, 5, 4))
     store = LedgerStore(tmp_path / "ledger.sqlite", today=clock.today)
-    first = store.append(campaign="camp", kind=Kind.HOLD, release="", body={})
+    first = store.append(campaign="camp", kind=EntryKind.HOLD, release="", body={})
     old = replace(first, recorded_at="2025-11-30T23:10:27.035+00:00")
     assert day_of("camp", [old], clock.today()) == "2025-11-30"
-    again = sealed(**{key: value for key, value in vars(old).items() if key != "digest"})
+    again = seal_entry(**{key: value for key, value in vars(old).items() if key != "digest"})
     verify_chain([store.entries()[0], again])

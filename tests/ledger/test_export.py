@@ -11,7 +11,7 @@ import pytest
 
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
-from dpal.ledger.entries import Entry, Kind, sealed
+from dpal.ledger.entries import Entry, EntryKind, seal_entry
 from dpal.ledger.export import COLUMNS, export_ledger, ledger_table, write_ledger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.telling import HOSTILE, tell
@@ -26,9 +26,9 @@ def entries(tmp_path_factory) -> list[Entry]:
 
 
 def test_every_kind_of_entry_is_told_and_exported(entries):
-    assert {entry.kind for entry in entries} == set(Kind)
+    assert {entry.kind for entry in entries} == set(EntryKind)
     table = ledger_table(entries)
-    assert set(table["kind"]) == {kind.value for kind in Kind}
+    assert set(table["kind"]) == {kind.value for kind in EntryKind}
     assert table["sequence"].drop_duplicates().tolist() == [one.sequence for one in entries]
 
 
@@ -37,10 +37,10 @@ def test_an_entry_can_be_sealed_again_from_its_rows(entries, tmp_path):
     write_ledger(entries, tmp_path / "ledger.parquet")
     rows = pq.read_table(tmp_path / "ledger.parquet").to_pylist()
     for row in rows:
-        again = sealed(
+        again = seal_entry(
             sequence=row["sequence"],
             campaign=row["campaign"],
-            kind=Kind(row["kind"]),
+            kind=EntryKind(row["kind"]),
             release=row["release"],
             body=json.loads(row["body"]),
             recorded_at=row["recorded_at"],
@@ -67,14 +67,14 @@ def test_a_reservation_has_a_row_a_charge_and_a_hold_a_row_a_block(entries):
 def test_what_each_row_promises_is_its_own_campaigns_or_data_sets(entries):
     """Two promises in one table, entry by entry in turns: no row takes its neighbour's."""
     swapped = [
-        sealed(
+        seal_entry(
             **{**{key: value for key, value in vars(one).items() if key != "digest"},
                "body": {**one.body, "delta": 1e-7}}
         )
-        if one.kind is Kind.HOLD and one.campaign == "second" else one
+        if one.kind is EntryKind.HOLD and one.campaign == "second" else one
         for one in entries
     ]  # fmt: skip
-    turns = sorted(swapped, key=lambda one: (one.kind is not Kind.HOLD, one.sequence % 5))
+    turns = sorted(swapped, key=lambda one: (one.kind is not EntryKind.HOLD, one.sequence % 5))
     table = ledger_table(turns)
     assert set(table[table["campaign"] == "first"]["delta"]) == {1e-4}
     assert set(table[table["campaign"] == "second"]["delta"]) == {1e-7}
@@ -106,7 +106,7 @@ def test_csv_runs_nothing_in_a_spreadsheet_and_loses_nothing(entries, tmp_path):
     assert f"'{HOSTILE}" in reasons
     texts = table.select_dtypes(exclude="number").to_numpy().ravel()
     assert not any(str(text).startswith(("=", "+", "-", "@")) for text in texts)
-    [limit] = [one for one in entries if one.kind is Kind.LIMIT]
+    [limit] = [one for one in entries if one.kind is EntryKind.LIMIT]
     assert canonical_json(limit.body) in set(table["body"])
 
 
@@ -119,10 +119,10 @@ def test_another_ending_is_refused_and_nothing_is_written(entries, tmp_path):
 def test_a_parameter_does_not_fill_a_column_of_its_name_that_means_something_else():
     """The divergence of votes within a bound is no whole number of 1e-9, which blocks take."""
     event = {"mechanism": "votes_within", "order": 3.5, "divergence": 1.5, "failure": 1e-9}
-    entry = sealed(
+    entry = seal_entry(
         sequence=1,
         campaign="votes",
-        kind=Kind.RESERVE,
+        kind=EntryKind.RESERVE,
         release="votes/1",
         body={"charges": [{"cohorts": ["0"], "event": event}]},
         recorded_at="2026-01-01",

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+
 import pytest
 import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy
 from dpal.ledger import database
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Kind
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.conftest import nothing_released
 from tests.ledger.stepping import NAME, STEPS, Training, begin
 
 
-def machine(place, tmp_path, name: str) -> CampaignLedger:
-    """A machine with its own folder; both draw for the same process, which ordered them."""
-    folder = tmp_path / name / "planned"
-    return CampaignLedger(LedgerStore(place), "planned", folder, acting_for="whoever leads")
+@pytest.fixture
+def machine(tmp_path):
+    """Makes machines with folders of their own; all draw for one process, which ordered them."""
+    with ExitStack() as stores:
+
+        def make(place, name: str) -> CampaignLedger:
+            store = stores.enter_context(closing(LedgerStore(place)))
+            folder = tmp_path / name / "planned"
+            return CampaignLedger(store, "planned", folder, acting_for="whoever leads")
+
+        yield make
 
 
 class TakenOver(Training):
@@ -40,45 +49,45 @@ class TakenOver(Training):
         return super().__call__(steps)
 
 
-def test_who_was_given_up_for_lost_persists_nothing_more(tmp_path):
+def test_who_was_given_up_for_lost_persists_nothing_more(machine, tmp_path):
     """Without any lock between them: the ledger itself shows who went on."""
     place = tmp_path / "ledger.sqlite"
-    lost, other = machine(place, tmp_path, "lost"), machine(place, tmp_path, "other")
+    lost, other = machine(place, "lost"), machine(place, "other")
 
     def take_over() -> None:
-        with claim(other.folder):
-            begin(other).settle(Training())
+        with lock_folder(other.folder):
+            begin(other).release_once(Training())
 
-    with claim(lost.folder):
+    with lock_folder(lost.folder):
         one = begin(lost)
-        with pytest.raises(CampaignBusy, match=f"another process has gone on with {NAME}"):
-            one.settle(TakenOver(take_over))
+        with pytest.raises(CampaignBusy, match=f"another process .*{NAME}"):
+            one.release_once(TakenOver(take_over))
     assert not list(lost.folder.rglob("*.safetensors"))
     kinds = [entry.kind for entry in other.entries()]
-    assert kinds.count(Kind.RESERVE) == kinds.count(Kind.COMMIT) == 1
+    assert kinds.count(EntryKind.RESERVE) == kinds.count(EntryKind.COMMIT) == 1
     assert other.persisted_steps(NAME) == 0  # committed
-    assert sum(kind is Kind.CHECKPOINT for kind in kinds) == (STEPS - 1) // 2
+    assert sum(kind is EntryKind.CHECKPOINT for kind in kinds) == (STEPS - 1) // 2
 
 
-def test_on_postgres_nobody_draws_beside_another(tmp_path, postgres, monkeypatch):
+def test_on_postgres_nobody_draws_beside_another(machine, postgres, monkeypatch):
     monkeypatch.setattr(database, "_FENCE_SECONDS", 0.5)
-    first, second = machine(postgres, tmp_path, "first"), machine(postgres, tmp_path, "second")
+    first, second = machine(postgres, "first"), machine(postgres, "second")
     refused = []
 
     def take_over() -> None:
-        with claim(second.folder), pytest.raises(CampaignBusy) as busy:
-            begin(second).settle(Training())
+        with lock_folder(second.folder), pytest.raises(CampaignBusy) as busy:
+            begin(second).release_once(Training())
         refused.append(busy.value)
 
-    with claim(first.folder):
-        begin(first).settle(TakenOver(take_over))
+    with lock_folder(first.folder):
+        begin(first).release_once(TakenOver(take_over))
     assert len(refused) == 1
-    assert "draws for it in this ledger" in str(refused[0])
+    assert "draws for" in str(refused[0])
     assert nothing_released(refused[0])
 
 
-def test_on_postgres_a_lost_connection_ends_the_right_to_persist(tmp_path, postgres):
-    ledger = machine(postgres, tmp_path, "partitioned")
+def test_on_postgres_a_lost_connection_ends_the_right_to_persist(machine, postgres):
+    ledger = machine(postgres, "partitioned")
 
     def cut() -> None:
         url = sa.make_url(postgres).set(drivername="postgresql+psycopg")
@@ -90,9 +99,9 @@ def test_on_postgres_a_lost_connection_ends_the_right_to_persist(tmp_path, postg
         engine.dispose()
         assert len(held) == 1
 
-    with claim(ledger.folder):
+    with lock_folder(ledger.folder):
         one = begin(ledger)
-        with pytest.raises(CampaignBusy, match="was lost, and another one may have taken over"):
-            one.settle(TakenOver(cut))
+        with pytest.raises(CampaignBusy, match="taken over"):
+            one.release_once(TakenOver(cut))
         assert not list(ledger.folder.rglob("*.safetensors"))
-        one.settle(Training())  # as it does when it is run again
+        one.release_once(Training())  # as it does when it is run again

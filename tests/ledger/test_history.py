@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from dpal.errors import LedgerError
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import Basis, data_set
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.ledger.reservations import CampaignLedger
 from tests.ledger.owning import LIMIT, Owner
@@ -27,7 +27,7 @@ def owner(tmp_path):
 
 def run(owner: Owner, name: str, *, epsilon: float = 3.0, ends: bool = False) -> CampaignLedger:
     certified = owner.plan(epsilon, name)
-    with claim(owner.root / name):
+    with lock_folder(owner.root / name):
         ledger = owner.hold(name, certified)
         draw(ledger, next(certified.plan.releases()))
         if ends:
@@ -38,7 +38,7 @@ def run(owner: Owner, name: str, *, epsilon: float = 3.0, ends: bool = False) ->
 def test_a_history_has_all_campaigns_of_the_data_set_and_no_other(owner):
     run(owner, "first", ends=True)
     run(owner, "second")
-    with claim(owner.root / "stranger"):
+    with lock_folder(owner.root / "stranger"):
         hold(CampaignLedger(owner.store, "stranger", owner.root / "stranger"))
     owner.registry.register("hospital", LIMIT)
     entries = owner.store.entries()
@@ -53,7 +53,7 @@ def test_a_history_has_all_campaigns_of_the_data_set_and_no_other(owner):
         one for one in entries if one.campaign == "stranger" or one.release == "hospital"
     ]
     alone = history(entries, "stranger")
-    assert [one.kind for one in alone] == [Kind.OPEN, Kind.HOLD]
+    assert [one.kind for one in alone] == [EntryKind.OPEN, EntryKind.HOLD]
 
 
 def test_shares_of_a_block_add_up_to_what_is_taken(owner):
@@ -77,11 +77,11 @@ def test_who_takes_a_block_alone_takes_all_of_it(owner):
 
 def test_who_released_nothing_takes_nothing(owner):
     certified = owner.plan(3.0, "first")
-    with claim(owner.root / "first"):
+    with lock_folder(owner.root / "first"):
         owner.hold("first", certified).end()
     assert parts_of(owner.store.entries(), "clinic") == ()
 
 
 def test_an_unknown_data_set_is_refused(owner):
-    with pytest.raises(LedgerError, match="data set wards is not registered"):
+    with pytest.raises(LedgerError, match="wards is not"):
         parts_of(owner.store.entries(), "wards")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.stepping import FOLDER, NAME, STEPS, Training, begin, interrupted, story
@@ -21,7 +21,8 @@ class Kill:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, watch: Path) -> None:
         self.left, self.points, self.dead = at, 0, False
-        self.watch, self.seen, self.most = watch, [], 0
+        self.watch, self.most = watch, 0
+        self.seen: list = []
         for owner, name in [
             (Path, "replace"),
             (Path, "unlink"),
@@ -60,13 +61,13 @@ def one_life(place: Path, at: int, *, redraw: bool = False) -> tuple[Kill, Train
     """Runs until the n-th touch, as a process would that is killed there."""
     store = LedgerStore(place / "ledger.sqlite")
     try:
-        with claim(place / "planned"), pytest.MonkeyPatch.context() as patched:
+        with lock_folder(place / "planned"), pytest.MonkeyPatch.context() as patched:
             one = begin(CampaignLedger(store, "planned", place / "planned"))
             kill = Kill(patched, at, place)
             with suppress(KeyboardInterrupt):
                 if redraw:
                     one.start_over(NAME)
-                one.settle(Training())
+                one.release_once(Training())
             return kill, one
     finally:
         store.close()
@@ -105,8 +106,8 @@ def test_wherever_it_is_killed_every_step_is_paid_and_released_once(tmp_path, st
         with LedgerView(place) as ledger:
             entries = ledger.entries()
         kinds = [entry.kind for entry in entries]
-        assert kinds.count(Kind.RESERVE) == kinds.count(Kind.COMMIT) == 1
-        steps = [entry.body["steps"] for entry in entries if entry.kind is Kind.CHECKPOINT]
+        assert kinds.count(EntryKind.RESERVE) == kinds.count(EntryKind.COMMIT) == 1
+        steps = [entry.body["steps"] for entry in entries if entry.kind is EntryKind.CHECKPOINT]
         assert steps == [2, 4]
 
 
@@ -126,7 +127,7 @@ class LedgerView:
 
 def with_a_checkpoint(place: Path) -> Path:
     store = LedgerStore(place / "ledger.sqlite")
-    with claim(place / "planned"):
+    with lock_folder(place / "planned"):
         interrupted(begin(CampaignLedger(store, "planned", place / "planned")), at=5)
     store.close()
     return place
@@ -141,7 +142,9 @@ def test_wherever_a_redraw_is_killed_it_is_charged_once_and_loses_nothing(tmp_pa
         one_life(place, at, redraw=True)
         _, one = one_life(place, NEVER, redraw=True)
         with LedgerView(place) as ledger:
-            reserved = [entry.release for entry in ledger.entries() if entry.kind is Kind.RESERVE]
+            reserved = [
+                entry.release for entry in ledger.entries() if entry.kind is EntryKind.RESERVE
+            ]
             assert reserved == [NAME, f"{NAME}#2"], at
             assert story(ledger)[-1] == ("commit", f"{NAME}#2")
             assert ledger.committed(NAME) is not None

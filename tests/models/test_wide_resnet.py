@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
@@ -73,7 +75,7 @@ def test_logits_follow_the_published_order():
 
 
 def test_sides_halve_twice():
-    model = shapes_of(spec_of("wide_resnet16_4", (3, 32, 32)))
+    model: Any = shapes_of(spec_of("wide_resnet16_4", (3, 32, 32)))
     inputs = torch.zeros(2, 3, 32, 32, device="meta")
     assert model.blocks(model.stem(inputs)).shape == (2, 256, 8, 8)
     assert model(inputs).shape == (2, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -14,7 +15,7 @@ from dpal.models.text import TextClassifier
 
 WORDS = ("good", "bad", "film", "the", "a", "was", "not", "very", ".", "##s", "Good")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
-SIZES = {
+SIZES: dict[str, Any] = {
     "model_type": "bert",
     "vocab_size": len(VOCABULARY),
     "hidden_size": 12,
@@ -43,20 +44,27 @@ def write_folder(folder: Path, **sizes: object) -> Path:
     return folder
 
 
-def spec_of(folder: Path, **values: object) -> ModelSpec:
+def spec_of(folder: Path, **values: Any) -> ModelSpec:
     """A text classifier of 3 classes on texts of MAX_TOKENS."""
-    given = {"input_shape": (2, MAX_TOKENS), "classes": 3, "weights": str(folder), **values}
+    given: dict[str, Any] = {
+        "input_shape": (2, MAX_TOKENS),
+        "classes": 3,
+        "weights": str(folder),
+        **values,
+    }
     return ModelSpec(name="text_classifier", **given)
 
 
-def model_of(folder: Path, **values) -> TextClassifier:
+def model_of(folder: Path, **values: Any) -> TextClassifier:
     """Builds it, with its public weights."""
     model = build_model(spec_of(folder, **values))
     assert isinstance(model, TextClassifier)
     return model
 
 
-def records(count: int, *, length: int = MAX_TOKENS, vocabulary: int = len(VOCABULARY)):
+def records(
+    count: int, *, length: int = MAX_TOKENS, vocabulary: int = len(VOCABULARY)
+) -> torch.Tensor:
     """Pairs of random tokens, of 2 to `length` of them, then padding: (count, 2, length)."""
     generator = torch.Generator().manual_seed(5)
     found = torch.zeros(count, 2, length, dtype=torch.int32)

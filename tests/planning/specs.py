@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dpal.accounting.cohorts import Accountant, spending
 from dpal.models.spec import ModelSpec
 from dpal.planning.budget import Budget
@@ -59,7 +61,7 @@ def campaign(
     )
 
 
-def selecting(way: str, **changes) -> CampaignSpec:
+def selecting(way: str, **changes: Any) -> CampaignSpec:
     """A campaign that selects in one of the modes, or by chance."""
     if way == RANDOM:
         return campaign(acquisition=Acquisition.RANDOM, **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,12 @@ from dpal.planning.verify import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign
 
-SIZES = {"initial": 2000, "queries": (800, 800), "batch_size": 256, "pool_size": 10_000}
+SIZES: dict[str, Any] = {
+    "initial": 2000,
+    "queries": (800, 800),
+    "batch_size": 256,
+    "pool_size": 10_000,
+}
 
 
 def wishes(selection: SelectionMode, *, carries: bool):
@@ -50,11 +56,11 @@ def test_a_random_draw_after_secret_labels_is_refused():
     """It draws from who is left, and who is left is secret."""
     spec = campaign(selection=SelectionMode.HIDDEN, acquisition=Acquisition.RANDOM, delta=1e-5,
                     selection_epsilon=0.0, **SIZES)  # fmt: skip
-    with pytest.raises(ParameterError, match="would not be private where selection is hidden"):
+    with pytest.raises(ParameterError, match="is hidden"):
         replace(spec, carries_labels=True)
 
 
 def test_under_replace_one_labels_are_not_carried():
     target = PrivacyTarget(epsilon=8.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE)
-    with pytest.raises(ParameterError, match="start without start_from"):
+    with pytest.raises(ParameterError, match="without start_from"):
         replace(wishes(SelectionMode.VISIBLE, carries=True), target=target)

@@ -15,7 +15,7 @@ from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.schedule import base_phases
 from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode, Strategy
-from dpal.planning.verify import certified_plan, verify
+from dpal.planning.verify import certified_plan, certify_plan
 from dpal.privacy import Adjacency
 from tests.planning.specs import RANDOM, campaign, cohort_epsilons, planned, selecting
 
@@ -74,7 +74,7 @@ def test_every_combination_keeps_its_promise(strategy, way, accountant, adjacenc
 
     hidden = way is SelectionMode.HIDDEN and adjacency is Adjacency.REPLACE_ONE
     if hidden and strategy is not Strategy.NAIVE:
-        with pytest.raises(ParameterError, match="use strategy naive"):
+        with pytest.raises(ParameterError, match="strategy naive"):
             spec()
         return
     check_certificate(certified_plan(spec()))
@@ -151,8 +151,8 @@ def test_a_larger_promise_needs_less_noise(strategy):
 )
 def test_what_costs_more_needs_more_noise(change):
     usual, costlier = (
-        planned(campaign(**{**SMALL, **one})).phases[0].training.noise_multiplier
-        for one in ({}, change)
+        planned(campaign(**settings)).phases[0].training.noise_multiplier
+        for settings in (SMALL, {**SMALL, **change})
     )
     assert costlier > usual * 1.005
 
@@ -179,8 +179,8 @@ def test_cohorts_within_the_promise_are_not_enough():
     spec = campaign(selection=SelectionMode.VISIBLE)
     plan = planned(spec)
     assert max(cohort_epsilons(plan).values()) <= 8.0
-    with pytest.raises(PlanRejected, match=r"a record would end at epsilon 8\.\d+ \(PLD\)"):
-        verify(plan)
+    with pytest.raises(PlanRejected, match=r"epsilon 8\.\d+ \(PLD\)"):
+        certify_plan(plan)
 
 
 def test_a_plan_above_its_target_is_refused_whoever_made_it():
@@ -188,16 +188,16 @@ def test_a_plan_above_its_target_is_refused_whoever_made_it():
     louder = replace(
         plan.phases[1], training=replace(plan.phases[1].training, noise_multiplier=0.9)
     )
-    with pytest.raises(PlanRejected, match=r"a record would end at epsilon .* promised 8"):
-        verify(Plan(plan.spec, (plan.phases[0], louder)))
+    with pytest.raises(PlanRejected, match=r"epsilon .* promised 8"):
+        certify_plan(Plan(plan.spec, (plan.phases[0], louder)))
 
 
 def test_a_plan_is_held_to_its_own_accountant():
     """Within the promise by loss distributions, above it by the bounds that it asked for."""
     plan = planned(selecting(RANDOM, strategy=Strategy.NAIVE, **SMALL))
-    assert verify(plan).epsilon_rdp > 4.0
-    with pytest.raises(PlanRejected, match=r"4\.\d+ \(RDP\), above the promised 4"):
-        verify(Plan(replace(plan.spec, accountant=Accountant.RDP), plan.phases))
+    assert certify_plan(plan).epsilon_rdp > 4.0
+    with pytest.raises(PlanRejected, match=r"4\.\d+ \(RDP\), .*4"):
+        certify_plan(Plan(replace(plan.spec, accountant=Accountant.RDP), plan.phases))
 
 
 def test_the_digest_commits_to_every_number():

@@ -10,12 +10,12 @@ import pytest
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.budget import Budget
 from dpal.planning.recipe import Clipping, ClippingKind, Recipe
-from dpal.planning.selection import LEAST_KEY_BITS, design_selections
+from dpal.planning.selection import LEAST_KEY_BITS, HiddenGate, VisibleAnswers, design_selections
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.verify import PLANNERS, certified_plan
 from dpal.privacy import Adjacency, choose_delta
 from dpal.reports.summary import promise
-from tests.conftest import small_spec
+from tests.conftest import having, small_spec
 from tests.planning.specs import RANDOM, campaign, selecting
 
 
@@ -29,33 +29,23 @@ def is_one_sentence(refusal: BaseException) -> bool:
     [
         (
             {"selection_epsilon": 8.0},
-            "leaves nothing of privacy.epsilon 8 .* a quarter of it .2. is usual",
+            "leaves nothing .*8 .*.2. is",
         ),
-        ({"selection_epsilon": 9.0}, "selection_epsilon 9 leaves nothing of privacy.epsilon 8"),
-        ({"selection_epsilon": -0.5}, "privacy.selection_epsilon must be .* >= 0, got -0.5"),
-        ({"selection_epsilon": 0.0}, "would not be private; use acquisition random"),
+        ({"selection_epsilon": 9.0}, "selection_epsilon 9 leaves .*8"),
+        ({"selection_epsilon": 0.0}, "private; use"),
         (
             {"selection_epsilon": 1.0, "acquisition": Acquisition.RANDOM},
-            "selection_epsilon 1 would be wasted: random selection costs nothing",
+            "selection_epsilon 1 .*wasted",
         ),
         (
             {"selection_epsilon": 1.0, "selection": SelectionMode.HIDDEN},
-            "selection_epsilon 1 has nothing to pay for",
+            "selection_epsilon 1 .*to pay",
         ),
-        ({"pool_size": 1500}, "asks for 2,000 labels and the pool has 1,500 records; lower"),
-        ({"queries": (59_001,)}, "asks for 60,001 labels and the pool has 60,000 records"),
-        ({"batch_size": 0}, "schedule.batch_size must be .* >= 1, got 0"),
-        ({"initial": -5}, "schedule.initial must be .* >= 1, got -5"),
-        ({"epochs": 0}, "schedule.epochs_per_phase must be .* >= 1, got 0"),
-        ({"queries": (0,)}, "schedule.queries must be .* >= 1, got 0"),
-        ({"queries": (10, -1)}, "schedule.queries must be .* >= 1, got -1"),
-        ({"epsilon": float("nan")}, "epsilon must be a finite number above 0"),
-        ({"epsilon": -1.0}, "epsilon must be a finite number above 0, got -1.0"),
-        ({"delta": 0.0}, "delta must be strictly between 0 and 1, got 0.0"),
-        ({"threshold_noise": 0.0}, "privacy.threshold_noise must be a finite number above 0"),
+        ({"pool_size": 1500}, "2,000 labels .*1,500 records"),
+        ({"queries": (59_001,)}, "60,001 labels .*60,000 records"),
         (
             {"selection": SelectionMode.HIDDEN, "adjacency": Adjacency.REPLACE_ONE},
-            "use strategy naive, selection visible, or adjacency zero_out",
+            "strategy naive, .*adjacency zero_out",
         ),
     ],
 )
@@ -63,6 +53,28 @@ def test_contradictions(changes, sentence):
     with pytest.raises(ParameterError, match=sentence) as refusal:
         campaign(**changes)
     assert is_one_sentence(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameter", "value"),
+    [
+        ({"selection_epsilon": -0.5}, "privacy.selection_epsilon", -0.5),
+        ({"batch_size": 0}, "schedule.batch_size", 0),
+        ({"initial": -5}, "schedule.initial", -5),
+        ({"epochs": 0}, "schedule.epochs_per_phase", 0),
+        ({"queries": (0,)}, "schedule.queries", 0),
+        ({"queries": (10, -1)}, "schedule.queries", -1),
+        ({"epsilon": float("nan")}, "epsilon", float("nan")),
+        ({"epsilon": -1.0}, "epsilon", -1.0),
+        ({"delta": 0.0}, "delta", 0.0),
+        ({"threshold_noise": 0.0}, "privacy.threshold_noise", 0.0),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_value(changes, parameter, value):
+    with pytest.raises(ParameterError, check=having(parameter=parameter)) as refusal:
+        campaign(**changes)
+    assert is_one_sentence(refusal.value)
+    assert str(refusal.value).endswith(f"got {value}")
 
 
 @pytest.mark.parametrize("delta", [1 / 600, 0.01, 0.99])
@@ -115,7 +127,7 @@ def test_not_even_a_published_delta_is_above_one_over_the_labels():
 
 
 def test_a_registered_data_set_has_no_published_delta():
-    with pytest.raises(ConfigError, match="whose owner limits delta"):
+    with pytest.raises(ConfigError, match="whose owner"):
         small_spec(privacy={"profile": "paper"}, data__dataset="clinic")
 
 
@@ -128,7 +140,7 @@ def planned(**changes):
 def test_a_target_below_the_accountants_reach(strategy):
     """The number in the sentence is the border: a little above it there is a plan."""
     changes = {"strategy": strategy, "acquisition": Acquisition.RANDOM, "queries": (500,)}
-    with pytest.raises(ParameterError, match=r"cannot keep epsilon 0\.005 at delta") as refusal:
+    with pytest.raises(ParameterError, match=r"keep epsilon 0\.005 at") as refusal:
         planned(epsilon=0.005, **changes)
     assert is_one_sentence(refusal.value)
     least = re.search(r"raise privacy.epsilon above ([\d.]+)", str(refusal.value))
@@ -137,7 +149,7 @@ def test_a_target_below_the_accountants_reach(strategy):
 
 
 def test_selections_that_leave_nothing_for_training():
-    with pytest.raises(ParameterError, match="its selections alone would take") as refusal:
+    with pytest.raises(ParameterError, match="would take") as refusal:
         planned(selection=SelectionMode.HIDDEN, threshold_noise=0.1, queries=(5000,), epsilon=3.0)
     assert "raise privacy.threshold_noise" in str(refusal.value)
     assert is_one_sentence(refusal.value)
@@ -145,7 +157,7 @@ def test_selections_that_leave_nothing_for_training():
 
 def test_a_hidden_query_below_its_reserve():
     """The size in the sentence works, and one below does not."""
-    with pytest.raises(ParameterError, match=r"ask for [0-9,]+ or more at once") as refusal:
+    with pytest.raises(ParameterError, match=r"for [0-9,]+ or more") as refusal:
         planned(selection=SelectionMode.HIDDEN, queries=(50,))
     assert is_one_sentence(refusal.value)
     least = re.search(r"ask for ([0-9,]+) or more", str(refusal.value))
@@ -158,7 +170,7 @@ def test_a_hidden_query_below_its_reserve():
 
 
 def test_noise_reduction_that_would_need_hardly_any_noise():
-    with pytest.raises(ParameterError, match="use strategy step_amplification") as refusal:
+    with pytest.raises(ParameterError, match="strategy step_amplification") as refusal:
         planned(
             strategy=Strategy.NOISE_REDUCTION,
             acquisition=Acquisition.RANDOM,
@@ -178,7 +190,9 @@ def test_a_refused_wish_touches_nothing_and_leaves_no_plan():
 def test_a_small_promise_buys_noisier_thresholds_before_it_is_refused():
     """At epsilon 1 the usual noise would spend it all on thresholds; more noise leaves room."""
     spec = campaign(epsilon=1.0, selection=SelectionMode.HIDDEN, initial=2000, queries=(1000, 1000))
-    noise = [step.threshold.noise_multiplier for step in design_selections(spec)[1:]]
+    gates = [step for step in design_selections(spec)[1:] if isinstance(step, HiddenGate)]
+    assert len(gates) == 2
+    noise = [gate.threshold.noise_multiplier for gate in gates]
     assert min(noise) > 4
     assert certified_plan(spec).never_selected.spent.epsilon_pld <= 0.5
 
@@ -192,7 +206,9 @@ def test_a_tiny_pool_still_has_keys_that_can_be_searched():
         batch_size=1,
         selection=SelectionMode.VISIBLE,
     )
-    assert design_selections(spec)[1].comparisons == LEAST_KEY_BITS
+    asked = design_selections(spec)[1]
+    assert isinstance(asked, VisibleAnswers)
+    assert asked.comparisons == LEAST_KEY_BITS
 
 
 def test_too_little_noise_on_an_adaptive_count_is_refused_before_anything_begins():
@@ -201,5 +217,5 @@ def test_too_little_noise_on_an_adaptive_count_is_refused_before_anything_begins
     sizes = {"initial": 500, "queries": (60,), "batch_size": 100}
     spec = selecting(RANDOM, strategy=Strategy.CONTINUAL, **sizes)
     assert certified_plan(spec).plan.phases
-    with pytest.raises(ParameterError, match=r"count_noise 0.001 of a batch of .* set it above"):
+    with pytest.raises(ParameterError, match=r"count_noise 0.001 .*set"):
         certified_plan(replace(spec, recipe=adaptive))

@@ -57,6 +57,7 @@ def test_continual_training_trains_the_new_alone_first():
     plan = planned(campaign(strategy=Strategy.CONTINUAL))
     assert plan.phases[0].catch_up is None
     for phase in plan.phases[1:]:
+        assert phase.catch_up is not None
         assert phase.catch_up.sample_rate_old == 0.0
         assert phase.catch_up.steps > 0
         assert phase.training.sample_rate_old == phase.training.sample_rate_new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import VOTING
-from dpal.accounting.prior_spend import Before, total_epsilon
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.accounting.votes.rules import Bound, Confidence, Mechanism, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting import (
@@ -26,10 +27,10 @@ from dpal.planning.voting import (
     total_of,
 )
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
-from tests.conftest import nothing_released
+from tests.conftest import having, nothing_released
 
 TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
-RULES = {
+RULES: dict[Mechanism, dict[str, Any]] = {
     Mechanism.BINARY: {},
     Mechanism.TOP_M: {"limit": 1},
     Mechanism.TAU_L2: {"limit": 1.2},
@@ -61,14 +62,14 @@ def test_the_least_noise_keeps_the_promise_however_queries_are_split(mechanism, 
     assert [one.name for one in releases] == [block_name(at + 1) for at in range(len(blocks))]
     assert {one.kind for one in releases} == {VOTING}
     for until in range(1, len(releases) + 1):
-        spent = total_epsilon(None, releases[:until], TARGET, accountant=found.kept_by)
+        spent = total_epsilon(None, releases[:until], TARGET, accountant=found.promise_accountant)
         assert spent <= 2.0
 
 
 def test_answers_are_kept_by_renyi_bounds_and_noisy_counts_by_losses():
-    assert spec(Mechanism.BINARY).kept_by is Accountant.RDP
-    assert spec(Mechanism.GNMAX).kept_by is Accountant.PLD
-    assert spec(Mechanism.GNMAX, accountant=Accountant.RDP).kept_by is Accountant.RDP
+    assert spec(Mechanism.BINARY).promise_accountant is Accountant.RDP
+    assert spec(Mechanism.GNMAX).promise_accountant is Accountant.PLD
+    assert spec(Mechanism.GNMAX, accountant=Accountant.RDP).promise_accountant is Accountant.RDP
 
 
 @settings(max_examples=10, deadline=None)
@@ -89,13 +90,13 @@ def test_more_noise_and_fewer_queries_cost_less():
 
 def test_what_was_released_before_counts():
     first = fitted(spec(target=replace(TARGET, epsilon=1.0)))
-    before = Before(campaign="first", releases=tuple(VotingPlan(first).releases()))
+    before = PriorSpend(campaign="first", releases=tuple(VotingPlan(first).releases()))
     second = fitted(spec(before=before))
     assert second.rule.sigma > fitted(spec()).rule.sigma
     assert certify_voting(second).epsilon <= 2.0
-    alone = replace(second, before=Before())
+    alone = replace(second, before=PriorSpend())
     assert total_of(alone) < total_of(second)
-    with pytest.raises(PlanRejected, match="no noise makes 30 queries fit"):
+    with pytest.raises(PlanRejected, match="30 queries"):
         fitted(spec(before=before, target=replace(TARGET, epsilon=0.9)))
 
 
@@ -121,7 +122,7 @@ def test_too_much_is_rejected_with_what_would_fit():
         PlanRejected, match=r"30 queries .* at most \d+ fit", check=nothing_released
     ):
         certify_voting(spec(sigma=20.0))
-    with pytest.raises(PlanRejected, match="not even one fits: raise sigma"):
+    with pytest.raises(PlanRejected, match="raise sigma"):
         certify_voting(spec(sigma=0.5))
 
 
@@ -141,7 +142,7 @@ def test_an_account_has_queries(blocks):
 def test_a_bound_is_for_votes_whose_cost_can_be_told():
     bound = Bound(order=3.0, beta=0.05, noise=2.0, margin=4.0, limit=0.3)
     assert spec(Mechanism.GNMAX, bound=bound).events(5) == (bound.event,)
-    with pytest.raises(ParameterError, match="top_m voting like this costs"):
+    with pytest.raises(ParameterError, match="top_m voting like"):
         spec(Mechanism.TOP_M, bound=bound)
 
 
@@ -181,6 +182,6 @@ def test_the_least_noise_with_a_check_is_looked_for_below_what_all_answers_would
 
 
 def test_blocks_are_counted_before_they_are_laid_out():
-    with pytest.raises(ParameterError, match="blocks must be between 1 and 10000"):
+    with pytest.raises(ParameterError, check=having(parameter="blocks")):
         equal_blocks(10, 100_000_000)
     assert equal_blocks(10, 3) == (10, 10, 10)

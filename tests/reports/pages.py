@@ -19,23 +19,29 @@ class Page(HTMLParser):
         self._open: list[str] = []
         self.feed(html)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "rect", "img"):
             self._open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag  # well formed
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         if "style" not in self._open:
             self.text += f" {' '.join(data.split())}"
 
     def named(self, tag: str) -> Iterator[dict[str, str | None]]:
         return (attributes for name, attributes in self.tags if name == tag)
+
+    def verdict(self) -> str:
+        """How the only verdict is shown: kept, mind or broken."""
+        classes = [(one.get("class") or "").split() for one in self.named("section")]
+        [(_, tone)] = [one for one in classes if one[:1] == ["verdict"]]
+        return tone
 
     def finish(self) -> Page:
         assert self._open == []

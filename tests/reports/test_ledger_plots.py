@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from dpal.ledger.datasets import data_set
 from dpal.ledger.history import parts_of
@@ -19,7 +20,8 @@ def test_bars_of_a_block_are_its_campaigns_shares_one_after_the_other(tmp_path):
         entries = store.entries()
     known, parts = data_set(entries, "clinic"), parts_of(entries, "clinic")
     figure = dataset_figure(known, parts)
-    bars = figure.axes[0].patches
+    bars = [bar for bar in figure.axes[0].patches if isinstance(bar, Rectangle)]
+    assert len(bars) == len(figure.axes[0].patches)
     assert [bar.get_width() for bar in bars] == pytest.approx(
         [one.share for block in (0, 1) for one in parts if one.block == block]
     )

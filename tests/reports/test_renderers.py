@@ -22,13 +22,13 @@ from dpal.reports.report import (
     Picture,
     Points,
     Report,
-    Section,
+    ReportSection,
     Table,
     Verdict,
     section,
     spent_bar,
 )
-from dpal.reports.write import write_report
+from dpal.reports.write import write_report_files
 from tests.reports.pages import Page, sound
 
 HOSTILE = '<script>alert("x")</script> [a](http://b) | `c'
@@ -39,16 +39,16 @@ CHART = Chart(
     lines=(LINE, replace(LINE, name="never selected", style="rest", labels=())),
     x=axis("phase", 0, 1, whole=True),
     y=axis("epsilon", 0, 3),
-    alt="Epsilon by phase: 1.0, 2.5.",
+    alt="Epsilon per phase: 1.0, 2.5.",
     limit=2.8,
     limit_name="promised: 2.8",
 )
 TABLE = Table(
-    "Epsilon by cohort",
+    "Epsilon, cohort each",
     ("cohort", "state", "epsilon"),
     (("cohort 0", "reserved, 3 steps", "1.2500"), ("any path", "committed", "none")),
     bars=(spent_bar(1.25, 5.0), spent_bar(7.0, 5.0)),
-    bars_title="of the promise",
+    bars_title="share promised",
     total=True,
     badge="state",
 )
@@ -69,7 +69,10 @@ def told(text: str = "plain words") -> Report:
         promise=text,
         verdict=Verdict(text, "kept", ((True, text), (False, text))),
         cards=((text, text, text),),
-        sections=(Section(text, blocks), Section("Charts", (CHART, replace(CHART, name="two")))),
+        sections=(
+            ReportSection(text, blocks),
+            ReportSection("Charts", (CHART, replace(CHART, name="two"))),
+        ),
         digests=((text, "d1ce"),),
     )
 
@@ -95,7 +98,7 @@ def test_a_page_loads_pictures_only_where_it_has_some():
         page = Page(html_of(report))
         return next(one["content"] for one in page.named("meta") if "http-equiv" in one)
 
-    plain = replace(told(), sections=(Section("Charts", (CHART,)),))
+    plain = replace(told(), sections=(ReportSection("Charts", (CHART,)),))
     assert policy(plain) == "default-src 'none'; style-src 'unsafe-inline'"
     assert policy(told()) == f"{policy(plain)}; img-src data:"
 
@@ -107,7 +110,7 @@ def test_markdown_and_page_tell_the_same():
         for cell in row:
             assert cell in text
             assert cell in page.text
-    assert "![Epsilon by phase: 1.0, 2.5.](figures/budget.png)" in text
+    assert "![Epsilon per phase: 1.0, 2.5.](figures/budget.png)" in text
     assert CHART.alt in {one["aria-label"] for one in page.named("svg") if "role" in one}
     for part in report.sections:
         assert f"## {part.title}" in text
@@ -122,12 +125,12 @@ def test_numbers_stand_right_and_words_left():
     )
     assert [table.is_number(at) for at in range(4)] == [False, False, True, True]
     assert table.bars_before == 2
-    rule = markdown_of(replace(told(), sections=(Section("t", (table,)),))).splitlines()
+    rule = markdown_of(replace(told(), sections=(ReportSection("t", (table,)),))).splitlines()
     assert "|-------|---------------|--------:|-----:|" in rule
 
 
 def test_what_stands_between_backticks_is_a_word_of_a_machine():
-    report = replace(told(), sections=(Section("t", ("run `dpal <x>` [now]",)),))
+    report = replace(told(), sections=(ReportSection("t", ("run `dpal <x>` [now]",)),))
     assert "<p>run <code>dpal &lt;x&gt;</code> [now]</p>" in html_of(report)
     assert "run `dpal <x>` \\[now]" in markdown_of(report)
 
@@ -167,12 +170,12 @@ def test_a_column_without_a_name_is_no_badge():
 
 def test_files_are_written_with_their_figures(tmp_path):
     figures = tmp_path / "figures"
-    pages = write_report(
+    pages = write_report_files(
         told(), text=tmp_path / "report.md", page=tmp_path / "report.html", figures=figures
     )
     assert pages == [tmp_path / "report.html", tmp_path / "report.md"]
     assert {path.name for path in figures.iterdir()} == {"budget.png", "two.png", "central.png"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.iterdir())
     before = [path.read_bytes() for path in (*pages, *sorted(figures.iterdir()))]
-    write_report(told(), text=pages[1], page=pages[0], figures=figures)
+    write_report_files(told(), text=pages[1], page=pages[0], figures=figures)
     assert before == [path.read_bytes() for path in (*pages, *sorted(figures.iterdir()))]

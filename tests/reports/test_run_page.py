@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dpal.reports.render.markdown import block_in_markdown
@@ -25,7 +27,7 @@ def test_a_story_says_what_is_promised_spent_and_under_way():
     told = campaign_story(SUMMARY, DONE, now="phase-1 trains 50 private steps.", places=[])
     assert told.startswith("# Campaign clinic\n")
     assert "**Now:** phase-1 trains 50 private steps." in told
-    assert "epsilon 8 at delta 1e-05 for every record" in told
+    assert "epsilon 8 at delta 1e-05" in told
     assert "`" + "\u2588" * 12 + "\u2591" * 12 + "` epsilon 4.000 of 8" in told
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines()
             if line.startswith("|")][2:]  # fmt: skip
@@ -37,14 +39,18 @@ def test_a_story_says_what_is_promised_spent_and_under_way():
 
 
 def test_before_anything_is_released_the_bar_is_empty():
-    told = campaign_story(SUMMARY, [], now="the plan is certified.", places=[])
+    told = campaign_story(SUMMARY, [], now="it is certified.", places=[])
     assert "`" + "\u2591" * 24 + "` epsilon 0.000 of 8" in told
     assert "done" not in told
 
 
 def test_any_kind_tells_its_own_and_spending_only_once_it_is_known():
     place = Place(name="Report", address="artifacts/better/report.html", why="for everybody")
-    known = {"now": "it learns", "blocks": ("600 public records.",), "places": [place]}
+    known: dict[str, Any] = {
+        "now": "it learns",
+        "blocks": ("600 public records.",),
+        "places": [place],
+    }
     told = story("Improvement better", SUMMARY, spent=2.0, **known)
     assert told.startswith("# Improvement better\n")
     assert "` epsilon 2.000 of 8" in told

@@ -6,16 +6,21 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import dpal
-from dpal.certificate.checks import refuted
-from dpal.config.campaign import parse_config
-from dpal.errors import LabelError, LabelsPending, RunnerError
+from dpal.audit.run import Effort
+from dpal.certificate.checks import any_failed
+from dpal.config.campaign import CampaignConfig, parse_config
+from dpal.errors import LabelError, LabelsPending, LedgerError, RunnerError
+from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.store import LedgerStore
-from dpal.runs.execute import run
+from dpal.runs.execute import execute_run
 from dpal.runs.host import Host
+from dpal.runs.kinds import kind_of
+from dpal.runs.report import write_reports
 from tests.conftest import CLASSES, small_values
 from tests.flows.voting import ballots, write_ballots
 
@@ -36,7 +41,7 @@ def test_a_campaign_runs_and_its_certificate_holds():
     assert len(folder.finished_phases()) == 3
     model = folder.phase(2).model
     checks = dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite"), model=model)
-    assert not refuted(checks)
+    assert not any_failed(checks)
     assert folder.report.is_file()
     assert folder.report_page.is_file()
     spent = dpal.account(folder)
@@ -50,7 +55,7 @@ def test_a_campaign_runs_and_its_certificate_holds():
 def test_the_ledger_of_a_flow_says_the_same():
     from flows.campaign import run_campaign
 
-    run(parse_config(small_values(name="here")))
+    execute_run(parse_config(small_values(name="here")))
     run_campaign(parse_config(small_values(name="flow")))
     assert story("here") == story("flow")
     assert len(story("here")) > 8
@@ -80,20 +85,19 @@ def test_a_labeler_of_ones_own_answers_each_record_once():
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        (lambda ids: dict.fromkeys(ids, CLASSES), "not a class from 0 to"),
-        (lambda ids: dict.fromkeys(ids, "1"), "not a class from 0 to"),
-        (lambda ids: dict.fromkeys(ids, True), "not a class from 0 to"),
+        (lambda ids: dict.fromkeys(ids, CLASSES), "from 0"),
+        (lambda ids: dict.fromkeys(ids, "1"), "from 0"),
+        (lambda ids: dict.fromkeys(ids, True), "from 0"),
         (lambda ids: dict.fromkeys(ids[1:], 0), "left out"),
         (lambda ids: {"somebody": 0, **dict.fromkeys(ids, 0)}, "not asked for"),
     ],
 )
 @pytest.mark.usefixtures("workplace")
 def test_what_a_labeler_says_is_checked(answers, reason):
-    labeler = Nearest()
-    labeler.label = answers
+    labeler = SimpleNamespace(label=answers)
     config = parse_config(small_values(labeler__kind="file"))
     with pytest.raises(LabelError) as refusal:
-        run(config, labeler=labeler)
+        execute_run(config, labeler=labeler)
     assert reason in str(refusal.value)
     assert not list(Path("artifacts/small").glob("**/labels.parquet"))
 
@@ -107,12 +111,12 @@ def alone(monkeypatch):
 @pytest.mark.usefixtures("workplace", "alone")
 def test_what_needs_a_flow_is_refused_before_anything_is_released():
     with pytest.raises(RunnerError, match="training_pool"):
-        run(parse_config(small_values(runtime={"training_pool": "gpu"})))
+        execute_run(parse_config(small_values(runtime={"training_pool": "gpu"})))
     with pytest.raises(LabelError, match=r"labeler\.kind is oracle"):
-        run(parse_config(small_values(name="own")), labeler=Nearest())
+        execute_run(parse_config(small_values(name="own")), labeler=Nearest())
     dask = {"task_runner": "dask", "shards": 2}
     with pytest.raises(RunnerError, match="needs a flow"):
-        run(parse_config(small_values(name="dask", runtime=dask)))
+        execute_run(parse_config(small_values(name="dask", runtime=dask)))
     assert not Path("artifacts/dask").exists()
 
 
@@ -124,7 +128,7 @@ def test_votes_are_released_once():
     first = released.read_bytes()
     assert dpal.vote([file], name="votes", privacy=privacy) == released
     assert released.read_bytes() == first
-    assert not refuted(dpal.verify("artifacts/votes", ledger="artifacts/ledger.sqlite"))
+    assert not any_failed(dpal.verify("artifacts/votes", ledger="artifacts/ledger.sqlite"))
 
 
 DIGITS = """
@@ -160,3 +164,42 @@ def test_the_package_offers_what_it_says():
     assert all(callable(getattr(dpal, name)) for name in dpal.__all__)
     with pytest.raises(AttributeError):
         _ = dpal.nothing
+
+
+def test_settings_leave_the_mapping_alone_that_they_were_given():
+    given = {"name": "clinic", "schedule": {"initial": 500}}
+    config = dpal.settings(given, **{"schedule.initial": 300})
+    assert isinstance(config, CampaignConfig)
+    assert config.schedule.initial == 300
+    assert given == {"name": "clinic", "schedule": {"initial": 500}}
+
+
+@pytest.mark.usefixtures("workplace")
+def test_an_account_of_teachers_is_audited_and_charged_nothing():
+    about = {"epsilon": 8, "records": 1000, "delta": 1e-4}
+    settings = {"kind": "vote", "name": "asked", "privacy": about}
+    settings["ballots"] = {"files": [write_ballots("ballots.parquet", ballots(1))]}
+    config = dpal.settings(settings, **{"runtime.artifacts": "artifacts"})
+    execute_run(config)
+    use_cases, before = (
+        kind_of(config).use_cases(),
+        LedgerStore("artifacts/ledger.sqlite").entries(),
+    )
+    audited = use_cases.audit(use_cases.plan(config), Effort(draws=1 << 16))
+    assert audited.passed, audited.failed
+    assert {finding.layer.value for finding in audited.findings} == {
+        "mechanism", "attack", "ledger",
+    }  # fmt: skip
+    assert LedgerStore("artifacts/ledger.sqlite").entries() == before
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_report_without_its_ledger_is_refused_and_not_written_without_a_page():
+    about = {"epsilon": 8, "records": 5000}
+    dpal.vote(write_ballots("ballots.parquet", ballots(1)), name="votes", privacy=about)
+    folder = CampaignFolder(Path("artifacts/votes"))
+    folder.report.unlink()
+    Path("artifacts/ledger.sqlite").unlink()
+    with pytest.raises(LedgerError):
+        write_reports(folder)
+    assert not folder.report.exists()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from dpal.runs.kinds import KINDS
+from tests.forked import forks
 
 FLOWS = [
     *(kind.entrypoint.rpartition(".")[0] for kind in KINDS.values()),
     "flows.audit",
     "flows.collect_labels",
+    "flows.train_model",
     "flows.train_phase",
     "flows.watch",
 ]
@@ -24,17 +25,23 @@ print(type(host()).__name__)
 """
 
 
-def host_after(module: str) -> str:
+@pytest.fixture(scope="module")
+def host_after() -> Iterator[Callable[[str], str]]:
     """The host of a process that imported one module; Prefect's brings the owner's list."""
-    return subprocess.run(
-        [sys.executable, "-c", LOOK, module], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    with forks() as python:
+
+        def look(module: str) -> str:
+            done = python.run(LOOK, module)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        yield look
 
 
 @pytest.mark.parametrize("module", FLOWS)
-def test_every_flow_brings_the_owners_list(module):
+def test_every_flow_brings_the_owners_list(host_after, module):
     assert host_after(module) == "PrefectHost"
 
 
-def test_the_library_alone_has_no_list():
+def test_the_library_alone_has_no_list(host_after):
     assert host_after("dpal.runs.start_model") == "Host"

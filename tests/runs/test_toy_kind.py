@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from dpal.certificate.checks import refuted
+from dpal.certificate.checks import any_failed
 from dpal.certificate.document import read_certificate, sealed_certificate
-from dpal.certificate.verify import verify
+from dpal.certificate.verify import verify_certificate
 from dpal.errors import PlanRejected, RecordsRegistered
-from dpal.runs.execute import run
+from dpal.runs.execute import execute_run
 from dpal.runs.kinds import KINDS
 from tests.conftest import write_blobs
+from tests.forked import forks
 
 ROOT = Path(__file__).parent.parent.parent
 MOST_LINES = 80
@@ -30,17 +28,17 @@ main()
 """
 
 
-def call(*arguments, **environment):
-    """A command in a process that knows the kind; its output."""
-    # MLflow tells the children of a process where other tests looked.
-    known = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_T")}
-    done = subprocess.run(
-        [sys.executable, "-c", CALL, *arguments],
-        capture_output=True, text=True, check=False,
-        env={**known, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def call(prefect_api):
+    """Runs a command in a process of its own that knows the kind; gives its output."""
+    with forks(PREFECT_API_URL=prefect_api) as python:
+
+        def run_command(*arguments):
+            done = python.run(CALL, *arguments)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        yield run_command
 
 
 @pytest.fixture
@@ -69,39 +67,39 @@ def test_it_is_one_short_file():
 
 def test_a_promise_that_it_cannot_keep_is_refused(place, toy):
     with pytest.raises(PlanRejected):
-        toy.plan(toy.MeanConfig(name="toy", pool=place / "pool.parquet", sigma=0.5))
+        toy.MeanRuns().plan(toy.MeanConfig(name="toy", pool=place / "pool.parquet", sigma=0.5))
 
 
-def test_records_of_a_data_set_are_not_passed_by(place, toy):
+def test_records_of_a_data_set_are_not_passed_by(place, toy, call):
     call("data", "register", "clinic", "pool.parquet", "--epsilon", "0.5")
     with pytest.raises(RecordsRegistered):
-        run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
+        execute_run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
     assert not (place / "artifacts" / "toy" / "phase-0").exists()
 
 
 def test_a_certificate_that_leaves_out_what_was_held_is_refuted(place, toy):
-    folder = run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
+    folder = execute_run(toy.MeanConfig(name="toy", pool=place / "pool.parquet"))
     document = read_certificate(folder.certificate.read_text(encoding="utf-8"))
-    assert not refuted(verify(document))
+    assert not any_failed(verify_certificate(document))
     for key, value in (("before", {"campaign": "other"}), ("accountant", "rdp"), ("epsilon", 1.0)):
         forged = json.loads(json.dumps(document))
         held = next(one for one in forged["ledger"]["entries"] if one["kind"] == "hold")
         held["body"][key] = value
         forged.pop("digest")
-        assert refuted(verify(sealed_certificate(forged)))
+        assert any_failed(verify_certificate(sealed_certificate(forged)))
 
 
-def test_it_has_every_command(place, prefect_api):
+def test_it_has_every_command(place, call):
     planned = json.loads(call("plan", "toy.yaml", "--explain", "--plots", "figures", "--json"))
     assert planned["epsilon"] <= 2
     assert [Path(path).is_file() for path in planned["plots"]] == [True]
     swept = json.loads(call("plan", "toy.yaml", "--sweep", "sigma=4,1", "--json"))
     assert [row["planned"] for row in swept["rows"]] == [True, False]
 
-    said = call("run", "toy.yaml", PREFECT_API_URL=prefect_api)
+    said = call("run", "toy.yaml")
     folder = Path(said.split()[-1])
     certificate = (folder / "certificate.json").read_bytes()
-    call("run", "toy.yaml", PREFECT_API_URL=prefect_api)  # everything is done
+    call("run", "toy.yaml")  # everything is done
     assert (folder / "certificate.json").read_bytes() == certificate
     assert "toy" in call("status")
     for report in ("report.md", "report.html", "ledger.html"):
@@ -112,15 +110,18 @@ def test_it_has_every_command(place, prefect_api):
     model = str(folder / "phase-0" / "model.safetensors")
     checked = call("verify", str(folder), "--ledger", str(folder), "--model", model, "--key", "own")
     assert "FAILED" not in checked
+    audited = json.loads(call("audit", str(folder), "--json"))
+    assert audited["passed"]
+    assert {"ledger"} == {finding["layer"] for finding in audited["findings"]}
     promoted = call("promote", "models:/dpal-toy/1", "--reason", "a test", "--ledger", "artifacts")
     assert "champion of dpal-toy" in promoted
 
 
-def test_it_is_deployed_and_watched_over(place, prefect_api):
+def test_it_is_deployed_and_watched_over(place, call, prefect_api):
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    call("deploy", "toy.yaml", PREFECT_API_URL=prefect_api)
+    call("deploy", "toy.yaml")
     with temporary_settings({PREFECT_API_URL: prefect_api}), get_client(sync_client=True) as client:
         made = {deployment.name: deployment for deployment in client.read_deployments()}
         watched = client._client.post("/automations/filter", json={}).json()

@@ -15,15 +15,13 @@ from dpal.config.guarded import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.data.catalog import Role, open_source
 from dpal.features.spec import ExtractorSpec
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.models.spec import ModelSpec
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.runs.kinds import KINDS, RunKind
-from dpal.runs.listed_run import ListedRun, certify  # noqa: F401
-from dpal.runs.results import results  # noqa: F401
-from dpal.runs.sweeps import sweep_member, write_sweep  # noqa: F401
+from dpal.runs.listed_run import ListedRun, ListedRuns
 from dpal.runs.tracked import ServedModel, Tracked
 
 
@@ -38,43 +36,41 @@ class MeanConfig(RunConfig):
     runtime: RuntimeConfig = RuntimeConfig()
 
 
-def plan(config: MeanConfig) -> ListedRun:
-    charge = Charge(cohorts=("0",), event=NoisyMoments(noise_multiplier=config.sigma))
-    release = Release(name="mean", kind="training", phase=0, charges=(charge,))
-    target, size = PrivacyTarget(epsilon=config.epsilon, delta=1e-5), len(vectors(config))
-    source = open_source(config.pool, Role.POOL, label_column=None, content=None)
-    return ListedRun.planned(config, target, [release], source=source, pool_size=size)
-
-
-prepare = plan
-
-
 def vectors(config: MeanConfig) -> np.ndarray:
     rows = np.stack(pq.read_table(config.pool)["features"].to_pylist()).astype(float)
     return rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def advance(run: ListedRun, labeler: object = None) -> ListedRun:
-    def draw() -> None:
-        rows = vectors(run.config)
-        mean = noisy_sum(rows.sum(0), run.config.sigma, rng=secure()) / len(rows)
-        weights = {"1.weight": torch.tensor(np.stack([mean, -mean])).float()}
-        with staged(run.model) as temporary:
-            temporary.write_bytes(save({**weights, "1.bias": torch.zeros(2)}))
+class MeanRuns(ListedRuns[MeanConfig]):
+    def plan(self, config: MeanConfig) -> ListedRun[MeanConfig]:
+        charge = Charge(cohorts=("0",), event=NoisyMoments(noise_multiplier=config.sigma))
+        release = Release(name="mean", kind="training", phase=0, charges=(charge,))
+        target, size = PrivacyTarget(epsilon=config.epsilon, delta=1e-5), len(vectors(config))
+        source = open_source(config.pool, Role.POOL, label_column="label")
+        return ListedRun.planned(config, target, [release], source=source, pool_size=size)
 
-    run.begin()
-    run.settle(draw)
-    return run
+    def advance(self, run: ListedRun[MeanConfig], labeler: object = None) -> ListedRun[MeanConfig]:
+        def draw() -> None:
+            rows = vectors(run.config)
+            mean = noisy_sum(rows.sum(0), run.config.sigma, rng=secure()) / len(rows)
+            weights = {"1.weight": torch.tensor(np.stack([mean, -mean])).float()}
+            with atomic_write(run.model) as temporary:
+                temporary.write_bytes(save({**weights, "1.bias": torch.zeros(2)}))
 
+        run.begin()
+        run.release_once(draw)
+        return run
 
-def tracked_of(run: ListedRun) -> Tracked:
-    about = {"spec": ModelSpec(name="logistic", input_shape=(8,), classes=2), "class_names": ()}
-    served = ServedModel(weights=run.model, extractor=ExtractorSpec(), source=run.source, **about)
-    return Tracked(parameters={"sigma": run.config.sigma}, figures={}, model=served)
+    def tracked(self, run: ListedRun[MeanConfig]) -> Tracked:
+        spec = ModelSpec(name="logistic", input_shape=(8,), classes=2)
+        served = ServedModel(weights=run.model, source=run.source, extractor=ExtractorSpec(),
+                             spec=spec, class_names=())  # fmt: skip
+        return Tracked(parameters={"sigma": run.config.sigma}, figures={}, model=served)
 
 
 MEAN = KINDS["mean"] = RunKind(
-    name="mean", noun="a noisy mean", settings=MeanConfig, parse=MeanConfig.model_validate,
-    entrypoint="flows.whole_run.mean", steps=__name__, template="",
+    name="mean", noun="a noisy mean", called="noisy mean", settings=MeanConfig,
+    parse=MeanConfig.model_validate,
+    entrypoint="flows.whole_run.mean", steps=f"{__name__}.MeanRuns", template="",
     does="Releases a noisy mean.", does_named="Releases the noisy mean {name}.",
 )  # fmt: skip

@@ -24,7 +24,7 @@ from typing import Any
 
 from dpal.config.campaign import parse_config
 from dpal.ledger.datasets import data_sets
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from tests.conftest import allow, command, small_values, write_blobs
 from tests.scale.place import Place, place
 from tests.whole_postgres import WholePostgres, find_programs, running_postgres
@@ -185,7 +185,7 @@ def look_at_ledger(here: Place, campaigns: int) -> dict[str, Any]:
         assert taken <= known.limit.filter.epsilon, (taken, known.limit)
     for number in range(campaigns):
         own = [entry for entry in entries if entry.campaign == f"campaign-{number:02d}"]
-        for kind in (Kind.HOLD, Kind.RESERVE, Kind.COMMIT, Kind.END):
+        for kind in (EntryKind.HOLD, EntryKind.RESERVE, EntryKind.COMMIT, EntryKind.END):
             once(own, kind)
     return {
         "entries": len(entries),
@@ -195,7 +195,7 @@ def look_at_ledger(here: Place, campaigns: int) -> dict[str, Any]:
     }
 
 
-def once(entries: list[Entry], kind: Kind) -> None:
+def once(entries: list[Entry], kind: EntryKind) -> None:
     names = [entry.release for entry in entries if entry.kind is kind]
     assert len(names) == len(set(names)), (kind, names)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from dpal.acquisition.scores import score_function
+from dpal.acquisition.scores import score, score_function
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.planning.spec import Acquisition
 from dpal.planning.verify import certified_plan
 from dpal.randomness import seeded
 from dpal.simulation import rehearsal
-from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
+from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from tests.conftest import WIDTH, small_spec
 
 LABELS = 4
@@ -34,20 +34,20 @@ DATA = PublicData(*records(600, 1), *records(300, 2))
 def plans():
     one = small_spec(strategy="naive", acquisition="entropy", training__learning_rate=5.0)
     spec = replace(one, model=replace(one.model, classes=LABELS, task=Task.MULTI_LABEL))
-    methods = (Method.VISIBLE, Method.EXACT)
+    methods = (RehearsalMethod.VISIBLE, RehearsalMethod.EXACT)
     return {method: certified_plan(spec_for(method, spec)).plan for method in methods}
 
 
 @pytest.mark.parametrize(
     ("method", "acquisition"),
     [
-        (Method.VISIBLE, Acquisition.ENTROPY),
-        (Method.EXACT, Acquisition.LEAST_CONFIDENCE),
-        (Method.EXACT, Acquisition.BALD),
+        (RehearsalMethod.VISIBLE, Acquisition.ENTROPY),
+        (RehearsalMethod.EXACT, Acquisition.LEAST_CONFIDENCE),
+        (RehearsalMethod.EXACT, Acquisition.BALD),
     ],
 )
 def test_several_labels_are_bought_and_learnt(plans, method, acquisition, monkeypatch):
-    widths = []
+    widths: list[float] = []
 
     def scored(name, guesses, **named):
         assert named["task"] is Task.MULTI_LABEL
@@ -58,7 +58,6 @@ def test_several_labels_are_bought_and_learnt(plans, method, acquisition, monkey
         widths.append(values.max())
         return values
 
-    score = rehearsal.score
     monkeypatch.setattr(rehearsal, "score", scored)
     phases = rehearse(plans[method], DATA, method, acquisition=acquisition, physical_batch=64)
     assert [phase.labels for phase in phases] == [100, 140, 180]
@@ -70,11 +69,11 @@ def test_several_labels_are_bought_and_learnt(plans, method, acquisition, monkey
 
 
 def test_there_is_no_margin_between_labels(plans):
-    exact, margin = Method.EXACT, Acquisition.MARGIN
-    with pytest.raises(ParameterError, match="acquisition margin is not defined for multi_label"):
+    exact, margin = RehearsalMethod.EXACT, Acquisition.MARGIN
+    with pytest.raises(ParameterError, match=r"margin .*multi_label"):
         rehearse(plans[exact], DATA, exact, acquisition=margin, physical_batch=64)
 
 
 def test_labels_have_no_long_tail():
-    with pytest.raises(ParameterError, match="several labels each; leave --long-tail out"):
+    with pytest.raises(ParameterError, match="leave --long-tail out"):
         DATA.long_tailed(0.5, rng=seeded(1, "tail"))

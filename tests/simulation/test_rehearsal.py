@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from dpal.acquisition.selection import Selection, select
 from dpal.planning.spec import Acquisition, SelectionMode
 from dpal.planning.verify import certified_plan
 from dpal.simulation import rehearsal
-from dpal.simulation.rehearsal import Method, PublicData, rehearse, spec_for
+from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 LEAST = Acquisition.LEAST_CONFIDENCE
@@ -28,15 +29,17 @@ def plans():
     spec = small_spec(strategy="naive", acquisition=LEAST.value)
     return {
         method: certified_plan(spec_for(method, spec)).plan
-        for method in (Method.RANDOM, Method.VISIBLE, Method.EXACT)
+        for method in (RehearsalMethod.RANDOM, RehearsalMethod.VISIBLE, RehearsalMethod.EXACT)
     }
 
 
-def run(plans, method: Method):
+def run(plans, method: RehearsalMethod):
     return rehearse(plans[method], DATA, method, acquisition=LEAST, physical_batch=64)
 
 
-@pytest.mark.parametrize("method", [Method.RANDOM, Method.VISIBLE, Method.EXACT])
+@pytest.mark.parametrize(
+    "method", [RehearsalMethod.RANDOM, RehearsalMethod.VISIBLE, RehearsalMethod.EXACT]
+)
 def test_a_rehearsal_buys_labels_learns_and_judges(plans, method):
     phases = run(plans, method)
     assert [phase.labels for phase in phases] == [100, 140, 180]
@@ -45,14 +48,15 @@ def test_a_rehearsal_buys_labels_learns_and_judges(plans, method):
     assert phases[0].quality is None
     for phase in phases[1:]:
         assert (phase.quality.selected, phase.quality.query) == (40, 40)
-        assert (phase.quality.hits == 1) == (method is Method.EXACT)
-        if method is not Method.VISIBLE:  # retired records leave the pool as well
+        assert (phase.quality.hits == 1) == (method is RehearsalMethod.EXACT)
+        if method is not RehearsalMethod.VISIBLE:  # retired records leave the pool as well
             left = 500 if phase is phases[1] else 460
             assert phase.quality.chance == pytest.approx(40 / left)
 
 
 def test_who_was_chosen_or_retired_is_not_offered_again(plans, monkeypatch):
-    select, gone, sizes = rehearsal.select, set(), []
+    gone: set[int] = set()
+    sizes = []
 
     def watched(step, scored, count, **named):
         batches = list(scored)
@@ -65,33 +69,35 @@ def test_who_was_chosen_or_retired_is_not_offered_again(plans, monkeypatch):
         spare = sorted(offered - {*chosen.rows.tolist(), *chosen.retired.tolist()})[:1]
         retired = np.concatenate([chosen.retired, np.array(spare, dtype=np.int64)])
         gone.update([*chosen.rows.tolist(), *retired.tolist()])
-        return rehearsal.Selection(chosen.rows, retired)
+        return Selection(chosen.rows, retired)
 
     monkeypatch.setattr(rehearsal, "select", watched)
-    phases = run(plans, Method.VISIBLE)
+    phases = run(plans, RehearsalMethod.VISIBLE)
     assert len(sizes) == 3
     assert phases[-1].labels == 180
 
 
 def test_exact_selection_reads_true_scores(plans):
     """Where scores mean something the exact ones are best, and random ones are chance."""
-    exact, random = run(plans, Method.EXACT), run(plans, Method.RANDOM)
+    exact, random = run(plans, RehearsalMethod.EXACT), run(plans, RehearsalMethod.RANDOM)
     for best, chance in zip(exact[1:], random[1:], strict=True):
         assert best.quality.mean_score == best.quality.best_mean_score
         assert chance.quality.mean_score < chance.quality.best_mean_score
 
 
-@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize("method", RehearsalMethod)
 def test_every_method_makes_the_same_promise(method):
     spec = small_spec(schedule__queries=[200], privacy={"selection": "paper"})
     found = spec_for(method, spec)
     assert (found.target, found.schedule) == (spec.target, spec.schedule)
-    trains_like_random = method in (Method.RANDOM, Method.EXACT)
+    trains_like_random = method in (RehearsalMethod.RANDOM, RehearsalMethod.EXACT)
     assert found.acquisition.is_random == trains_like_random
-    assert found.selection_epsilon == (2 if method in (Method.PAPER, Method.VISIBLE) else 0)
+    assert found.selection_epsilon == (
+        2 if method in (RehearsalMethod.PAPER, RehearsalMethod.VISIBLE) else 0
+    )
     if not trains_like_random:
         assert found.selection is SelectionMode(method.value)
-    assert method.private == (method is not Method.EXACT)
+    assert method.private == (method is not RehearsalMethod.EXACT)
 
 
 def test_a_long_tail_thins_classes_geometrically():

@@ -20,9 +20,9 @@ from dpal.planning.spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.verify import certified_plan
 from dpal.simulation.selections import (
     ScoreModel,
-    comparable,
     simulate_mechanisms,
     simulate_mode,
+    with_selection_mode,
 )
 from tests.conftest import RepeatableBits, small_spec
 
@@ -40,7 +40,7 @@ def cifar() -> CampaignSpec:
 @cache
 def planned(spec: CampaignSpec, mode: SelectionMode) -> Plan:
     """Certified by the quickest strategy; the way of selecting is the same in all of them."""
-    wanted = comparable(spec, mode)
+    wanted = with_selection_mode(spec, mode)
     plan = certified_plan(replace(wanted, strategy=Strategy.NAIVE)).plan
     assert tuple(phase.selection for phase in plan.phases) == design_selections(wanted)
     return plan
@@ -83,10 +83,10 @@ def test_each_phase_selects_from_what_the_phases_before_left(cifar):
 
 
 def test_the_papers_mechanisms_stand_beside_chance(cifar):
-    paper = comparable(cifar, SelectionMode.PAPER)
+    paper = with_selection_mode(cifar, SelectionMode.PAPER)
     rng, noise = np.random.default_rng(0), RepeatableBits(0)
     found = list(simulate_mechanisms(paper, SCORES, rng=rng, noise=noise))
-    by_name = {}
+    by_name: dict[str, list[float]] = {}
     for one in found:
         assert one.quality.selected == one.quality.query
         by_name.setdefault(one.mechanism, []).append(one.quality.hits)
@@ -103,8 +103,9 @@ def test_the_papers_mechanisms_stand_beside_chance(cifar):
 
 def test_hidden_selection_has_no_epsilon_to_compare_at():
     spec = small_spec(privacy={"selection": "hidden"}, schedule__queries=[200])
-    with pytest.raises(ParameterError, match="hidden has none"):
-        list(simulate_mechanisms(spec, SCORES, rng=np.random.default_rng(0), noise=None))
+    rng, noise = np.random.default_rng(0), RepeatableBits(0)
+    with pytest.raises(ParameterError, match="has none"):
+        list(simulate_mechanisms(spec, SCORES, rng=rng, noise=noise))
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0, 1), (1, -1), (float("nan"), 1)])
@@ -124,7 +125,7 @@ def test_scores_are_mostly_certain_and_lie_in_the_range():
 @pytest.mark.parametrize("mode", SelectionMode)
 def test_the_same_promise_with_another_way_of_selecting(mode):
     spec = small_spec(schedule__queries=[200])
-    found = comparable(spec, mode)
+    found = with_selection_mode(spec, mode)
     assert (found.target, found.schedule, found.selection) == (spec.target, spec.schedule, mode)
     assert found.selection_epsilon == (0 if mode is SelectionMode.HIDDEN else 2)
-    assert comparable(found, SelectionMode.VISIBLE).selection_epsilon == 2
+    assert with_selection_mode(found, SelectionMode.VISIBLE).selection_epsilon == 2

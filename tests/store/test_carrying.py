@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dpal.errors import LedgerError, StoreUnreachable
-from dpal.ledger.campaign_lock import claim
-from dpal.ledger.entries import Kind
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.releasing import Drawing, hold, release, settle
@@ -19,7 +20,7 @@ from tests.ledger.releasing import Drawing, hold, release, settle
 def ledger(tmp_path):
     folder = tmp_path / "planned"
     store = LedgerStore(tmp_path / "ledger.sqlite", anchors=tmp_path / "anchors")
-    with claim(folder):
+    with lock_folder(folder):
         yield CampaignLedger(store, "planned", folder)
     store.close()
 
@@ -39,14 +40,14 @@ def test_nothing_is_committed_that_the_store_did_not_take(ledger):
     away = replace(ledger, carry=silent)
     with pytest.raises(StoreUnreachable):
         settle(away, release("phase-0/training"), [drawing.path], drawing)
-    assert recorded(ledger, Kind.COMMIT) == []
+    assert recorded(ledger, EntryKind.COMMIT) == []
 
-    carried = []
+    carried: list[Path] = []
     back = replace(ledger, carry=carried.extend)
     settle(back, release("phase-0/training"), [drawing.path], drawing)
     assert drawing.times == 1  # what was persisted is carried, and never drawn again
     assert carried == [drawing.path]
-    assert recorded(ledger, Kind.COMMIT) == ["phase-0/training"]
+    assert recorded(ledger, EntryKind.COMMIT) == ["phase-0/training"]
 
 
 def test_a_lost_folder_is_taken_over_by_a_persons_word(ledger, tmp_path):
@@ -63,10 +64,10 @@ def test_a_lost_folder_is_taken_over_by_a_persons_word(ledger, tmp_path):
     shutil.copytree(ledger.folder, copy)
     other, drawing = CampaignLedger(ledger.store, "planned", copy), Drawing(copy / "model")
     assert other.begun_elsewhere()
-    with claim(copy):
+    with lock_folder(copy):
         with pytest.raises(LedgerError, match="dpal ledger adopt"):
             settle(other, release("phase-0/training"), [drawing.path], drawing)
-        with pytest.raises(LedgerError, match="there is nothing to adopt"):
+        with pytest.raises(LedgerError, match="to adopt"):
             ledger.store.adopt(reason="the disk is gone")
         said = ledger.store.adopt(reason="the disk is gone", begun_elsewhere=True)
         assert said.body["found"] == "begun elsewhere"

@@ -96,7 +96,7 @@ def test_a_ledger_file_is_backed_up_and_restored(tmp_path, api):
     assert "adopt it" in new.do(documented("restore"))
     refused = new.shell(f"{command()} run small.yaml")
     assert refused.returncode == 2
-    assert "has no anchor on this machine" in refused.stderr
+    assert "no anchor" in refused.stderr
     new.do(documented("adopt"))
     assert "paused" in new.do(f"{command()} run small.yaml")
     assert "report:" in new.label(1)
@@ -121,6 +121,6 @@ def test_a_ledger_in_postgres_is_backed_up_and_restored(tmp_path, api, whole_pos
     shutil.copytree(old.root / "artifacts", new.root / "artifacts")
     refused = new.shell(f"{command()} run small.yaml")
     assert refused.returncode == 2
-    assert "has no anchor on this machine" in refused.stderr
+    assert "no anchor" in refused.stderr
     new.do(documented("adopt").strip() + f" {where}")
     assert "paused" in new.do(f"{command()} run small.yaml")

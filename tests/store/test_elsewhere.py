@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dpal.ledger.attempts import planned_name
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import command, write_blobs, write_config
 from tests.postgres import postgres, postgres_server  # noqa: F401
@@ -79,7 +80,6 @@ def machine(tmp_path, prefect_api, monkeypatch, postgres, s3):  # noqa: F811
     def make(name: str, **overrides) -> Machine:
         return Machine(tmp_path / name, postgres, f"{s3}/dpal", **overrides)
 
-    make.ledger = postgres
     return make
 
 
@@ -89,7 +89,17 @@ def adopt(machine: Machine, ledger: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_killed_in_mid_training_it_goes_on_from_its_checkpoint_elsewhere(machine, s3_server):
+def entries_in(ledger: str) -> list[Entry]:
+    with closing(LedgerStore(ledger)) as store:
+        return store.entries("small")
+
+
+@pytest.mark.timing
+def test_killed_in_mid_training_it_goes_on_from_its_checkpoint_elsewhere(
+    machine,
+    postgres,  # noqa: F811
+    s3_server,
+):
     old = machine("old", schedule__epochs_per_phase=100)
     running, buckets = old.start(), s3_server[1]
     kill_once(lambda: any(buckets.rglob("names/phase-1/checkpoints/1/*.json")), running)
@@ -97,29 +107,27 @@ def test_killed_in_mid_training_it_goes_on_from_its_checkpoint_elsewhere(machine
     shutil.rmtree(old.root)
 
     new = machine("new", schedule__epochs_per_phase=100)
-    adopt(new, machine.ledger)
+    adopt(new, postgres)
     done = new.dpal("run", "small.yaml")
     assert done.returncode == 0, done.stderr
-    assert "files brought from s3://" in done.stderr
+    assert "brought from s3://" in done.stderr
     assert "goes on after" in done.stderr
 
-    store = LedgerStore(machine.ledger)
-    entries = store.entries("small")
-    store.close()
-    reserved = [entry.release for entry in entries if entry.kind is Kind.RESERVE]
-    committed = [entry.release for entry in entries if entry.kind is Kind.COMMIT]
+    entries = entries_in(postgres)
+    reserved = [entry.release for entry in entries if entry.kind is EntryKind.RESERVE]
+    committed = [entry.release for entry in entries if entry.kind is EntryKind.COMMIT]
     assert len(set(reserved)) == len(reserved)
     assert sorted(reserved) == sorted(committed)
     steps = [
         entry.body["steps"]
         for entry in entries
-        if entry.kind is Kind.CHECKPOINT and planned_name(entry.release) == "phase-1/training"
+        if entry.kind is EntryKind.CHECKPOINT and planned_name(entry.release) == "phase-1/training"
     ]
     assert steps == sorted(set(steps))
     assert not any(buckets.rglob("names/*/checkpoints/*/*.json"))
 
 
-def test_a_finished_campaign_comes_back_whole(machine):
+def test_a_finished_campaign_comes_back_whole(machine, postgres):  # noqa: F811
     old = machine("old")
     assert old.dpal("run", "small.yaml").returncode == 0
     folder = old.root / "artifacts" / "small"
@@ -128,7 +136,7 @@ def test_a_finished_campaign_comes_back_whole(machine):
         for path in folder.rglob("*")
         if path.is_file() and not path.name.startswith(".")
     }
-    entries = LedgerStore(machine.ledger).entries("small")
+    entries = entries_in(postgres)
 
     shutil.rmtree(folder)
     done = old.dpal("run", "small.yaml")
@@ -136,7 +144,7 @@ def test_a_finished_campaign_comes_back_whole(machine):
     for name in before:
         if name.parts[0].startswith("phase-") or name.parts[0] in ("confidential", "pool.salt"):
             assert (folder / name).read_bytes() == before[name], name
-    assert LedgerStore(machine.ledger).entries("small") == entries
+    assert entries_in(postgres) == entries
 
 
 def test_labels_that_people_gave_survive_the_machine(machine):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpal.ledger.entries import Kind
+from dpal.config.runtime import RuntimeConfig
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
-from dpal.runs.execute import run
+from dpal.runs.execute import execute_run
 from dpal.runs.kinds import parse_any
+from dpal.runs.vote_release import release_ballots
+from dpal.runs.vote_request import VoteRequest
 from tests.flows.voting import ballots, settings, write_ballots, write_data
 
 
@@ -35,14 +39,14 @@ def entries(name):
 def lost_and_run_again(values):
     """Runs, loses the folder, runs again; nothing is drawn a second time."""
     config = parse_any(values)
-    folder = run(config)
+    folder = execute_run(config)
     before = entries(folder.name)
     certificate = folder.certificate.read_bytes()
     shutil.rmtree(folder.root)
-    again = run(config)
+    again = execute_run(config)
     after = entries(folder.name)
-    drawn = [entry.release for entry in after if entry.kind is Kind.RESERVE]
-    assert drawn == [entry.release for entry in before if entry.kind is Kind.RESERVE]
+    drawn = [entry.release for entry in after if entry.kind is EntryKind.RESERVE]
+    assert drawn == [entry.release for entry in before if entry.kind is EntryKind.RESERVE]
     assert drawn
     assert again.certificate.read_bytes() == certificate
     return again
@@ -54,6 +58,22 @@ def test_released_votes_come_back(shared):
               "privacy": {"records": 4000, "epsilon": 8}, "runtime": shared}  # fmt: skip
     folder = lost_and_run_again(values)
     assert (folder.root / "votes-1" / "released.parquet").is_file()
+
+
+def test_an_account_goes_on_by_its_command_on_another_machine(shared):
+    """How often it may be asked is known from what it holds: the store brings that first."""
+    first, second = (write_ballots(f"{seed}.parquet", ballots(seed)) for seed in (1, 2))
+    asked: dict[str, Any] = {"name": "votes", "records": 4000, "runtime": RuntimeConfig(**shared)}
+    _, labels = release_ballots(VoteRequest(places=(Path(first),), blocks=2, **asked))
+    released, root = labels.read_bytes(), labels.parent.parent
+    shutil.rmtree(root)
+    _, again = release_ballots(VoteRequest(places=(Path(first),), **asked))
+    assert again.read_bytes() == released
+    shutil.rmtree(root)
+    _, later = release_ballots(VoteRequest(places=(Path(second),), **asked))
+    assert later.parent.name == "votes-2"
+    drawn = [entry.release for entry in entries("votes") if entry.kind is EntryKind.RESERVE]
+    assert drawn == ["votes/1", "votes/2"]
 
 
 def test_teachers_and_their_student_come_back(shared):

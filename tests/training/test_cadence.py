@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def timed(spec=FEATURES, like=None, **changes):
     } | changes  # fmt: skip
     parts = settings.pop("parts", (PART,))
     like = torch.zeros(1, *spec.input_shape) if like is None else like
-    phase = SimpleNamespace(parts=parts)
+    phase: Any = SimpleNamespace(parts=parts)
     return planned_step_seconds(build_model(spec), phase, OPTIMIZER, like, **settings)
 
 
@@ -66,8 +67,9 @@ def test_any_records_can_be_made_up_and_the_model_stays_as_it_was(backend):
     model = build_model(IMAGES)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     recipe = Recipe(augmentation=Augmentation(flip=True, shift=2, multiplicity=2))
+    phase: Any = SimpleNamespace(parts=(replace(PART, expected_batch_size=6.0),))
     seconds = planned_step_seconds(
-        model, SimpleNamespace(parts=(replace(PART, expected_batch_size=6.0),)), OPTIMIZER,
+        model, phase, OPTIMIZER,
         torch.zeros(1, 1, 12, 12, dtype=torch.uint8), classes=10, task=Task.SINGLE_LABEL,
         physical_batch=4, recipe=recipe, backend=backend,
     )  # fmt: skip
@@ -80,6 +82,7 @@ def test_any_records_can_be_made_up_and_the_model_stays_as_it_was(backend):
 
 def entries(every):
     """A phase's part of the ledger, with checkpoints after so many steps."""
+    rows: list[dict[str, Any]]
     rows = [{"campaign": "hidden", "kind": "reserve", "release": "phase-0/training"}]
     rows += [
         {"campaign": "hidden", "kind": "checkpoint", "release": f"@{done}", "steps_on_disk": done}

@@ -24,8 +24,8 @@ from dpal.training.checkpoints import (
 )
 from dpal.training.clipping import Clipper
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, state_tensors
-from dpal.training.phase import position, remaining, train_phase
-from tests.conftest import WIDTH
+from dpal.training.phase import position, remaining, train_dp_sgd
+from tests.conftest import WIDTH, having
 from tests.ledger.releasing import PLAN
 
 PHASE = replace(PLAN.phases[0], training=replace(PLAN.phases[0].training, steps=8))
@@ -56,7 +56,7 @@ def test_a_state_with_more_in_it_is_not_taken_up_in_part(tmp_path):
     save_file({"model/x": torch.zeros(1), "ema/x": torch.zeros(1)}, tmp_path / "state")
     model = build_model(MODEL)
     before = [p.clone() for p in model.parameters()]
-    with pytest.raises(ParameterError, match="'ema', which this version of dpal cannot take up"):
+    with pytest.raises(ParameterError, match="'ema', which"):
         restore_training(tmp_path / "state", model, build_optimizer(ADAM, model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -140,11 +140,11 @@ def test_an_average_that_nobody_asked_for_is_not_dropped(tmp_path):
     place.write_bytes(pack_state(done.model, done.optimizer, done.average, done.clipper))
     without = Trained(Averaging(), seed=1)
     before = {name: one.clone() for name, one in without.everything().items()}
-    with pytest.raises(ParameterError, match="'average', which this version"):
+    with pytest.raises(ParameterError, match="'average', which"):
         restore_training(place, without.model, without.optimizer, None, without.clipper)
-    with pytest.raises(ParameterError, match="'clipper', which this version"):
+    with pytest.raises(ParameterError, match="'clipper', which"):
         restore_training(place, without.model, without.optimizer, without.average)
-    with pytest.raises(ParameterError, match="does not belong to this model"):
+    with pytest.raises(ParameterError, match="not belong"):
         restore_training(place, without.model, without.optimizer, without.average, without.clipper)
     assert same(without.everything(), before)
 
@@ -166,7 +166,7 @@ def test_the_parts_of_a_phase_go_on_where_they_stood():
     assert [tuple(place.values()) for place in places] == [
         (0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0)
     ]  # fmt: skip
-    with pytest.raises(ParameterError, match="done must be between 0 and 5"):
+    with pytest.raises(ParameterError, match="0 and 5", check=having(parameter="done")):
         list(remaining(phase, done=6))
 
 
@@ -183,8 +183,9 @@ def test_every_part_makes_its_own_steps_whenever_it_goes_on():
         index=1, cohort_size=30, selection=PHASE.selection, training=training, catch_up=alone
     )
     for done in range(6):
-        model, seen = build_model(MODEL), []
-        train_phase(
+        model = build_model(MODEL)
+        seen: list[int] = []
+        train_dp_sgd(
             model,
             build_optimizer(ADAM, model.parameters()),
             data,

@@ -14,6 +14,7 @@ from dpal.mechanisms.gaussian import standard_normal
 from dpal.planning.recipe import Clipping, ClippingKind, Precision, Recipe
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient
+from tests.training.gradients import flat_gradient
 
 FLAT = Clipping()
 PER_LAYER = Clipping(kind=ClippingKind.PER_LAYER)
@@ -108,7 +109,7 @@ def test_gradient_and_count_cost_what_the_gradient_alone_would(
     deviation = found.count_deviation(batch_size)
     assert deviation == pytest.approx(count_noise * batch_size)
     if 2 * deviation <= noise_multiplier:
-        with pytest.raises(ParameterError, match="too little noise on the count"):
+        with pytest.raises(ParameterError, match="little noise"):
             found.gradient_noise(noise_multiplier, expected_batch_size=batch_size)
         return
     gradient = found.gradient_noise(noise_multiplier, expected_batch_size=batch_size)
@@ -119,7 +120,7 @@ def test_gradient_and_count_cost_what_the_gradient_alone_would(
 
 def test_the_refusal_says_what_would_do():
     found = clipper(Clipping(kind=ClippingKind.ADAPTIVE, count_noise=0.001))
-    with pytest.raises(ParameterError, match=r"set it above 0\.0391"):
+    with pytest.raises(ParameterError, match=r"above 0\.0391"):
         found.gradient_noise(5.0, expected_batch_size=64.0)
     enough = clipper(Clipping(kind=ClippingKind.ADAPTIVE, count_noise=0.0392))
     assert enough.gradient_noise(5.0, expected_batch_size=64.0) > 5
@@ -217,7 +218,7 @@ def test_noise_grows_with_the_bound_and_the_count_leaves_with_noise(bits):
     for _ in range(4):
         bound = found.bound
         gradient.write(torch.empty(0, 200), torch.empty(0, dtype=torch.long))
-        released = torch.cat([p.grad.flatten() for p in model.parameters()])
+        released = flat_gradient(model)
         # 10,050 values: 4.9 standard errors of 0.7 %; false alarms 1e-6 a look.
         assert float(released.std()) * 64 / (multiplier * bound) == pytest.approx(1, abs=0.035)
         bounds.append(found.bound)

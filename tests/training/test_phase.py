@@ -19,7 +19,8 @@ from dpal.training.batches import PoissonBatches
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.evaluation import accuracy, probabilities
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, restore_state, state_tensors
-from dpal.training.phase import train_phase
+from dpal.training.phase import train_dp_sgd
+from tests.conftest import having
 
 SPEC = ModelSpec(name="logistic", input_shape=(4,), classes=2)
 
@@ -71,9 +72,10 @@ def labeled(count=120) -> LabeledSet:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_phase_runs_its_steps_and_learns(name):
-    data, model, seen = labeled(), build_model(SPEC), []
-    before = accuracy(model, data.inputs, data.labels, physical_batch=50)
-    train_phase(
+    data, model = labeled(), build_model(SPEC)
+    seen: list[int] = []
+    before = accuracy(model, data.inputs[:], data.labels, physical_batch=50)
+    train_dp_sgd(
         model,
         build_optimizer(optimizer_spec(name), model.parameters()),
         data,
@@ -84,12 +86,13 @@ def test_a_phase_runs_its_steps_and_learns(name):
         on_step=seen.append,
     )
     assert seen == list(range(1, 61))
-    assert accuracy(model, data.inputs, data.labels, physical_batch=50) > max(0.8, before)
+    assert accuracy(model, data.inputs[:], data.labels, physical_batch=50) > max(0.8, before)
 
 
 def test_new_records_catch_up_alone_before_the_rest(monkeypatch):
     """A phase's parts run in order, each with its own rates, noise and divisor."""
-    data, model, seen = labeled(), build_model(SPEC), []
+    data, model = labeled(), build_model(SPEC)
+    seen: list[int] = []
     training = phase(old=1.0, new=1.0).training
     both = replace(training, steps=3)
     alone = replace(training, steps=2, sample_rate_old=0.0, noise_multiplier=2.0)
@@ -105,7 +108,7 @@ def test_new_records_catch_up_alone_before_the_rest(monkeypatch):
             super().write(inputs, labels)
 
     monkeypatch.setattr("dpal.training.phase.PrivateGradient", Watched)
-    train_phase(
+    train_dp_sgd(
         model,
         build_optimizer(optimizer_spec(), model.parameters()),
         data,
@@ -147,13 +150,13 @@ def test_optimizer_state_survives_a_file(name):
 
 
 def test_an_unknown_optimizer_is_refused():
-    with pytest.raises(ParameterError, match=r"training\.optimizer must be one of"):
+    with pytest.raises(ParameterError, check=having(parameter="training.optimizer")):
         build_optimizer(optimizer_spec("adagrad"), build_model(SPEC).parameters())
 
 
 def test_probabilities_sum_to_one_and_leave_the_model_alone():
     model, data = build_model(SPEC), labeled()
     before = [p.clone() for p in model.parameters()]
-    guesses = probabilities(model, data.inputs, physical_batch=7)
+    guesses = probabilities(model, data.inputs[:], physical_batch=7)
     assert guesses.sum(axis=1) == pytest.approx(np.ones(120))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

@@ -15,8 +15,8 @@ from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.training.embeddings import embed, embedding_width, last_layer
-from dpal.training.plain import fine_tune, steps_of
-from dpal.training.rotations import pretrain, turned
+from dpal.training.plain import fine_tune, training_steps
+from dpal.training.rotations import pretrain, rotate_four_ways
 
 SPEC = ModelSpec(name="mlp", input_shape=(6,), classes=3, hidden=(8,))
 IMAGES = ModelSpec(name="tutorial_cnn", input_shape=(1, 16, 16), classes=3)
@@ -25,7 +25,7 @@ TRAINING = FineTuning(
 )
 
 
-def blobs(count: int = 90):
+def blobs(count: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % 3
     inputs = 2 * nn.functional.one_hot(labels, 6).float()
@@ -39,7 +39,8 @@ def weights(model: nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_it_learns_and_repeats(optimizer):
     inputs, labels = blobs()
-    training, steps = replace(TRAINING, optimizer=optimizer), []
+    training = replace(TRAINING, optimizer=optimizer)
+    steps: list[int] = []
     models = [build_model(SPEC) for _ in range(2)]
     for model in models:
         steps.clear()
@@ -48,7 +49,7 @@ def test_it_learns_and_repeats(optimizer):
         )
     assert (models[0](inputs).argmax(dim=1) == labels).float().mean() > 0.95
     assert torch.equal(weights(models[0]), weights(models[1]))  # a crash loses nothing but time
-    assert len(steps) == steps_of(training, 90) == 180
+    assert len(steps) == training_steps(training, 90) == 180
     other = build_model(SPEC)
     fine_tune(other, inputs, labels, replace(training, seed=1), task=Task.SINGLE_LABEL)
     assert not torch.equal(weights(models[0]), weights(other))
@@ -62,20 +63,20 @@ def test_several_labels_and_views():
     training = replace(TRAINING, epochs=2, shift=1)
     fine_tune(model, inputs, labels, training, task=Task.MULTI_LABEL)
     assert not torch.equal(before, weights(model))
-    with pytest.raises(ParameterError, match="leave augmentation out"):
+    with pytest.raises(ParameterError, match="leave augmentation"):
         fine_tune(build_model(SPEC), *blobs(), training, task=Task.SINGLE_LABEL)
 
 
 def test_what_diverges_is_said_and_not_kept():
     hot = replace(TRAINING, optimizer="sgd", learning_rate=1e38, epochs=3)
-    with pytest.raises(ParameterError, match=r"diverged with fine_tuning.learning_rate 1e\+38"):
+    with pytest.raises(ParameterError, match=r"fine_tuning.learning_rate 1e\+38"):
         fine_tune(
             build_model(replace(SPEC, name="logistic", hidden=())),
             *blobs(),
             hot,
             task=Task.SINGLE_LABEL,
         )
-    with pytest.raises(ParameterError, match="no labeled public records"):
+    with pytest.raises(ParameterError, match="labeled public"):
         fine_tune(build_model(SPEC), *blobs(0), TRAINING, task=Task.SINGLE_LABEL)
 
 
@@ -88,7 +89,7 @@ def test_embeddings_are_what_the_last_layer_sees():
     assert again == pytest.approx(logits, abs=1e-5)
     assert logits == pytest.approx(model(inputs).detach().numpy(), abs=1e-5)
     assert not layer._forward_pre_hooks  # nothing stays behind
-    with pytest.raises(ParameterError, match="does not end in a linear layer of 7 outputs"):
+    with pytest.raises(ParameterError, match="7 outputs"):
         last_layer(model, classes=7)
 
 
@@ -106,7 +107,7 @@ def test_turns_are_told_apart_and_the_last_layer_is_fresh():
     generator = torch.Generator().manual_seed(1)
     images = torch.randint(0, 60, (60, 1, 16, 16), dtype=torch.uint8, generator=generator)
     images[:, :, :5] += 180  # bright at the top: which way is up can be learned
-    inputs, turns = turned(images)
+    inputs, turns = rotate_four_ways(images)
     assert inputs.shape == (240, 1, 16, 16)
     assert torch.equal(inputs[60], torch.rot90(images[0], 1, dims=(1, 2)))
     assert turns.bincount().tolist() == [60] * 4
@@ -117,4 +118,4 @@ def test_turns_are_told_apart_and_the_last_layer_is_fresh():
     assert not torch.equal(model.state_dict()[first], fresh.state_dict()[first])
     for records in (torch.zeros(2, 1, 16, 20), torch.zeros(2, 6)):
         with pytest.raises(ParameterError, match=r"leave start.rotations out"):
-            turned(records)
+            rotate_four_ways(records)

@@ -18,9 +18,9 @@ from dpal.accounting.cohorts import Accountant
 from dpal.data.records import LabeledSet
 from dpal.errors import LedgerError
 from dpal.files import atomic
-from dpal.ledger.campaign_lock import claim
+from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.entries import Kind
+from dpal.ledger.entries import EntryKind
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.models.registry import build_model
@@ -30,7 +30,7 @@ from dpal.randomness import secure
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import position, train_phase
+from dpal.training.phase import position, train_dp_sgd
 from tests.conftest import CLASSES, WIDTH
 from tests.ledger.releasing import PLAN
 
@@ -73,7 +73,7 @@ class Training:
             if done % self.every == 0:
                 steps.persist(pack_state(model, optimizer), position(self.phase, done=done))
 
-        train_phase(
+        train_dp_sgd(
             model,
             optimizer,
             DATA,
@@ -110,7 +110,7 @@ def in_ledger(tmp_path_factory):
     def make() -> TrainingRelease:
         place = tmp_path_factory.mktemp("campaign")
         store = LedgerStore(place / "ledger.sqlite")
-        held = claim(place / "planned")
+        held = lock_folder(place / "planned")
         held.__enter__()
         opened.append((store, held))
         return release_of(CampaignLedger(store, "planned", place / "planned"))
@@ -150,20 +150,20 @@ def test_wherever_it_stops_the_planned_steps_are_made_once(
             if where != "step":
                 break_at(patched, where, at)
             try:
-                one.settle(Training(every=every, stop=at if where == "step" else None))
+                one.release_once(Training(every=every, stop=at if where == "step" else None))
             except KeyboardInterrupt:
                 continue
     going_on = Training(every=every)
-    one.settle(going_on)
+    one.release_once(going_on)
     assert steps_of(load_file(one.artifacts[0])) == {8.0}
     entries = one.ledger.entries()
-    recorded = [entry.body["steps"] for entry in entries if entry.kind is Kind.CHECKPOINT]
+    recorded = [entry.body["steps"] for entry in entries if entry.kind is EntryKind.CHECKPOINT]
     assert recorded == sorted(set(recorded))
     assert all(0 < steps <= 8 for steps in recorded)
     if going_on.began is not None:
         assert going_on.began in {0, *recorded}
     kinds = [entry.kind for entry in entries]
-    assert kinds.count(Kind.RESERVE) == kinds.count(Kind.COMMIT) == 1
+    assert kinds.count(EntryKind.RESERVE) == kinds.count(EntryKind.COMMIT) == 1
     assert len(one.ledger.spent()) == 1
     assert sorted(path.name for path in one.artifacts[0].parent.iterdir()) == ["model.safetensors"]
 
@@ -190,7 +190,7 @@ def test_a_step_made_again_has_other_noise_and_another_batch(in_ledger, monkeypa
     """Twice from the same checkpoint to the same step."""
     one = in_ledger()
     with pytest.raises(KeyboardInterrupt):
-        one.settle(Training(every=4, stop=5))
+        one.release_once(Training(every=4, stop=5))
     (kept,) = one.checkpoints.rglob("*.safetensors")
     before, reached, batches = load_file(kept), [], []
 
@@ -210,12 +210,12 @@ def test_a_step_made_again_has_other_noise_and_another_batch(in_ledger, monkeypa
             reached.append(load(pack_state(model, optimizer)))
             raise KeyboardInterrupt
 
-        train_phase(model, optimizer, DATA, PHASE, ADAM, physical_batch=64, rng=secure(),
+        train_dp_sgd(model, optimizer, DATA, PHASE, ADAM, physical_batch=64, rng=secure(),
                     done=steps.done, before_step=steps.require, on_step=on_step)  # fmt: skip
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            one.settle(attempt)
+            one.release_once(attempt)
     assert [steps_of(state) for state in reached] == [{5.0}, {5.0}]
     assert not torch.equal(*batches)  # 60 fair coins agree once in 10^18
     # Adam's mean after a step is a tenth of the noisy gradient and what it was before.
@@ -243,7 +243,7 @@ def test_no_key_is_in_any_file(in_ledger, monkeypatch):
     monkeypatch.setattr(os, "urandom", watched)
     one = in_ledger()
     with pytest.raises(KeyboardInterrupt):
-        one.settle(Training(every=2, stop=7))
+        one.release_once(Training(every=2, stop=7))
     (description,) = one.checkpoints.rglob("*.json")
     about = json.loads(description.read_text())
     assert set(about) == {"format", "release", "steps", "position", "follows", "state"}
@@ -262,7 +262,7 @@ def test_a_longer_phase_than_reserved_stops_before_the_step(in_ledger):
     longer = replace(PHASE, training=replace(PHASE.training, steps=9))
     one = in_ledger()
     with pytest.raises(LedgerError, match=r"step 9 .* 8 reserved steps"):
-        one.settle(Training(every=8, phase=longer))
+        one.release_once(Training(every=8, phase=longer))
     (kept,) = one.checkpoints.rglob("*.safetensors")
     assert steps_of(load_file(kept)) == {8.0}
     assert not one.artifacts[0].exists()

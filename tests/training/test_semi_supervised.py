@@ -32,6 +32,7 @@ from dpal.training.semi_supervised import (
     student_steps,
     train_student,
 )
+from tests.conftest import having
 
 WIDTH, NAN = 12, float("nan")
 SPEC = ModelSpec(name="mlp", input_shape=(WIDTH,), classes=3, hidden=(32,), task=Task.MULTI_LABEL)
@@ -84,7 +85,7 @@ def test_class_numbers_are_learned_too() -> None:
     assert torch.equal(students[0](inputs).argmax(dim=1), torch.arange(60) % 3)
     train_student(students[1], inputs[:30], labels[:30].long(), SUPERVISED, task=Task.SINGLE_LABEL)
     assert torch.equal(weights(students[0]), weights(students[1]))
-    with pytest.raises(ParameterError, match="for classes, or where all have one"):
+    with pytest.raises(ParameterError, match="for classes"):
         train_student(students[0], inputs, labels, MIXMATCH, task=Task.SINGLE_LABEL)
 
 
@@ -257,16 +258,16 @@ def test_refusals_say_what_to_do() -> None:
     bad = inputs.clone()
     bad[3, 2] = NAN
     cases: list[tuple[str, StudentTraining, Tensor, Tensor, Tensor | None]] = [
-        ("at least one answer", SUPERVISED, inputs, torch.full((20, 3), NAN), None),
+        ("one answer", SUPERVISED, inputs, torch.full((20, 3), NAN), None),
         ("a row for each record", SUPERVISED, inputs[:5], labels, None),
-        ("leave these records out", SUPERVISED, bad, labels, None),
-        ("leave these records out", MIXMATCH, inputs, labels, bad),
+        ("leave these", SUPERVISED, bad, labels, None),
+        ("leave these", MIXMATCH, inputs, labels, bad),
         ("zeros and ones", SUPERVISED, inputs, 2 * labels, None),
         ("zeros and ones", SUPERVISED, inputs, labels[:, 0], None),
-        ("shape and type of the others", MIXMATCH, inputs, labels, one[:, :4]),
-        ("shape and type of the others", MIXMATCH, inputs, labels, one.half()),
-        ("or where all have one, take supervised", MIXMATCH, inputs, labels, None),
-        ("leave augmentation out", replace(SUPERVISED, shift=1), inputs, labels, None),
+        ("the others", MIXMATCH, inputs, labels, one[:, :4]),
+        ("the others", MIXMATCH, inputs, labels, one.half()),
+        ("take supervised", MIXMATCH, inputs, labels, None),
+        ("leave augmentation", replace(SUPERVISED, shift=1), inputs, labels, None),
     ]
     for message, spec, records, answers, more in cases:
         model = build_model(SPEC)
@@ -283,7 +284,7 @@ def test_what_diverges_is_said(spec: StudentTraining) -> None:
     hot = replace(spec, optimizer="sgd", learning_rate=3e38, noise=0.0)
     inputs, labels = groups(40, seed=11)
     model = build_model(LINEAR)
-    with pytest.raises(ParameterError, match=r"diverged with student.learning_rate 3e\+38"):
+    with pytest.raises(ParameterError, match=r"student.learning_rate 3e\+38"):
         train_student(model, inputs, labels, hot, unlabeled=groups(40, seed=12)[0])
 
 
@@ -297,5 +298,5 @@ OUT_OF_RANGE: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
 def test_settings_out_of_range_are_refused(name: str) -> None:
-    with pytest.raises(ParameterError, match=f"student.{name} must be"):
+    with pytest.raises(ParameterError, check=having(parameter=f"student.{name}")):
         replace(SUPERVISED, **{name: OUT_OF_RANGE[name]})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpal.accounting.votes.accounts import queries_within
-from dpal.accounting.votes.rules import Mechanism, powers, summary_event
+from dpal.accounting.votes.rules import Mechanism, powers_of_two, summary_event
 from dpal.errors import ParameterError
 from dpal.voting.advice import LabelStatistics, from_public, noisy_summary, options
 from dpal.voting.ballots import Ballots
@@ -91,7 +91,7 @@ def summary(ballots: np.ndarray, sigma: float) -> LabelStatistics:
 def test_a_summary_tells_sizes_and_agreement():
     ballots = np.repeat(sparse(30)[:, None], 40, axis=1)
     found = summary(ballots, 1e-9)
-    assert found.sizes == pytest.approx([1.0] * len(powers(20)))
+    assert found.sizes == pytest.approx([1.0] * len(powers_of_two(20)))
     assert found.consensus == pytest.approx(0.99)  # all agree; kept off the end
     assert found.source == "a paid-for summary of the ballots"
     wild = summary(ballots, 1e6)
@@ -110,7 +110,7 @@ def test_one_ballot_moves_a_summary_by_no_more_than_is_charged():
         other[:, 2] = rng.random((6, 20)) < rng.random()
         counts = [
             np.append(
-                [(one.sum(axis=2) <= most).mean(axis=0).sum() for most in powers(20)],
+                [(one.sum(axis=2) <= most).mean(axis=0).sum() for most in powers_of_two(20)],
                 np.maximum(one.sum(axis=1), 5 - one.sum(axis=1)).mean(),
             )
             for one in (ballots, other)
@@ -121,4 +121,4 @@ def test_one_ballot_moves_a_summary_by_no_more_than_is_charged():
         assert np.allclose(np.maximum.accumulate(counts[0][:-1]) / 5, told.sizes, atol=1e-6)
     assert largest <= charged
     # Whoever empties all ballots of one teacher moves every size by one.
-    assert charged == len(powers(20)) + 1 == math.ceil(math.log2(20)) + 1
+    assert charged == len(powers_of_two(20)) + 1 == math.ceil(math.log2(20)) + 1

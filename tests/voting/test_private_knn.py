@@ -97,7 +97,7 @@ def test_a_record_left_out_lets_one_other_in(monkeypatch):
         voices.append(set(np.flatnonzero(counts[0])))
         return np.zeros(counts.shape, dtype=np.int8)
 
-    monkeypatch.setattr(private_knn, "answers", listen)
+    monkeypatch.setattr(private_knn, "noisy_answers", listen)
     asked = Neighbours(rule=replace(RULE, labels=count), sample_rate=0.5)
     rng = np.random.default_rng(7)
     for _ in range(100):

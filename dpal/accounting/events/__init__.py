@@ -29,13 +29,13 @@ from dpal.accounting.events.release import TRAINING as TRAINING
 from dpal.accounting.events.release import VOTING as VOTING
 from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
-from dpal.accounting.events.release import thin as thin
+from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
 from dpal.errors import ParameterError
 
 EVENTS: dict[str, type[Event]] = {}
 
 
-def register(kind: type[Event]) -> type[Event]:
+def register_event(kind: type[Event]) -> type[Event]:
     """Makes an event one that can be written and read.
 
     Raises:
@@ -57,7 +57,7 @@ for _kind in (
     MajorityVotes,
     CostBoundedVotes,
 ):
-    register(_kind)
+    register_event(_kind)
 
 
 def to_record(event: Event) -> dict[str, Any]:

@@ -9,7 +9,13 @@ from typing import Self
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import Direction, DpEvent, Losses, PrivacyLossDistribution, Step
+from dpal.accounting.curves import (
+    Direction,
+    DpEvent,
+    Losses,
+    MechanismStep,
+    PrivacyLossDistribution,
+)
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.errors import ParameterError
@@ -60,9 +66,9 @@ class CostBoundedVotes(Event):
         slack -= (math.log(LEAST_DELTA) + math.log(self.order)) / (self.order - 1)
         return self.divergence + slack
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """A loss that is bounded, or fails."""
-        return Claim(self.pure, min(1.0, self.failure + LEAST_DELTA)), 1
+        return ApproximateDpStep(self.pure, min(1.0, self.failure + LEAST_DELTA)), 1
 
     def renyi(self, adjacency: Adjacency) -> Curve:
         """Known at one order; its failure is taken out of delta, as a threshold's is."""
@@ -80,7 +86,7 @@ class CostBoundedVotes(Event):
 
 
 @dataclass(frozen=True)
-class Claim(Step):
+class ApproximateDpStep(MechanismStep):
     """Any release that is (epsilon, delta)-private: randomised response, and a failure.
 
     Attributes:

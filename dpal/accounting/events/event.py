@@ -20,8 +20,8 @@ from dpal.accounting.curves import (
     DpEvent,
     Gaussian,
     Losses,
+    MechanismStep,
     PrivacyLossDistribution,
-    Step,
 )
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.canonical import written_fields, written_name
@@ -53,7 +53,7 @@ class Event(ABC):
     def examples(cls) -> tuple[Self, ...]:
         """Values from less noise to more, on which the contract of all events is tested."""
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """One step of it, and how often it happens independently.
 
         Raises:
@@ -172,7 +172,7 @@ class Answer(Event):
     It is charged by the path that its answer leads to (`dpal.accounting.envelope`).
     """
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """None.
 
         Raises:

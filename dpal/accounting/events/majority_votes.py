@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, Step
+from dpal.accounting.curves import Gaussian, MechanismStep
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.accounting.votes.majority import Answers, worst_divergence
@@ -74,7 +74,7 @@ class MajorityVotes(Event):
         checked = replace(plain, sigma=40.0, threshold=35.0, threshold_sigma=30.0)
         return plain, checked, replace(checked, sigma=80.0, threshold_sigma=60.0)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """By the counts that the answers are read off; they tell more."""
         return Gaussian(self.noise_multiplier), 1
 

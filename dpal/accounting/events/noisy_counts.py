@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import PrivacyLossDistribution, Step
+from dpal.accounting.curves import MechanismStep, PrivacyLossDistribution
 from dpal.accounting.events.event import Event
 from dpal.accounting.events.noisy_scores import SELECTION_RANGE, Laplace
 from dpal.canonical import written_as
@@ -39,7 +39,7 @@ class NoisyCounts(Event):
         """From less noise to more, and fewer counts."""
         return cls(epsilon=0.5, l0_sensitivity=2), cls(epsilon=0.5), cls(epsilon=0.1)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """On the grid of the scores; counts that one record moves have independent noise."""
         return Laplace(self.epsilon), self.l0_sensitivity
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, Step
+from dpal.accounting.curves import Gaussian, MechanismStep
 from dpal.accounting.events.event import Event
 
 
@@ -34,6 +34,6 @@ class NoisyMoments(Event):
         """From less noise to more."""
         return cls(noise_multiplier=1.5), cls(noise_multiplier=9.0)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """The multiplier is over the sensitivity under the promised adjacency."""
         return Gaussian(self.noise_multiplier), 1

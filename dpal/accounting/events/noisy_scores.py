@@ -13,7 +13,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import Direction, DpEvent, Losses, PrivacyLossDistribution, Step
+from dpal.accounting.curves import (
+    Direction,
+    DpEvent,
+    Losses,
+    MechanismStep,
+    PrivacyLossDistribution,
+)
 from dpal.accounting.events.event import Cells, Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
@@ -44,7 +50,7 @@ class NoisyScores(Event):
         """From less noise to more."""
         return cls(epsilon=2.0), cls(epsilon=0.25), cls(epsilon=0.05)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """All of it."""
         return Laplace(self.epsilon), 1
 
@@ -68,7 +74,7 @@ class NoisyScores(Event):
 
 
 @dataclass(frozen=True)
-class Laplace(Step):
+class Laplace(MechanismStep):
     """Discrete Laplace noise, shifted by the whole grid; mirror-symmetric.
 
     Attributes:

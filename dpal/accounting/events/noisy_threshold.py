@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, Losses, Step
+from dpal.accounting.curves import Gaussian, Losses, MechanismStep
 from dpal.accounting.events.event import Cells, Event
 from dpal.canonical import written_as
 
@@ -46,7 +46,7 @@ class NoisyThreshold(Event):
             cls(noise_multiplier=10.0),
         )
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """Gaussian noise that may fail."""
         return Gaussian(self.noise_multiplier, self.failure_probability), 1
 
@@ -68,7 +68,7 @@ class NoisyThreshold(Event):
         return edges, -np.diff(tail), -np.diff(tail_blank), beyond
 
 
-def joined(events: Sequence[Event]) -> list[Event]:
+def merge_equal_steps(events: Sequence[Event]) -> list[Event]:
     """The same events, those with Gaussian losses as one: exact, and quicker on a grid."""
     noises = [event.gaussian_noise for event in events]
     told = [(event, noise) for event, noise in zip(events, noises, strict=True) if noise]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import DpEvent, Gaussian, Step
+from dpal.accounting.curves import DpEvent, Gaussian, MechanismStep
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import Curve
 
@@ -49,7 +49,7 @@ class NoisyVotes(Event):
             cls(queries=5, squared_sensitivity=2.0, sigma=40.0),
         )
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """All queries as one release."""
         return Gaussian(self.noise_multiplier), 1
 

@@ -22,7 +22,14 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import REACH, Direction, DpEvent, Losses, PrivacyLossDistribution, Step
+from dpal.accounting.curves import (
+    REACH,
+    Direction,
+    DpEvent,
+    Losses,
+    MechanismStep,
+    PrivacyLossDistribution,
+)
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
@@ -57,7 +64,7 @@ class PhaseExposure(Event):
         quiet = replace(dear, noise_multiplier=1.5)
         return dear, quiet, replace(quiet, steps=50), replace(quiet, steps=50, sample_rate=0.01)
 
-    def composition(self) -> tuple[Step, int]:
+    def composition(self) -> tuple[MechanismStep, int]:
         """A step on a batch; none where nobody joins one."""
         count = self.steps if self.sample_rate else 0
         return SampledGaussian(self.sample_rate, self.noise_multiplier), count
@@ -80,7 +87,7 @@ class PhaseExposure(Event):
 
 
 @dataclass(frozen=True)
-class SampledGaussian(Step):
+class SampledGaussian(MechanismStep):
     """One step of DP-SGD.
 
     Attributes:

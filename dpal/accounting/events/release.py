@@ -48,7 +48,7 @@ class Release:
         return self.kind == SELECTION
 
 
-def thin(release: Release, participation: float) -> Release:
+def scale_sampling_rate(release: Release, participation: float) -> Release:
     """The release as records meet it whose every sample rate is multiplied by a factor.
 
     Selections ask such records as they ask all others.

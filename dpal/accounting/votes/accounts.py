@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.votes.cost_kinds import Claim as Claim
-from dpal.accounting.votes.cost_kinds import Kind as Kind
 from dpal.accounting.votes.cost_kinds import Mode as Mode
+from dpal.accounting.votes.cost_kinds import VoteCostKind as VoteCostKind
+from dpal.accounting.votes.cost_kinds import VoteCostProperties as VoteCostProperties
 from dpal.accounting.votes.cost_kinds import claim_of as claim_of
 from dpal.accounting.votes.query_costs import costs_of, table_of
 from dpal.accounting.votes.query_costs import query_curve as query_curve
@@ -62,7 +62,7 @@ class Analysis:
       orders: (queries,), the Rényi order that gave each.
     """
 
-    claim: Claim
+    claim: VoteCostProperties
     delta: float
     epsilons: Floats
     orders: Floats

@@ -26,7 +26,7 @@ class Mode(StrEnum):
     SANITIZED = "sanitized"
 
 
-class Kind(StrEnum):
+class VoteCostKind(StrEnum):
     """Whether a number bounds the privacy loss, or only what it is on average."""
 
     GUARANTEE = "guarantee"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class VoteCostProperties:
     """What a cost promises, and to whom it may be told.
 
     Attributes:
@@ -45,14 +45,14 @@ class Claim:
     """
 
     mode: Mode
-    kind: Kind
+    kind: VoteCostKind
     any_votes: bool
     both_directions: bool
 
     @property
     def certifies(self) -> bool:
         """Whether it may be published as a promise."""
-        return self.kind is Kind.GUARANTEE and self.any_votes and self.both_directions
+        return self.kind is VoteCostKind.GUARANTEE and self.any_votes and self.both_directions
 
     def __str__(self) -> str:
         about = "any votes" if self.any_votes else "these votes only, so the number is private"
@@ -60,12 +60,12 @@ class Claim:
         return f"{self.mode}: {self.kind} for {about}{ways}"
 
 
-def claim_of(mode: Mode, rule: VotingRule) -> Claim:
+def claim_of(mode: Mode, rule: VotingRule) -> VoteCostProperties:
     """What a mode promises about a rule."""
     expected = mode is Mode.PAPERNOT and rule.confidence is not None
-    return Claim(
+    return VoteCostProperties(
         mode=mode,
-        kind=Kind.EXPECTATION if expected else Kind.GUARANTEE,
+        kind=VoteCostKind.EXPECTATION if expected else VoteCostKind.GUARANTEE,
         any_votes=mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED, Mode.SANITIZED),
         both_directions=mode is not Mode.PAPERNOT,
     )

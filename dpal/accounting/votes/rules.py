@@ -164,7 +164,7 @@ class VotingRule:
                 return 1  # one set of labels gains a vote, another loses it
 
     @property
-    def unanimous_turned(self) -> float:
+    def unanimous_flip_probability(self) -> float:
         """Chance that noise turns an answer on which all teachers agree; public.
 
         Of a plurality it is the union bound over all other classes, at most 1.
@@ -205,7 +205,7 @@ class VotingRule:
         return (votes, checks)
 
 
-def powers(labels: int) -> list[int]:
+def powers_of_two(labels: int) -> list[int]:
     """1, 2, 4, ... up to below the number of labels: sizes that a summary tells about."""
     return [1 << power for power in range(max(1, math.ceil(math.log2(labels))))]
 
@@ -215,4 +215,4 @@ def summary_event(labels: int, sigma: float) -> NoisyVotes:
 
     Of each size of ballots, and of the agreement, one teacher moves at most 1.
     """
-    return NoisyVotes(queries=1, squared_sensitivity=len(powers(labels)) + 1, sigma=sigma)
+    return NoisyVotes(queries=1, squared_sensitivity=len(powers_of_two(labels)) + 1, sigma=sigma)

@@ -11,28 +11,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
-from dpal.canonical import digest
-from dpal.certificate.check_document import check_entries, check_releases
-from dpal.certificate.checks import Check, judged
+from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
+from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare import Difference, Place
-from dpal.certificate.document import same
+from dpal.certificate.document import is_same_json
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, figures_of
+from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, recompute_figures
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import is_paper
 from dpal.certificate.statements import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_from
 
 _MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
-class Campaign(CertificateKind[LedgerEvidence]):
+class CampaignCertificate(CertificateKind[LedgerEvidence]):
     """Campaigns: training in phases on labels that were bought in between."""
 
     name = "campaign"
+    can_start = True
 
     def read(self, document: Mapping[str, Any]) -> LedgerEvidence:
         """Reads its entries and its plan."""
@@ -42,7 +42,7 @@ class Campaign(CertificateKind[LedgerEvidence]):
         """Cohorts with all their events, models, who sees the selection, what is assumed."""
         held, target, plan = evidence.hold.body, evidence.target, evidence.plan
         releases, names = evidence.releases, cohorts_of(plan)
-        figures = figures_of(releases, target, names)
+        figures = recompute_figures(releases, target, names)
         models, size = _models(evidence), plan["spec"]["pool_size"]
         return {
             "epsilon": figures.campaign,
@@ -90,12 +90,12 @@ class Campaign(CertificateKind[LedgerEvidence]):
         events = [one for one in found if _about_events(one)]
         count = sum(len(one["events"]) for one in follows["cohorts"])
         return [
-            judged(
+            check_from_faults(
                 "events by cohort",
                 (_other_events(one) for one in events),
                 f"{count} events of {len(follows['cohorts'])} cohorts, as in the entries",
             ),
-            judged(
+            check_from_faults(
                 "statements",
                 (one.says for one in found if one not in events),
                 "promise, who sees the selection, pool, models, assumptions, exceptions",
@@ -117,19 +117,19 @@ class Campaign(CertificateKind[LedgerEvidence]):
             for one in follows["cohorts"]
         }
         return [
-            judged(
+            check_from_faults(
                 "epsilon, our accountant",
                 (one.says for one in found),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, whatever path a record "
                 "takes, as stated",
             ),
-            judged(
+            check_from_faults(
                 "epsilon, dp-accounting",
                 _second_faults(document["epsilon"], costs["dp_accounting"], apart),
                 f"{costs['dp_accounting']:.4f} by PLD; two programs' upper bounds may lie "
                 f"{apart:.4f} apart",
             ),
-            judged(
+            check_from_faults(
                 "cohorts, dp-accounting",
                 _cohort_faults(document["cohorts"], seconds, apart),
                 ", ".join(f"{_spoken(cohort)}: {value:.4f}" for cohort, value in seconds.items()),
@@ -137,7 +137,7 @@ class Campaign(CertificateKind[LedgerEvidence]):
         ]
 
 
-CAMPAIGN = Campaign()
+CAMPAIGN = CampaignCertificate()
 
 
 def cohorts_of(plan: dict[str, Any]) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     models = [
         {"release": entry.release, "file": name, "sha256": digest}
         for entry in evidence.entries
-        if entry.kind is Kind.COMMIT
+        if entry.kind is EntryKind.COMMIT
         for name, digest in entry.body["artifacts"].items()
         if name.rpartition("/")[2] == _MODEL
     ]
@@ -178,17 +178,15 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
 def _check_plan(evidence: LedgerEvidence) -> Check:
     """Whether the plan is the one that was held, and what was held is what it does."""
     held = evidence.hold.body["plan"]
-    return judged("plan", _plan_faults(evidence), f"digest {held[:12]}, held before the start")
+    return check_from_faults(
+        "plan", _plan_faults(evidence), f"digest {held[:12]}, held before the start"
+    )
 
 
 def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     plan, held = evidence.plan, evidence.hold.body
-    if digest(plan) != held["plan"]:
-        yield "the plan is not the one whose digest was held before the start"
-    promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
-    if not same(plan["spec"]["target"], promised):
-        yield "the plan was made for another promise than the one held"
-    if not same(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
+    yield from foreign_plan_faults(evidence)
+    if not is_same_json(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
         yield "the plan was made for another accountant than the one held"
     releases = [release_from(record) for record in held["releases"]]
     for phase in plan["phases"]:
@@ -218,7 +216,7 @@ def _uncovered(
         ]
         selected = [to_record(event) for selects, event in charged if selects]
         for step in steps if cohort in asked else []:
-            if not any(same(step, _without_mechanism(record)) for record in selected):
+            if not any(is_same_json(step, _without_mechanism(record)) for record in selected):
                 yield f"phase {index} selects from cohort {cohort} and does not charge it"
         exposed = [e for selects, e in charged if not selects and isinstance(e, PhaseExposure)]
         for steps_, noise, rate in _trained(phase, cohort):

@@ -15,8 +15,8 @@ from typing import Any
 
 from dpal.accounting.events import GUIDANCE, Charge, NoisyCounts, NoisyMoments, Release, to_record
 from dpal.accounting.prior_spend import (
-    Before,
     Declared,
+    PriorSpend,
     declared_of,
     total_epsilon,
     total_second_opinion,
@@ -24,9 +24,9 @@ from dpal.accounting.prior_spend import (
 from dpal.canonical import digest
 from dpal.certificate.check_against import Model
 from dpal.certificate.check_document import check_entries, check_releases
-from dpal.certificate.checks import Check, Outcome, judged, unchecked
+from dpal.certificate.checks import Check, CheckOutcome, check_from_faults, unchecked
 from dpal.certificate.compare import Difference, Place
-from dpal.certificate.document import entry_of, same
+from dpal.certificate.document import is_same_json, parse_entry
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
@@ -35,7 +35,7 @@ from dpal.certificate.promise import is_paper, pool_size_of
 from dpal.certificate.statements import statements
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
-from dpal.ledger.entries import GENESIS, Entry, Kind
+from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.hold import before_from, before_record
 from dpal.ledger.releases import release_of, release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
@@ -75,13 +75,13 @@ class ImprovementEvidence:
     model: Mapping[str, str]
 
     @property
-    def before(self) -> Before:
+    def before(self) -> PriorSpend:
         """What the start cost, as its own certificate's entries say."""
         if self.start is None:
-            return Before(declared=self.declared)
-        entries = [entry_of(record) for record in self.start["ledger"]["entries"]]
-        charged = tuple(release_of(entry) for entry in entries if entry.kind is Kind.RESERVE)
-        return Before(campaign=str(self.start["campaign"]), releases=charged)
+            return PriorSpend(declared=self.declared)
+        entries = [parse_entry(record) for record in self.start["ledger"]["entries"]]
+        charged = tuple(release_of(entry) for entry in entries if entry.kind is EntryKind.RESERVE)
+        return PriorSpend(campaign=str(self.start["campaign"]), releases=charged)
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -94,7 +94,7 @@ class ImprovementEvidence:
         return (*self.before.releases, *self.releases)
 
 
-class Improvement(CertificateKind[ImprovementEvidence]):
+class ImprovementCertificate(CertificateKind[ImprovementEvidence]):
     """Improvements: a start, and what was chosen and learned from public records since."""
 
     name = "improvement"
@@ -168,12 +168,12 @@ class Improvement(CertificateKind[ImprovementEvidence]):
         checks = _start_checks(evidence, ledger)
         if evidence.own is None:
             faults = _free_faults(evidence, ledger)
-            checks.append(judged("releases", faults, "none beyond the start"))
+            checks.append(check_from_faults("releases", faults, "none beyond the start"))
         else:
             checks.append(check_entries(evidence.own, document["ledger"]))
             checks.append(check_releases(evidence.own))
         fine = f"digest {digest(evidence.plan)[:12]}, its promise and its noise are what is charged"
-        return [*checks, judged("plan", _plan_faults(document, evidence), fine)]
+        return [*checks, check_from_faults("plan", _plan_faults(document, evidence), fine)]
 
     def room(self, place: Place, apart: float) -> float | None:
         """Figures of the total and of the start."""
@@ -186,7 +186,7 @@ class Improvement(CertificateKind[ImprovementEvidence]):
     ) -> list[Check]:
         """All in one line."""
         fine = f"{follows['method']}, {follows['labels']:,} labels; {follows['noise_chosen']}"
-        return [judged("statements", (one.says for one in found), fine)]
+        return [check_from_faults("statements", (one.says for one in found), fine)]
 
     def check_figures(
         self,
@@ -200,7 +200,7 @@ class Improvement(CertificateKind[ImprovementEvidence]):
         del document, evidence, apart
         costs = follows["epsilon"]
         return [
-            judged(
+            check_from_faults(
                 "epsilon, start and all",
                 (one.says for one in found),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, "
@@ -210,18 +210,18 @@ class Improvement(CertificateKind[ImprovementEvidence]):
         ]
 
 
-IMPROVEMENT = Improvement()
+IMPROVEMENT = ImprovementCertificate()
 
 
 def _epsilons(
-    before: Before, releases: Sequence[Release], target: PrivacyTarget
+    before: PriorSpend, releases: Sequence[Release], target: PrivacyTarget
 ) -> dict[str, float]:
     return dict(_totals(before, tuple(releases), target))
 
 
 @lru_cache(maxsize=32)
 def _totals(
-    before: Before, releases: tuple[Release, ...], target: PrivacyTarget
+    before: PriorSpend, releases: tuple[Release, ...], target: PrivacyTarget
 ) -> dict[str, float]:
     return {
         "pld": float(total_epsilon(before, releases, target)),
@@ -241,7 +241,7 @@ def _chosen(evidence: ImprovementEvidence) -> str:
         (
             int(one["sequence"])
             for one in evidence.start["ledger"]["entries"]
-            if one["kind"] == Kind.RESERVE.value
+            if EntryKind(one["kind"]) is EntryKind.RESERVE
         ),
         default=0,
     )
@@ -253,11 +253,11 @@ def _start_checks(evidence: ImprovementEvidence, ledger: Sequence[Entry] | None)
     """All checks of the start's own certificate."""
     if evidence.start is not None and evidence.declared is not None:
         detail = "a certificate and a declared cost of the start exclude each other"
-        return [Check(name="start", outcome=Outcome.FAILED, detail=detail)]
+        return [Check(name="start", outcome=CheckOutcome.FAILED, detail=detail)]
     if evidence.start is None:
         if evidence.declared is None:
             detail = "neither a certificate nor a declared cost of the start is here"
-            return [Check(name="start", outcome=Outcome.FAILED, detail=detail)]
+            return [Check(name="start", outcome=CheckOutcome.FAILED, detail=detail)]
         told = (
             f"epsilon {evidence.declared.epsilon:g} at delta {evidence.declared.delta:.4g} is "
             "declared, and cannot be checked"
@@ -290,11 +290,11 @@ def _free_faults(evidence: ImprovementEvidence, ledger: Sequence[Entry] | None) 
 def _plan_faults(document: Mapping[str, Any], evidence: ImprovementEvidence) -> Iterator[str]:
     spec, own = evidence.plan["spec"], evidence.own
     promised = {key: document["promise"][key] for key in ("epsilon", "delta", "adjacency", "unit")}
-    if not same(spec["target"], promised):
+    if not is_same_json(spec["target"], promised):
         yield "the plan was made for another promise"
-    if not same(spec["accountant"], evidence.accountant.value):
+    if not is_same_json(spec["accountant"], evidence.accountant.value):
         yield "the plan was made for another accountant"
-    if not same(spec["name"], document["campaign"]):
+    if not is_same_json(spec["name"], document["campaign"]):
         yield "the plan is one of another improvement"
     if spec["start_model"] not in (None, evidence.start_model):
         yield "the plan improves other weights than the certificate says"
@@ -312,9 +312,9 @@ def _plan_faults(document: Mapping[str, Any], evidence: ImprovementEvidence) -> 
         yield "another improvement was held"
     if digest(evidence.plan) != held["plan"]:
         yield "the plan is not the one whose digest was held"
-    if not same({key: held[key] for key in promised}, promised):
+    if not is_same_json({key: held[key] for key in promised}, promised):
         yield "another promise was held"
-    if not same(held["accountant"], evidence.accountant.value):
+    if not is_same_json(held["accountant"], evidence.accountant.value):
         yield "another accountant was held"
     if before_from(held.get("before")) is None:
         yield "the hold does not say what was spent before"
@@ -322,14 +322,16 @@ def _plan_faults(document: Mapping[str, Any], evidence: ImprovementEvidence) -> 
         yield "the hold counts another history of the start than its certificate"
     before = before_from(held["before"]) or evidence.before
     charged = [release_record(one) for one in evidence.releases]
-    if not same(charged, [release_record(one) for one in _planned(spec["guidance"], before)]):
+    if not is_same_json(
+        charged, [release_record(one) for one in _planned(spec["guidance"], before)]
+    ):
         yield "the charges are not those of the plan, for everybody whom it reads"
     alone = spec["guidance"]["voters"] == "threshold" and spec["target"]["adjacency"] == "zero_out"
     if spec["guidance"]["support"]["moved"] != (1 if alone else 2):
         yield "the votes are charged for fewer counts than one record can move"
 
 
-def _planned(guidance: Mapping[str, Any], before: Before) -> Iterator[Release]:
+def _planned(guidance: Mapping[str, Any], before: PriorSpend) -> Iterator[Release]:
     """What a plan releases: both about everybody whom the start knew, in its last phase."""
     events = {
         "near-private/components": NoisyMoments.of_record(guidance["components"]),
@@ -340,14 +342,14 @@ def _planned(guidance: Mapping[str, Any], before: Before) -> Iterator[Release]:
         yield Release(name=name, kind=GUIDANCE, phase=before.last_phase, charges=charges)
 
 
-def _covers(held: Before | None, certified: Before) -> bool:
+def _covers(held: PriorSpend | None, certified: PriorSpend) -> bool:
     """Whether a hold counted all that the start's certificate lists, but for later attempts."""
     if held is None or held.campaign != certified.campaign or held.declared != certified.declared:
         return False
-    known = [before_record(Before(releases=(one,))) for one in held.releases]
+    known = [before_record(PriorSpend(releases=(one,))) for one in held.releases]
     names = {one.name for one in held.releases}
     return all(
-        before_record(Before(releases=(one,))) in known
+        before_record(PriorSpend(releases=(one,))) in known
         for one in certified.releases
         if one.name in names
     ) and names <= {one.name for one in certified.releases}

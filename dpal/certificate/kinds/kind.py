@@ -15,10 +15,16 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from dpal.accounting.agreement import tolerance
 from dpal.accounting.events import Release
 from dpal.canonical import digest
-from dpal.certificate.check_against import Model, Pool, check_ledger, check_model, check_pool
+from dpal.certificate.check_against import (
+    Model,
+    PoolCommitment,
+    check_ledger,
+    check_model,
+    check_pool,
+)
 from dpal.certificate.check_document import check_seal
-from dpal.certificate.checks import MALFORMED, Check, refuted, unchecked, unreadable
-from dpal.certificate.compare import Difference, Place, compared
+from dpal.certificate.checks import MALFORMED, Check, any_failed, unchecked, unreadable_check
+from dpal.certificate.compare import Difference, Place, differences
 from dpal.certificate.data_set import check_shares, check_together
 from dpal.certificate.document import FORMAT, sealed_certificate
 from dpal.certificate.evidence import LedgerEvidence, ledger_record, promise_record
@@ -65,9 +71,11 @@ class CertificateKind(ABC, Generic[E]):
     Attributes:
       name: as certificates say it.
       bounds: what each accountant bounds.
+      can_start: whether an improvement may start from the model that it is about.
     """
 
     name: ClassVar[str]
+    can_start: ClassVar[bool] = False
     bounds: ClassVar[Mapping[Accountant, Figure]] = CAMPAIGN
 
     @abstractmethod
@@ -185,7 +193,7 @@ class CertificateKind(ABC, Generic[E]):
         *,
         ledger: Sequence[Entry] | None = None,
         model: Model | None = None,
-        pool: Pool | None = None,
+        pool: PoolCommitment | None = None,
         no_pool: str = "no pool given (--data)",
     ) -> list[Check]:
         """Checks a certificate, alone and against whatever it can be held against.
@@ -207,12 +215,12 @@ class CertificateKind(ABC, Generic[E]):
         try:
             evidence = self.read(document)
         except MALFORMED as error:
-            return [seal, unreadable("ledger entries", error)]
+            return [seal, unreadable_check("ledger entries", error)]
         try:
             checks = self.check_evidence(evidence, document, ledger)
         except MALFORMED as error:
-            return [seal, unreadable("plan", error)]
-        if refuted(checks):
+            return [seal, unreadable_check("plan", error)]
+        if any_failed(checks):
             reason = "its entries and its plan are not sound, so there is nothing to add up"
             return [seal, *checks, unchecked("epsilon", reason)]
         try:
@@ -223,14 +231,14 @@ class CertificateKind(ABC, Generic[E]):
             if "pool" in follows:
                 checks.append(check_pool(follows, pool, no_pool))
         except MALFORMED as error:
-            checks.append(unreadable("statements", error))
+            checks.append(unreadable_check("statements", error))
         return [seal, *checks]
 
     def _check_content(
         self, document: Mapping[str, Any], follows: Mapping[str, Any], evidence: E
     ) -> list[Check]:
         apart = tolerance(evidence.charged, evidence.target)
-        found, figures = compared(document, follows, lambda place: self.room(place, apart))
+        found, figures = differences(document, follows, lambda place: self.room(place, apart))
         costs = follows["epsilon"]
         return [
             *self.check_statements(found, follows),

@@ -7,21 +7,21 @@ from typing import Any
 
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.canonical import digest
-from dpal.certificate.check_document import check_entries, check_releases
-from dpal.certificate.checks import Check, judged
+from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
+from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare import Difference, Place
-from dpal.certificate.document import same
+from dpal.certificate.document import is_same_json
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, by_dp_accounting
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.statements import DATA_SET, NO_DATA_SET, statements
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Accountant
 
 _MODEL = ".safetensors"
 
 
-class Listed(CertificateKind[LedgerEvidence]):
+class ListedCertificate(CertificateKind[LedgerEvidence]):
     """Runs of any kind that release what a list says."""
 
     name = "listed"
@@ -61,7 +61,7 @@ class Listed(CertificateKind[LedgerEvidence]):
         return [
             check_entries(evidence, document["ledger"]),
             check_releases(evidence),
-            judged("plan", _plan_faults(evidence), fine),
+            check_from_faults("plan", _plan_faults(evidence), fine),
         ]
 
     def room(self, place: Place, apart: float) -> float | None:
@@ -75,7 +75,9 @@ class Listed(CertificateKind[LedgerEvidence]):
     ) -> list[Check]:
         """All in one line."""
         del follows
-        return [judged("statements", (one.says for one in found), "promise, pool, models")]
+        return [
+            check_from_faults("statements", (one.says for one in found), "promise, pool, models")
+        ]
 
     def check_figures(
         self,
@@ -90,12 +92,12 @@ class Listed(CertificateKind[LedgerEvidence]):
         costs = follows["epsilon"]
         second = abs(costs["pld"] - costs["dp_accounting"])
         return [
-            judged(
+            check_from_faults(
                 "epsilon, our accountant",
                 (one.says for one in found),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, as stated",
             ),
-            judged(
+            check_from_faults(
                 "epsilon, dp-accounting",
                 () if second <= apart else ["it costs something else by dp-accounting"],
                 f"{costs['dp_accounting']:.4f} by PLD",
@@ -103,7 +105,7 @@ class Listed(CertificateKind[LedgerEvidence]):
         ]
 
 
-LISTED = Listed()
+LISTED = ListedCertificate()
 
 
 def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
@@ -111,7 +113,7 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     return [
         {"release": entry.release, "file": name, "sha256": sha256}
         for entry in evidence.entries
-        if entry.kind is Kind.COMMIT
+        if entry.kind is EntryKind.COMMIT
         for name, sha256 in sorted(entry.body["artifacts"].items())
         if name.endswith(_MODEL)
     ]
@@ -119,12 +121,8 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
 
 def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     plan, held = evidence.plan, evidence.hold.body
-    if digest(plan) != held["plan"]:
-        yield "the plan is not the one whose digest was held before the start"
-    promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
-    if not same(plan["spec"]["target"], promised):
-        yield "the plan was made for another promise than the one held"
-    if not same(plan["listed"], held["releases"]):
+    yield from foreign_plan_faults(evidence)
+    if not is_same_json(plan["listed"], held["releases"]):
         yield "the plan lists other releases than were held"
     if plan["spec"]["accountant"] != held["accountant"]:
         yield "the plan is kept by another accountant than the one held"

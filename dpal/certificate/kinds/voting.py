@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpal.accounting.events import Event, Release, to_record
-from dpal.accounting.prior_spend import Before, total_epsilon, total_second_opinion
+from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
     Bound,
@@ -22,18 +22,18 @@ from dpal.accounting.votes.rules import (
     summary_event,
 )
 from dpal.canonical import digest, plain
-from dpal.certificate.check_document import BESIDES, check_entries
-from dpal.certificate.checks import Check, judged
+from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
+from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare import Difference, Place
 from dpal.certificate.data_set import by_dp_accounting_within, check_shares
-from dpal.certificate.document import FORMAT, same
+from dpal.certificate.document import FORMAT, is_same_json
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.promise import VOTES
 from dpal.certificate.statements import statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, Kind
+from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import before_from
 from dpal.ledger.releases import release_from
 from dpal.privacy import Accountant, PrivacyTarget
@@ -79,9 +79,9 @@ class VotingEvidence:
         return tuple(release_from(one) for one in self.own.hold.body["releases"])
 
     @property
-    def before(self) -> Before:
+    def before(self) -> PriorSpend:
         """An earlier account that counts."""
-        return before_from(self.own.hold.body.get("before")) or Before()
+        return before_from(self.own.hold.body.get("before")) or PriorSpend()
 
 
 class Voting(CertificateKind[VotingEvidence]):
@@ -134,11 +134,13 @@ class Voting(CertificateKind[VotingEvidence]):
         del ledger
         own = evidence.own
         fine = f"digest {digest(own.plan)[:12]}, its rule is what is charged"
-        released = judged("releases", _release_faults(own), "each as held, each with its commit")
+        released = check_from_faults(
+            "releases", _release_faults(own), "each as held, each with its commit"
+        )
         return [
             check_entries(own, document["ledger"]),
             released,
-            judged("plan", _plan_faults(own), fine),
+            check_from_faults("plan", _plan_faults(own), fine),
         ]
 
     def room(self, place: Place, apart: float) -> float | None:
@@ -153,7 +155,7 @@ class Voting(CertificateKind[VotingEvidence]):
         """All in one line."""
         del follows
         fine = "rule, blocks, what was released"
-        return [judged("statements", (one.says for one in found), fine)]
+        return [check_from_faults("statements", (one.says for one in found), fine)]
 
     def check_figures(
         self,
@@ -167,13 +169,13 @@ class Voting(CertificateKind[VotingEvidence]):
         del document, evidence
         costs = follows["epsilon"]
         return [
-            judged(
+            check_from_faults(
                 "epsilon, our accountant",
                 (one.says for one in found),
                 f"{costs['rdp']:.4f} by RDP of the released answers, {costs['pld']:.4f} by PLD of "
                 "the noisy counts, as stated",
             ),
-            judged(
+            check_from_faults(
                 "epsilon, dp-accounting",
                 _second_faults(costs, apart),
                 f"{costs['renyi_oracle']:.4f} for the released answers, "
@@ -202,7 +204,7 @@ class Voting(CertificateKind[VotingEvidence]):
             for entry in ledger
             if entry.campaign == own.name
             and entry.sequence > own.entries[-1].sequence
-            and entry.kind in (Kind.RESERVE, Kind.COMMIT)
+            and entry.kind in (EntryKind.RESERVE, EntryKind.COMMIT)
         ]
         found = replace(own, entries=[*own.entries, *later])
         return own if list(_release_faults(found)) else found
@@ -238,7 +240,7 @@ def voting_certificate(
 
 
 def epsilons(
-    releases: Sequence[Release], target: PrivacyTarget, before: Before
+    releases: Sequence[Release], target: PrivacyTarget, before: PriorSpend
 ) -> dict[str, float]:
     """What releases cost by both accountants, and by programs that share nothing with ours.
 
@@ -250,7 +252,7 @@ def epsilons(
 
 @lru_cache(maxsize=32)
 def _totals(
-    releases: tuple[Release, ...], target: PrivacyTarget, before: Before
+    releases: tuple[Release, ...], target: PrivacyTarget, before: PriorSpend
 ) -> dict[str, float]:
     if not releases:
         return dict.fromkeys(("pld", "rdp", "dp_accounting", "renyi_oracle"), 0.0)
@@ -281,11 +283,14 @@ def votes_in(releases: Iterable[Release]) -> list[Event]:
 
 def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
     held = {one["release"]: one for one in evidence.hold.body["releases"]}
-    reserves = [entry for entry in evidence.entries if entry.kind is Kind.RESERVE]
-    done = {entry.release for entry in evidence.entries if entry.kind is Kind.COMMIT}
+    reserves = [entry for entry in evidence.entries if entry.kind is EntryKind.RESERVE]
+    done = {entry.release for entry in evidence.entries if entry.kind is EntryKind.COMMIT}
     for entry in reserves:
         charged = {key: value for key, value in entry.body.items() if key not in BESIDES}
-        if not same(charged, held.get(entry.release)) or charged["release"] != entry.release:
+        if (
+            not is_same_json(charged, held.get(entry.release))
+            or charged["release"] != entry.release
+        ):
             yield f"{entry.release} was reserved with other charges than were held"
         if entry.release not in done:
             yield f"{entry.release} was reserved and never committed"
@@ -298,11 +303,7 @@ def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
 
 def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     plan, held = evidence.plan, evidence.hold.body
-    if digest(plan) != held["plan"]:
-        yield "the plan is not the one whose digest was held before the start"
-    promised = {key: held[key] for key in ("epsilon", "delta", "adjacency", "unit")}
-    if not same(plan["spec"]["target"], promised):
-        yield "the plan was made for another promise than the one held"
+    yield from foreign_plan_faults(evidence)
     rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
     told = plan["spec"]["bound"]
     bound = None if told is None else Bound(**told)
@@ -319,7 +320,9 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     for cost, record in zip(costs, held["releases"], strict=True):
         if [charge.event for charge in release_from(record).charges] != cost:
             yield f"{record['release']} is charged otherwise than its rule costs"
-    if not same(plain(before_from(held.get("before")) or Before()), plan["spec"]["before"]):
+    if not is_same_json(
+        plain(before_from(held.get("before")) or PriorSpend()), plan["spec"]["before"]
+    ):
         yield "the plan counts another history than was held"
 
 

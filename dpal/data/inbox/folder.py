@@ -15,7 +15,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from dpal.errors import ConfigError, DataError
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 
 SUFFIX = ".parquet"
 _UNFINISHED = (".tmp", ".part", ".crdownload")
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedFile:
     """A file as a folder's listing shows it.
 
     Attributes:
@@ -51,12 +51,12 @@ class Listing:
       others: how many visible, finished files are not named *.parquet.
     """
 
-    files: dict[str, Listed]
+    files: dict[str, ListedFile]
     others: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class FileObservation:
     """What is known of a name in the folder.
 
     Attributes:
@@ -159,7 +159,7 @@ class Inbox:
           DataError: it cannot be read.
           StorageError: it cannot be written here.
         """
-        with staged(path) as temporary, temporary.open("wb") as sink:
+        with atomic_write(path) as temporary, temporary.open("wb") as sink:
             try:
                 source = self.files.open(self.path(name), "rb")
             except Exception as error:
@@ -197,8 +197,8 @@ class Inbox:
 
 
 def observe(
-    listing: Mapping[str, Listed], known: Mapping[str, Seen], *, now: float
-) -> dict[str, Seen]:
+    listing: Mapping[str, ListedFile], known: Mapping[str, FileObservation], *, now: float
+) -> dict[str, FileObservation]:
     """What is known of each listed name, after another look.
 
     Args:
@@ -213,15 +213,15 @@ def observe(
             seen[name] = before
         else:
             # A time in the future is a clock that goes wrong: then only looks count.
-            seen[name] = Seen(stamp=one.stamp, since=min(now, one.changed or now))
+            seen[name] = FileObservation(stamp=one.stamp, since=min(now, one.changed or now))
     return seen
 
 
-def _listed(info: Mapping[str, Any]) -> Listed:
+def _listed(info: Mapping[str, Any]) -> ListedFile:
     size = int(info.get("size") or 0)
     changed = max((_seconds(info[key]) for key in _TIMES if info.get(key)), default=0.0)
     identity = next((str(info[key]) for key in _IDENTITIES if info.get(key)), "")
-    return Listed(size=size, changed=changed, stamp=f"{size} {changed!r} {identity}")
+    return ListedFile(size=size, changed=changed, stamp=f"{size} {changed!r} {identity}")
 
 
 def _seconds(moment: object) -> float:

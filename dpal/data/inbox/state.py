@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dpal.data.inbox.folder import Seen
+from dpal.data.inbox.folder import FileObservation
 from dpal.errors import DataError
 from dpal.files.atomic import write_text
 
@@ -82,7 +82,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class WatchedCampaign:
     """A campaign of a watch, started or refused.
 
     Attributes:
@@ -123,18 +123,18 @@ class WatchState:
       remark: what the last look found, for people.
     """
 
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, FileObservation] = field(default_factory=dict)
     accepted: tuple[Accepted, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[WatchedCampaign, ...] = ()
     remark: str = ""
 
     @property
-    def last(self) -> Run | None:
+    def last(self) -> WatchedCampaign | None:
         """The campaign that was planned last."""
         return self.runs[-1] if self.runs else None
 
-    def with_run(self, run: Run) -> WatchState:
+    def with_run(self, run: WatchedCampaign) -> WatchState:
         """The same with a campaign added, or brought up to date."""
         kept = self.runs[:-1] if self.last and self.last.name == run.name else self.runs
         return replace(self, runs=(*kept, run))
@@ -178,10 +178,13 @@ class WatchFolder:
         try:
             values: dict[str, Any] = json.loads(self.state.read_text(encoding="utf-8"))
             return WatchState(
-                seen={name: Seen(**one) for name, one in values["seen"].items()},
+                seen={name: FileObservation(**one) for name, one in values["seen"].items()},
                 accepted=tuple(Accepted(**one) for one in values["accepted"]),
                 quarantined=tuple(Quarantined(**one) for one in values["quarantined"]),
-                runs=tuple(Run(**{**one, "stage": Stage(one["stage"])}) for one in values["runs"]),
+                runs=tuple(
+                    WatchedCampaign(**{**one, "stage": Stage(one["stage"])})
+                    for one in values["runs"]
+                ),
                 remark=values["remark"],
             )
         except FileNotFoundError:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.errors import ParameterError
-from dpal.models.equivariant.groups import PointGroup, moved
+from dpal.models.equivariant.groups import PointGroup, transformed_grid
 
 _OUTER_WIDTH = 0.4
 _INNER_WIDTH = 0.6
@@ -89,7 +89,7 @@ def steerable_basis(
       basis above; the same span as the solutions in Weiler & Cesa (2019).
     """
     planar = planar_basis(kernel_size)
-    turned = np.stack([moved(planar, element) for element in group.elements], axis=1)
+    turned = np.stack([transformed_grid(planar, element) for element in group.elements], axis=1)
     turned = turned / math.sqrt(group.order)
     if not from_regular:
         basis = turned[:, :, None]

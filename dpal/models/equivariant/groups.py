@@ -47,7 +47,7 @@ class PointGroup:
         return inverses
 
 
-def moved(grid: NDArray[np.float64], element: Turn) -> NDArray[np.float64]:
+def transformed_grid(grid: NDArray[np.float64], element: Turn) -> NDArray[np.float64]:
     """Turns or flips a square grid.
 
     Args:

@@ -15,7 +15,7 @@ from dpal.reports.figures import style
 _PRECISION = "expected_precision"
 
 
-def sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str) -> Figure:
+def plan_sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str) -> Figure:
     """Plans over one setting: noise, steps and expected precision.
 
     Args:
@@ -29,7 +29,7 @@ def sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str) -> F
     figure, grid = style.canvas(
         f"Plans over {key}", promise, size=(8.6, 1.2 + 2.2 * count), nrows=count, sharex=True
     )
-    places, are_numbers = style.places_of(row[key] for row in rows)
+    places, are_numbers = style.axis_positions(row[key] for row in rows)
     for axes, (name, label) in zip(grid, panels, strict=False):
         points = [(places[row[key]], row[name]) for row in planned if row[name] is not None]
         axes.plot(*zip(*points, strict=True), color=style.BLUE, marker="o", label=label)

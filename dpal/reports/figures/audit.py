@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpal.audit.findings import AuditReport, Finding, Layer
+from dpal.audit.findings import AuditFinding, AuditReport, Layer
 from dpal.reports.figures import style
 
 _ROW = 0.34  # inches
@@ -37,7 +37,7 @@ def audit_figure(report: AuditReport) -> Figure:
     return figure
 
 
-def _ratios(axes: Axes, findings: Sequence[Finding]) -> None:
+def _ratios(axes: Axes, findings: Sequence[AuditFinding]) -> None:
     """A dot for each number, with the range that chance allows."""
     axes.axvline(1.0, color=style.PROMISE, linewidth=1.4)
     for row, finding in enumerate(findings):
@@ -56,7 +56,7 @@ def _ratios(axes: Axes, findings: Sequence[Finding]) -> None:
     axes.set_xticks([0.8, 0.9, 1.0, 1.1, 1.2])
 
 
-def _allowed(finding: Finding) -> tuple[float, float]:
+def _allowed(finding: AuditFinding) -> tuple[float, float]:
     """Ratios that pass: around 1, or everything up to it."""
     if finding.within is None:
         return 1 - _FARTHEST - 0.01, 1.0
@@ -64,7 +64,7 @@ def _allowed(finding: Finding) -> tuple[float, float]:
     return 1 - room, 1 + room
 
 
-def _bounds(axes: Axes, findings: Sequence[Finding]) -> None:
+def _bounds(axes: Axes, findings: Sequence[AuditFinding]) -> None:
     """A bar up to each proven epsilon, and the claim that it must not pass."""
     values = [one.value for one in findings if one.value is not None and math.isfinite(one.value)]
     claims = [one.claimed for one in findings if one.claimed is not None]
@@ -85,7 +85,7 @@ def _bounds(axes: Axes, findings: Sequence[Finding]) -> None:
     axes.set_xlim(0, farthest)
 
 
-def _label(axes: Axes, findings: Sequence[Finding], below: str) -> None:
+def _label(axes: Axes, findings: Sequence[AuditFinding], below: str) -> None:
     """Names the rows, and what the numbers are."""
     axes.set_yticks(range(len(findings)), [finding.what for finding in findings], fontsize=8)
     for tick, finding in zip(axes.get_yticklabels(), findings, strict=True):

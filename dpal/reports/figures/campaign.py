@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
-from dpal.reports.comparison import Compared, comparable
+from dpal.reports.comparison import Compared, comparability_note
 from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words, terms
 from dpal.reports.validation import headline, percent
@@ -112,7 +112,7 @@ def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
     name, _ = headline(campaigns[0].phases[0])
     figure, [left, right] = style.canvas(
         f"Validation {name} of campaigns",
-        comparable(campaigns),
+        comparability_note(campaigns),
         size=(10.4, 4.6),
         along="both",
         ncols=2,

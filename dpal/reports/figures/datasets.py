@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from dpal.ledger.datasets import DataSet
-from dpal.ledger.history import Part
+from dpal.ledger.history import BlockCharge
 from dpal.reports.figures import style
 from dpal.reports.ledger_tables import limit_in_words, numbers_of
 
 HELD = 0.45  # how strong a color is while a campaign holds what it may not use
 
 
-def dataset_figure(known: DataSet, parts: Sequence[Part]) -> Figure:
+def dataset_figure(known: DataSet, parts: Sequence[BlockCharge]) -> Figure:
     """The share of each block's budget that each campaign takes, with the epsilon they add up to.
 
     Args:

@@ -192,7 +192,7 @@ def growth_figure(summary: Mapping[str, Any], story: Grown) -> Figure:
       story: its releases added up.
     """
     title = f"Budget spent from release to release: {summary['name']}"
-    figure, [axes] = style.canvas(title, promise_of([summary]), size=(8.6, 4.8))
+    figure, [axes] = style.canvas(title, shared_promise([summary]), size=(8.6, 4.8))
     places = range(len(story.names))
     axes.bar(places, story.alone, width=0.5, color=style.BLUE, label="each alone")
     axes.plot(places, story.together, marker="o", color=style.INK, label="all up to it")
@@ -219,7 +219,7 @@ def values_figure(
     made = [row for row in rows if row["planned"]]
     title, shown = f"{name}: plans over {', '.join(varied)}", ("epsilon", *telling)
     size = (8.6, 2.2 + 2.0 * len(shown))
-    figure, every = style.canvas(title, promise_of(made), size=size, nrows=len(shown))
+    figure, every = style.canvas(title, shared_promise(made), size=size, nrows=len(shown))
     for axes, key in zip(every, shown, strict=True):
         axes.bar(range(len(made)), [row[key] for row in made], width=0.6, color=style.BLUE)
         axes.set_xticks(
@@ -230,7 +230,7 @@ def values_figure(
     return figure
 
 
-def promise_of(summaries: Sequence[Mapping[str, Any]]) -> str:
+def shared_promise(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What plans promise, in a line; of what differs among them, that it does."""
     parts = []
     for key, word in (("target_epsilon", "epsilon"), ("delta",) * 2, ("adjacency",) * 2,

@@ -13,7 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dpal.files.atomic import staged
+from dpal.files.atomic import atomic_write
 
 INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"  # text, text beside it, lines behind it
 BLUE, WARM, GREY, PROMISE, GREEN = "#2a6f97", "#d9822b", "#9aa5b1", "#c0392b", "#1b7f5c"
@@ -89,7 +89,7 @@ def colors_for(count: int) -> list[tuple[float, float, float, float]]:
     return [scale(0.9 * at / max(1, count - 1)) for at in range(count)]
 
 
-def places_of(values: Iterable[Any]) -> tuple[dict[Any, float], bool]:
+def axis_positions(values: Iterable[Any]) -> tuple[dict[Any, float], bool]:
     """Where values stand, numbers at themselves and words in order; and whether all are numbers."""
     known = list(dict.fromkeys(values))
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
@@ -115,6 +115,6 @@ def as_png(figure: Figure) -> bytes:
 
 def save(figure: Figure, path: Path) -> Path:
     """Writes a figure as PNG, all of it or nothing; returns where."""
-    with staged(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(as_png(figure))
     return path

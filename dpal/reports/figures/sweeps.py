@@ -51,7 +51,7 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
 def _lines(
     axes: Axes, points: Sequence[Point], values_of: Callable[[Point], Sequence[float]]
 ) -> None:
-    places, are_numbers = style.places_of(point.x for point in points)
+    places, are_numbers = style.axis_positions(point.x for point in points)
     for number, name in enumerate(dict.fromkeys(point.line for point in points)):
         mine = [point for point in points if point.line == name]
         axes.errorbar(

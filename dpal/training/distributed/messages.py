@@ -40,7 +40,7 @@ class Loader(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class LoadRecords:
     """The first order: whose records to load.
 
     Attributes:
@@ -81,7 +81,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ComputeClippedSum:
     """The order to take the weights and give a clipped sum.
 
     Attributes:
@@ -96,7 +96,7 @@ def send(link: Connection, message: object) -> None:
     link.send_bytes(pickle.dumps(message))
 
 
-def receive(link: Connection) -> Any:
+def receive_message(link: Connection) -> Any:
     """Waits for a message.
 
     Raises:

@@ -22,11 +22,11 @@ from dpal.errors import DpalError, ParameterError, ProcessLost
 from dpal.randomness import BitSource, secure
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
+    ComputeClippedSum,
     Job,
-    Start,
-    Step,
+    LoadRecords,
     Team,
-    receive,
+    receive_message,
     send,
 )
 from dpal.training.exact import exact_arithmetic
@@ -37,7 +37,7 @@ READY = "ready"
 _BETWEEN_LOOKS = 0.5  # seconds
 
 
-def main(descriptor: int) -> None:
+def run_worker(descriptor: int) -> None:
     """Obeys the main process until it hangs up.
 
     Args:
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
     link = Connection(descriptor)
     # The main process hung up: nobody is left to be told.
     with suppress(EOFError, OSError):
-        start: Start = receive(link)
+        start: LoadRecords = receive_message(link)
         threading.Thread(target=_end_with, args=(start.parent,), daemon=True).start()
         try:
             _work(link, start)
@@ -60,7 +60,7 @@ def main(descriptor: int) -> None:
             send(link, ProcessLost(start.share.rank, start.share.processes, how))
 
 
-def _work(link: Connection, start: Start) -> None:
+def _work(link: Connection, start: LoadRecords) -> None:
     torch.set_num_threads(start.threads)
     if start.device.type == "cuda":
         torch.cuda.set_device(start.device)
@@ -69,14 +69,14 @@ def _work(link: Connection, start: Start) -> None:
         if labeled.share != start.share:
             raise ParameterError(f"records of {labeled.share} were loaded, not of {start.share}")
         send(link, READY)
-        receive(link)
+        receive_message(link)
         team = Team(
             start.share, meeting=start.meeting, device=start.device, patience=start.patience
         )
-        serve(link, labeled, team, device=start.device, rng=secure())
+        handle_messages(link, labeled, team, device=start.device, rng=secure())
 
 
-def serve(
+def handle_messages(
     link: Connection, labeled: LabeledSet, team: Team, *, device: torch.device, rng: BitSource
 ) -> None:
     """Follows orders: phases to begin with, and steps.
@@ -93,7 +93,7 @@ def serve(
     """
     steps: Generator[Any] | None = None
     while True:
-        order: Job | Step = receive(link)
+        order: Job | ComputeClippedSum = receive_message(link)
         if isinstance(order, Job):
             model, work = order.model.to(device), order.work
             clipper = Clipper(

@@ -10,18 +10,18 @@ from multiprocessing.connection import Connection, Pipe
 
 from dpal.data.share import Share
 from dpal.errors import DpalError, ProcessLost
-from dpal.training.distributed.messages import Start, receive, send
+from dpal.training.distributed.messages import LoadRecords, receive_message, send
 
 # A fresh interpreter and no fork: nothing of this process, least of all a stream of bits,
 # may live on in another one. Where this one finds its modules, that one does.
 _FRESH = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from dpal.training.distributed.worker import main; main(int(sys.argv[2]))"
+    "from dpal.training.distributed.worker import run_worker; run_worker(int(sys.argv[2]))"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hired:
+class WorkerHandle:
     """Another process, as seen from here."""
 
     share: Share
@@ -38,7 +38,7 @@ class Hired:
         try:
             if not self.link.poll(patience):
                 raise self.lost(f"has said nothing for {patience:g} s")
-            said = receive(self.link)
+            said = receive_message(self.link)
         except (EOFError, OSError):
             raise self.lost(self._ending()) from None
         if isinstance(said, DpalError):
@@ -68,7 +68,7 @@ class Hired:
         return ProcessLost(self.share.rank, self.share.processes, how)
 
 
-def hire(start: Start) -> Hired:
+def start_worker(start: LoadRecords) -> WorkerHandle:
     """Starts a helper and gives it its first order.
 
     Raises:
@@ -90,6 +90,6 @@ def hire(start: Start) -> Hired:
         raise ProcessLost(start.share.rank, start.share.processes, how) from error
     finally:
         theirs.close()
-    helper = Hired(share=start.share, process=process, link=ours)
+    helper = WorkerHandle(share=start.share, process=process, link=ours)
     helper.tell(start)
     return helper

@@ -28,23 +28,23 @@ from dpal.data.share import Share
 from dpal.errors import ParameterError, StorageError
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
+    ComputeClippedSum,
     Job,
     Loader,
+    LoadRecords,
     Meet,
-    Start,
-    Step,
     Team,
     copy_to,
     place,
 )
-from dpal.training.distributed.worker_handle import Hired, hire
+from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.phase import Work
 
 PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on its way
 
 
-class HelpedCrew:
+class WorkerPool:
     """Rank 0, the process that makes it, and helpers that live as long as the `with` block.
 
     One crew may train several phases, one after the other, on the records that were loaded
@@ -78,7 +78,7 @@ class HelpedCrew:
         self._load, self._scratch, self._patience = load, scratch, patience
         self._meeting = scratch / "crew"
         self._device = torch.device(device)
-        self._helpers: list[Hired] = []
+        self._helpers: list[WorkerHandle] = []
         self._team: Team | None = None
         self._model: nn.Module | None = None
         self._open = False
@@ -171,7 +171,7 @@ class HelpedCrew:
             raise ParameterError("a step was asked for before any phase was begun")
         with self._together():
             for helper in self._helpers:
-                helper.tell(Step(bound=clipper.bound))
+                helper.tell(ComputeClippedSum(bound=clipper.bound))
             self._team.share_weights(self._model, watch=self._watch)
             total = gradient.clipped_sum(inputs, labels)
             for helper in self._helpers:
@@ -180,8 +180,8 @@ class HelpedCrew:
             whole = self._team.add_up(own, watch=self._watch)
         gradient.release(whole[:-1], float(whole[-1]))
 
-    def _start(self, share: Share, threads: int) -> Hired:
-        start = Start(
+    def _start(self, share: Share, threads: int) -> WorkerHandle:
+        start = LoadRecords(
             share=share,
             load=self._load,
             threads=threads,
@@ -190,7 +190,7 @@ class HelpedCrew:
             parent=os.getpid(),
             patience=self._patience,
         )
-        return hire(start)
+        return start_worker(start)
 
     def _meet(self) -> Team:
         for helper in self._helpers:

@@ -54,7 +54,7 @@ def broken_records(squared: Tensor) -> Tensor:
     return ~squared.isfinite().all(dim=0)
 
 
-def without(values: Tensor, broken: Tensor) -> Tensor:
+def zero_rows(values: Tensor, broken: Tensor) -> Tensor:
     """Values (n, ...) with the rows of broken records set to 0: 0 * NaN would be NaN."""
     return values.masked_fill(broken.reshape(-1, *[1] * (values.dim() - 1)), 0.0)
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from dpal.planning.recipe import Precision
 from dpal.training.exact import passes, products
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, without
-from dpal.training.per_record.capture import watch
+from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
+from dpal.training.per_record.capture import hook_calls
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.rule import KEEP, PerRecord, Rule, SquaredNorms, squared, weighed
 from dpal.training.per_record.rules import find_rules
@@ -161,7 +161,7 @@ class BookKeeping:
 
                 return receive
 
-            handles.append(watch(layer.rule.layer, layer.name, anchor, called))  # type: ignore[arg-type]
+            handles.append(hook_calls(layer.rule.layer, layer.name, anchor, called))  # type: ignore[arg-type]
         for parameter in self.parameters:
             parameter.requires_grad_(False)
         try:
@@ -231,7 +231,7 @@ class BookKeeping:
             layer.clear()
         for number, total in self._shared.items():
             if any_broken:
-                total = without(total, broken)
+                total = zero_rows(total, broken)
             sums[number] += torch.tensordot(weights[self._groups[number]].double(),
                                             total.double(), 1)  # fmt: skip
         self._shared = {}
@@ -243,7 +243,7 @@ class BookKeeping:
         if layer.kept is not None:
             part = {key: value[rows] for key, value in layer.kept.items()}
             if broken is not None:
-                part = {key: without(value, broken[rows]) for key, value in part.items()}
+                part = {key: zero_rows(value, broken[rows]) for key, value in part.items()}
             yield {key: weighed(value, weights[rows]) for key, value in part.items()}
         for inputs, grads in layer.calls:
             copies = len(inputs) // records
@@ -252,8 +252,8 @@ class BookKeeping:
             if broken is not None:
                 # 0 * NaN is NaN: the values themselves must go.
                 bad = broken[rows].repeat_interleave(copies)
-                back = without(back, bad)
-                found = without(found, bad) if found.is_floating_point() else found
+                back = zero_rows(back, bad)
+                found = zero_rows(found, bad) if found.is_floating_point() else found
             yield layer.rule.weighted(found, back, weights[rows])
 
     def _way(self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int) -> str:

@@ -35,7 +35,7 @@ class _Watch(torch.autograd.Function):
         return (grads[0] if ctx.needs_input_grad[0] else None), None, None
 
 
-def watch(
+def hook_calls(
     layer: nn.Module,
     name: str,
     anchor: Tensor,

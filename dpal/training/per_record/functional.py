@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, without
+from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
 
 _RECORDS_AT_ONCE = 32  # gradients of so many records are in memory together
 
@@ -37,7 +37,7 @@ class Functional:
             broken = broken_records(squared)
             weights = weigh(squared).masked_fill(broken, 0.0).double()
             for number, gradient in enumerate(gradients):
-                rows = without(gradient, broken).double()
+                rows = zero_rows(gradient, broken).double()
                 sums[number] += torch.tensordot(weights[self._groups[number]], rows, 1)
         return sums
 

@@ -9,7 +9,7 @@ import torch
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, without
+from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
 from dpal.training.per_record.functional import grouped_squares
 
 _ROWS_AT_ONCE = 64  # turned into float64 at a time: memory for these alone
@@ -41,7 +41,7 @@ class OpacusHooks:
         broken = broken_records(squared)
         weights = weigh(squared).masked_fill(broken, 0.0).double()
         return [
-            _weighted(weights[group], without(gradient, broken))
+            _weighted(weights[group], zero_rows(gradient, broken))
             for group, gradient in zip(self._groups, gradients, strict=True)
         ]
 

@@ -32,7 +32,7 @@ def refuse_known_mixing(model: nn.Module) -> None:
             raise ParameterError(_mixes(name, layer))
 
 
-def double(model: nn.Module) -> nn.Module:
+def probe_copy(model: nn.Module) -> nn.Module:
     """A copy to try things on, in which no weight is zero throughout.
 
     What stands behind a gate that begins at zero would be tried without effect.
@@ -58,7 +58,7 @@ def refuse_mixing(model: nn.Module, like: Tensor) -> None:
         what it saw. The first such layer is named.
     """
     refuse_known_mixing(model)
-    tried, records = double(model), made_up(like, _SCREENED + 1)
+    tried, records = probe_copy(model), made_up(like, _SCREENED + 1)
     before = {name: buffer.clone() for name, buffer in tried.named_buffers()}
     usual = _outputs(tried, records[:-1])
     for name, buffer in tried.named_buffers():

@@ -116,10 +116,9 @@ def test_drawn_answers_never_cost_more():
         assert p < q
         more, _ = move_divergences(answers, ORDERS)
         laws = np.log([[[1 - p, p]], [[1 - q, q]]])
-        drawn = np.maximum(
-            *(divergence(*pair, np.array(ORDERS[:4])) for pair in (laws, laws[::-1]))
-        )
-        drawn = drawn[0]
+        one, other = laws
+        orders = np.array(ORDERS[:4])
+        drawn = np.maximum(divergence(one, other, orders), divergence(other, one, orders))[0]
         assert np.all(drawn <= more[votes][:4])
         assert np.all(drawn > 0.8 * more[votes][:4])
 

@@ -75,13 +75,14 @@ def test_published_costs_at_the_edges_of_the_theorem() -> None:
 def test_published_costs_of_the_check() -> None:
     for case in GOLDEN["threshold"]["cases"]:
         top, sigma = [max(case["votes"])], case["sigma_threshold"]
-        check = {"threshold": case["threshold"], "sigma_threshold": sigma, "rounded": True}
+        check: dict[str, Any] = {"threshold": case["threshold"], "sigma_threshold": sigma}
+        check["rounded"] = True
         same(log_answered(top, **check), [case["logpr_answered"]])
         same(rdp_of_answering(top, orders=grid(case), **check)[0], case["rdp_data_dependent"])
 
 
 def test_fractions_of_votes_are_rounded_only_to_compare() -> None:
-    check = {"threshold": 40.0, "sigma_threshold": 2.0}
+    check: dict[str, Any] = {"threshold": 40.0, "sigma_threshold": 2.0}
     exact = log_answered([42.4, 42.5, 43.5], **check)
     assert_allclose(exact, log_ndtr([1.2, 1.25, 1.75]), rtol=1e-12)
     halves_to_even = log_answered([42.4, 42.5, 43.5], rounded=True, **check)

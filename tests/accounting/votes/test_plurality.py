@@ -216,5 +216,5 @@ def test_drawn_winners_never_cost_more(counts):
 
 @pytest.mark.parametrize("counts", [[3, -1], [2, 2, 2], [], [0, 0]])
 def test_what_is_no_histogram_is_refused(counts):
-    with pytest.raises(ParameterError, match="cannot be votes for 2 classes"):
+    with pytest.raises(ParameterError, match="votes for 2 classes"):
         plurality_divergence(np.array(counts, dtype=int), classes=2, sigma=1.0, orders=ORDERS)

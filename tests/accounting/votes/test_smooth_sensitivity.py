@@ -33,7 +33,8 @@ from dpal.errors import ParameterError
 TEXT = (Path(__file__).parents[2] / "golden" / "voting.json").read_text(encoding="utf-8")
 VOTES = json.loads(TEXT)["analyses"]["inputs"]
 GOLDEN = json.loads(TEXT)["smooth_sensitivity"]
-ROOTS = {"rtol": 1e-7, "atol": 1e-15}  # as the file advises: there is root finding inside
+# As the file advises: there is root finding inside.
+ROOTS: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-15}
 HELD = Conditions(rising=True, growing=True)
 
 
@@ -169,7 +170,7 @@ def test_sums_over_labels_hold_for_every_ballot_of_every_teacher(
 
 
 def test_the_check_of_confidence_is_a_table_by_highest_count() -> None:
-    noise = {"threshold": 4, "sigma_threshold": 1.5}
+    noise: dict[str, Any] = {"threshold": 4, "sigma_threshold": 1.5}
     cost = rdp_of_answering(range(7), orders=[3], **noise)[:, 0]
     found = threshold_local_sensitivity(6, order=3, **noise)
     hists = [h for h in product(range(7), repeat=3) if sum(h) == 6]

@@ -13,6 +13,7 @@ from PIL import Image
 from dpal.data.likeness import pictures
 from dpal.data.likeness.description import Described
 from dpal.data.parquet import RowNumbers
+from dpal.data.readers import decode
 from dpal.errors import DataError
 from tests.conftest import ROOT, owner_reads
 from tests.data.copies import SAME_PICTURE, SAME_PIXELS, encoded, image_of
@@ -111,10 +112,12 @@ def test_pictures_without_structure_are_compared_with_none():
 
 def test_large_pictures_are_decoded_one_by_one(monkeypatch):
     read = []
-    decode = pictures.decode
-    monkeypatch.setattr(
-        pictures, "decode", lambda *a, **k: read.append(len(a[1])) or decode(*a, **k)
-    )
+
+    def counted(*arguments, **options):
+        read.append(len(arguments[1]))
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(pictures, "decode", counted)
     noise = np.random.default_rng(2).integers(0, 255, (5, 64, 64))
     monkeypatch.setattr(pictures, "_VALUES_AT_ONCE", 2 * 64 * 64)
     together = described([grey(one) for one in noise])
@@ -126,7 +129,7 @@ def test_large_pictures_are_decoded_one_by_one(monkeypatch):
 def test_a_picture_that_cannot_be_read_is_named_by_its_row():
     stored = pa.array([grey(np.eye(28) * 255), b"no picture"], pa.binary())
     rows = RowNumbers(Path("pool.parquet"), np.array([3, 8]))
-    with owner_reads(DataError, match="row 8 holds no readable PNG or JPEG"):
+    with owner_reads(DataError, match="row 8 .*readable PNG"):
         pictures.describe(stored, rows=rows, salt=bytes(32))
 
 

@@ -99,7 +99,7 @@ def test_of_several_the_first_counts_and_none_is_none():
 def test_a_value_that_is_no_number_is_refused():
     values = table(3, 4)
     values[2, 1] = np.nan
-    with owner_reads(DataError, match="row 2 has a feature that is missing, NaN or infinite"):
+    with owner_reads(DataError, match="row 2 .*missing, NaN"):
         described(values)
 
 

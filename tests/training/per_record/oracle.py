@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from hypothesis import settings
@@ -50,11 +50,16 @@ def layer_gradients(
 
 
 def model_gradients(
-    model: nn.Module, inputs: Tensor, targets: Tensor, *, views: int = 1, loss=F.cross_entropy
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    views: int = 1,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
 ) -> list[Tensor]:
     """For every parameter that trains (records, *shape), of the mean over a record's views."""
     twin = copy.deepcopy(model).double()
-    chosen = [p for p in twin.parameters() if p.requires_grad]
+    chosen: list[Tensor] = [p for p in twin.parameters() if p.requires_grad]
     found: list[list[Tensor]] = [[] for _ in chosen]
     for at in range(0, len(inputs), views):
         part = inputs[at : at + views]

@@ -20,6 +20,7 @@ from dpal.training.losses import per_record_loss
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.functional import Functional
 from dpal.training.per_record.hooks import OpacusHooks
+from tests.training.gradients import flat_gradient
 from tests.training.per_record.oracle import (
     assert_same_sums,
     model_gradients,
@@ -38,7 +39,7 @@ def net(scale: float = 1.0) -> nn.Sequential:
         nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3),
     )  # fmt: skip
     with torch.no_grad():
-        model[-1].weight.mul_(scale)
+        model[-1].get_parameter("weight").mul_(scale)
     return model
 
 
@@ -184,7 +185,7 @@ def test_batches_larger_than_the_data_and_a_cohort_of_one_record(bits):
     for rows in PoissonBatches.of_part(part, 1, cohorts).draw(rng=bits):
         assert sorted(rows) == [0, 1, 2, 3]
         gradient.write(inputs[rows], targets[rows])
-        found = torch.cat([p.grad.flatten() for p in model.parameters()]).numpy()
+        found = flat_gradient(model).numpy()
         assert close(found, expected, 1e-3)
 
 

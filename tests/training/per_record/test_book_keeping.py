@@ -146,7 +146,7 @@ def test_a_layer_that_is_called_with_more_than_one_tensor_is_named():
         def forward(self, inputs):
             return self.mix(inputs, inputs)
 
-    with pytest.raises(UnknownCall, match=r"layer 'mix' \(Bilinear\) is called with more than one"):
+    with pytest.raises(UnknownCall, match=r"'mix' \(Bilinear\) is called"):
         engine_of(Two()).squared_norms(normal(2, 4, seed=1), torch.zeros(2, dtype=torch.long))
 
 

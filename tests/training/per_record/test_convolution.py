@@ -53,11 +53,14 @@ def forced(rule: ConvolutionRule) -> list[str]:
     return ways
 
 
-def check(layer: nn.Module, sides: tuple[int, ...], *, views: int, seed: int, last=False) -> None:
+def check(
+    layer: nn.Conv1d | nn.Conv2d, sides: tuple[int, ...], *, views: int, seed: int, last=False
+) -> None:
     inputs = normal(2 * views, layer.in_channels, *sides, seed=seed)
     if last:
         inputs = inputs.to(memory_format=torch.channels_last)
-        layer = layer.to(memory_format=torch.channels_last)
+        # torch declares only the form without a device or a type.
+        layer = layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rule = ConvolutionRule.of(layer)
     assert_rule_is_right(rule, inputs, records=2, seed=seed, forced=forced(rule))
 
@@ -90,7 +93,7 @@ def test_what_keeps_its_places(kernel, dilation, views, flat, seed):
     check(layer, sides, views=views, seed=seed)
 
 
-def offered(layer: nn.Module, *sides: int) -> tuple[str, ...]:
+def offered(layer: nn.Conv1d | nn.Conv2d, *sides: int) -> tuple[str, ...]:
     rule, inputs = ConvolutionRule.of(layer), torch.zeros(16, layer.in_channels, *sides)
     with torch.no_grad():
         return rule.ways(inputs, layer(inputs), 16)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dpal.labels import Task
-from dpal.models.registry import MODELS, build_model
+from dpal.models.architectures import ARCHITECTURES
+from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.training.backends import Backend
 from dpal.training.dp_sgd import PrivateGradient
@@ -53,7 +54,7 @@ def build(name: str, tmp_path) -> tuple[nn.Module, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in MODELS]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in ARCHITECTURES]
 )
 def test_norms_and_clipped_sums(name, tmp_path):
     model, inputs = build(name, tmp_path)

@@ -15,7 +15,7 @@ from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.capture import UnknownCall
 from dpal.training.per_record.functional import Functional
 from dpal.training.per_record.hooks import OpacusHooks
-from dpal.training.per_record.screening import agrees, double, refuse_mixing
+from dpal.training.per_record.screening import agrees, probe_copy, refuse_mixing
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def per_record_gradients(
             f"backend {backend} computes in fp32 only; set training.precision fp32, or "
             "runtime.backend book_keeping"
         )
-    tried = double(model)
+    tried = probe_copy(model)
     if backend is Backend.OPACUS:
         yardstick = OpacusHooks(tried, loss=loss, groups=groups)
         if not agrees(yardstick, tried, loss, like, targets):

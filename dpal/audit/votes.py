@@ -1,0 +1,162 @@
+"""Attacks on voting: one ballot is changed, and released answers are asked which it was.
+
+Nobody's ballot is read: the teachers of an attack are made up, and vote as is worst for the one
+whose ballot changes. Their votes go through the code that answers in earnest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.events import VOTING, Charge, Release
+from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.audit import statistics
+from dpal.audit.findings import AuditFinding, Layer, statistical_finding
+from dpal.audit.two_worlds import two_worlds
+from dpal.planning.voting import COHORT, VotingPlan
+from dpal.randomness import BitSource
+from dpal.voting.ballots import Ballots, Choices
+from dpal.voting.release import UNANSWERED, release
+
+TRANSCRIPTS = 1024  # in each world
+_MOST_QUERIES = 128  # of one transcript
+_SHARES = (0.5, 0.75, 1.0)  # of the other teachers, who vote as the one does in the first world
+
+Counted = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Two sets of ballots on one query that differ in the ballot of the first teacher.
+
+    Attributes:
+      first: (teachers, labels) zeros and ones, or (teachers,) classes.
+      second: the same, with another first row.
+      classes: how many; of a plurality of classes.
+      gained: labels, or a class, that the first teacher votes for in the first world.
+      lost: those that it votes for in the second.
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    classes: int
+    gained: tuple[int, ...]
+    lost: tuple[int, ...]
+
+    def score(
+        self, rule: VotingRule, ballots: NDArray[np.int64], answers: int, rng: BitSource
+    ) -> Counted:
+        """How much each of so many answers speaks for the first world."""
+        repeated = np.broadcast_to(ballots, (answers, *ballots.shape))
+        if ballots.ndim == 1:
+            said = release(rule, Choices(repeated, self.classes), rng=rng).labels
+            return np.isin(said, self.gained).astype(float) - np.isin(said, self.lost)
+        packed = np.packbits(ballots.astype(np.uint8), axis=1)
+        cast = Ballots(np.broadcast_to(packed, (answers, *packed.shape)), ballots.shape[1])
+        said = np.where((labels := release(rule, cast, rng=rng).labels) == UNANSWERED, 0, labels)
+        given = said.astype(float)
+        return np.asarray(given[:, list(self.gained)].sum(1) - given[:, list(self.lost)].sum(1))
+
+
+def vote_findings(
+    plan: VotingPlan, *, transcripts: int, draws: int, fresh: Callable[[], BitSource]
+) -> list[AuditFinding]:
+    """Attacks the rule by which teachers answer.
+
+    Args:
+      plan: whose rule and accountant are audited. What it answers only within a bound, or where
+        labels depend on each other, is charged apart; here every query is answered.
+      transcripts: released in each world; half decides what to look at, half is judged.
+      draws: answers for the law of single ones.
+      fresh: gives a new stream of noise.
+    """
+    rule = plan.spec.rule
+    queries = min(_MOST_QUERIES, sum(plan.spec.blocks))
+    claim = campaign_epsilon(
+        [
+            Release(
+                name="attack",
+                kind=VOTING,
+                phase=0,
+                charges=tuple(
+                    Charge(cohorts=(COHORT,), event=event) for event in rule.events(queries)
+                ),
+            )
+        ],
+        plan.target,
+        accountant=plan.accountant,
+    )
+    findings = list(_answered(rule, draws, fresh()))
+    for agree in _SHARES:
+        made, rng = worlds(rule, agree), fresh()
+        there, absent = (
+            made.score(rule, ballots, transcripts * queries, rng).reshape(transcripts, -1).sum(1)
+            for ballots in (made.first, made.second)
+        )
+        what = f"ballots by {queries:,} answers, {agree:.0%} agree"
+        findings.append(two_worlds(what, there, absent, claim, delta=plan.target.delta))
+    return findings
+
+
+def worlds(rule: VotingRule, agree: float) -> Worlds:
+    """Ballots of which one is replaced, as far as clipping lets it move.
+
+    Args:
+      rule: by which teachers vote.
+      agree: share of the other teachers who vote as the changed one does in the first world; the
+        rest votes as it does in the second.
+    """
+    others = rule.teachers - 1
+    first_like = round(agree * others)
+    if rule.mechanism is Mechanism.GNMAX:
+        chosen = np.array([0] * first_like + [1] * (others - first_like))
+        return Worlds(np.r_[0, chosen], np.r_[1, chosen], rule.labels, (0,), (1,))
+    most = rule.labels if rule.limit is None else min(rule.labels, int(rule.limit))
+    gained = tuple(range(most))
+    lost = tuple(range(most, min(rule.labels, 2 * most)))
+    rows = np.zeros((2, rule.labels), np.int64)
+    rows[0, list(gained)] = rows[1, list(lost)] = 1
+    ballots = np.concatenate(
+        [np.repeat(rows[:1], first_like, 0), np.repeat(rows[1:], others - first_like, 0)]
+    )
+    return Worlds(np.r_[rows[:1], ballots], np.r_[rows[1:], ballots], rule.classes, gained, lost)
+
+
+def _answered(rule: VotingRule, draws: int, rng: BitSource) -> Iterator[AuditFinding]:
+    """How often yes is answered, against its chance under the noise that is charged."""
+    if rule.mechanism not in (Mechanism.BINARY, Mechanism.TOP_M):
+        return  # the chance of a plurality, or of scaled votes, has no such simple form
+    for agree in _SHARES:
+        made = worlds(rule, agree)
+        voters = int(made.first[:, made.gained[0]].sum())  # clipping leaves such ballots alone
+        chance = _normal((2 * voters - rule.teachers) / (math.sqrt(2) * rule.answer_sigma))
+        if rule.confidence is not None:
+            largest = max(voters, rule.teachers - voters)
+            chance *= _normal((largest - rule.confidence.threshold) / rule.confidence.sigma)
+        each = max(1, draws // len(made.gained) // len(_SHARES))
+        packed = np.packbits(made.first.astype(np.uint8), axis=1)
+        cast = Ballots(np.broadcast_to(packed, (each, *packed.shape)), rule.labels)
+        said = release(rule, cast, rng=rng).labels[:, list(made.gained)]
+        yes = int((said == 1).sum())
+        error = math.sqrt(chance * (1 - chance) / said.size)
+        yield statistical_finding(
+            Layer.MECHANISM,
+            f"share of yes where {voters} of {rule.teachers} say it",
+            statistics.of_count(yes, said.size, chance),
+            expected=f"{chance:.5f} +- {4.9 * error:.2g}",
+            measured=f"{yes / said.size:.5f}",
+            likely="votes are answered with other noise than is charged, or checked otherwise",
+            claimed=chance,
+            value=yes / said.size,
+            within=4.9 * error,
+        )
+
+
+def _normal(deviations: float) -> float:
+    return math.erfc(-deviations / math.sqrt(2)) / 2

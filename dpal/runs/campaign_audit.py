@@ -1,0 +1,102 @@
+"""The audit of a campaign: canaries are trained on, selections rehearsed, files read."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.torch import save
+from torch import nn
+from tqdm import tqdm
+
+from dpal.acquisition.scores import score, score_function
+from dpal.audit.findings import AuditFinding, AuditReport
+from dpal.audit.logs import capturing_output, overheard_finding
+from dpal.audit.released import naming_ids, released_findings
+from dpal.audit.run import Effort, audit
+from dpal.data.pool import load_all, read_selection, write_start
+from dpal.data.readers import raw_batches, to_input
+from dpal.files.atomic import atomic_write
+from dpal.models.registry import build_model
+from dpal.planning.plan import Phase
+from dpal.planning.spec import SelectionMode
+from dpal.randomness import secure
+from dpal.runs.audits import found_in_ledger
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
+from dpal.runs.selection import draw_records
+from dpal.training.evaluation import probabilities
+
+
+def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
+    """Attacks a campaign's mechanisms on validation records and canaries. Charges nothing."""
+    inputs, labels = load_all(campaign.validation)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        tqdm(desc="training on canaries", unit="step", disable=None, leave=False) as bar,
+    ):
+
+        def on_step() -> None:
+            bar.update()
+
+        report = audit(
+            campaign.plan,
+            to_input(inputs),
+            labels,
+            effort=effort,
+            scratch=Path(scratch),
+            fresh=secure,
+            say=notify,
+            on_step=on_step,
+        )
+        findings = [*report.findings, *_of_a_rehearsal(campaign, Path(scratch))]
+    return replace(report, findings=(*findings, *_of_what_was_run(campaign)))
+
+
+def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
+    """Selects from the validation set as the campaign would from its pool, and listens."""
+    phase = next((one for one in campaign.plan.phases if one.selection.events), None)
+    if phase is None:
+        return []
+    runtime = campaign.config.runtime.model_copy(update={"artifacts": scratch})
+    config = campaign.config.model_copy(update={"runtime": runtime})
+    rehearsed = replace(campaign, config=config, pool=campaign.validation)
+    before, model = rehearsed.folder.phase(phase.index - 1), build_model(campaign.plan.spec.model)
+    write_start(campaign.validation, before.pool)
+    with atomic_write(before.model) as temporary:
+        temporary.write_bytes(save(model.state_dict()))
+    ids = [
+        str(one)
+        for batch in raw_batches(campaign.validation, ["id"])
+        for one in batch.table.column("id").to_pylist()
+    ]
+    notify("audit: a selection from the validation set")
+    few = replace(phase, cohort_size=min(phase.cohort_size, len(ids)))
+    with capturing_output() as heard:
+        draw_records(rehearsed, few, rng=secure())
+    named = [*heard.naming(_scores(campaign, model, few)), *naming_ids(heard.lines, ids)]
+    return [overheard_finding("lines of a rehearsed selection", named, heard)]
+
+
+def _scores(campaign: Campaign, model: nn.Module, phase: Phase) -> list[float]:
+    """The scores that such a selection meets; none where they differ from run to run."""
+    acquisition, about = campaign.plan.spec.acquisition, campaign.plan.spec.model.task
+    if score_function(acquisition, task=about).reads_passes:
+        return []
+    inputs, _ = load_all(campaign.validation)
+    batch = campaign.config.runtime.physical_batch
+    guesses = probabilities(model, inputs, physical_batch=batch, task=about)
+    clipped = phase.selection.clips_scores
+    found = score(acquisition, guesses, task=about, clipped=clipped)
+    return [float(one) for one in found]
+
+
+def _of_what_was_run(campaign: Campaign) -> list[AuditFinding]:
+    """What a campaign's own ledger and files show, if it was started."""
+    findings = found_in_ledger(campaign)
+    if campaign.plan.spec.selection is SelectionMode.HIDDEN:
+        files = [campaign.files(phase).selection for phase in campaign.plan.phases]
+        ids = [name for path in files if path.is_file() for name in read_selection(path)]
+        findings += released_findings(campaign.folder.root, ids)
+    return findings

@@ -1,0 +1,45 @@
+"""The plan of teachers in the ledger: held before one is trained, looked for wherever one is."""
+
+from __future__ import annotations
+
+from dpal.data.files import digest_of
+from dpal.errors import LedgerError
+from dpal.runs.absolute_paths import with_absolute_paths
+from dpal.runs.ensemble import Ensemble
+from dpal.runs.vote_account import hold_votes
+
+
+def hold_ensemble(ensemble: Ensemble) -> None:
+    """Sets aside all that these teachers may ever be asked, before one is trained."""
+    made_of = digest_of(ensemble.pool.paths)
+    hold_votes(ensemble.account, made_of, data=ensemble.data, compared=ensemble.compared)
+
+
+def require_held(ensemble: Ensemble) -> None:
+    """Requires that teachers of these very records are held, on whatever machine this is.
+
+    Raises:
+      LedgerError: nothing is held under this name, or for other records or another plan.
+    """
+    if not ensemble.account.is_held():
+        raise LedgerError.before_release(
+            f"no account {ensemble.name} is held in this ledger, so its teachers are not trained "
+            "here; let all machines share the artifacts folder and the ledger"
+        )
+    hold_ensemble(ensemble)
+
+
+def record_ensemble(ensemble: Ensemble) -> None:
+    """Writes what later commands need to know."""
+    summary = ensemble.certified.summary()
+    ensemble.folder.write_record(
+        {
+            "kind": ensemble.kind,
+            "name": ensemble.config.name,
+            "plan": {**summary, "phases": [{"phase": 0, "cohort_size": summary["blocks"][0]}]},
+            "task": ensemble.model.task.value,
+            "classes": ensemble.model.classes,
+            "class_names": list(ensemble.class_names),
+            "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
+        }
+    )

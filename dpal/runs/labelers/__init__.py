@@ -1,0 +1,22 @@
+"""Labelers that settings can name, one file each, and what a run asks of whichever it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from dpal.labelers.registry import labeler_named
+from dpal.labelers.registry import register_labeler as register_labeler
+from dpal.runs.labelers.named import NamedLabeler as NamedLabeler
+
+if TYPE_CHECKING:
+    from dpal.config.labeler import LabelerConfig
+
+
+def labeler_of(settings: LabelerConfig | str) -> NamedLabeler:
+    """The labeler that settings name, or that has a name.
+
+    Raises:
+      ConfigError: there is none of that name.
+    """
+    name = settings if isinstance(settings, str) else settings.kind
+    return cast("NamedLabeler", labeler_named(name))

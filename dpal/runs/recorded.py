@@ -1,0 +1,40 @@
+"""Settings that a run's folder records."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from dpal.config.runtime import RunConfig
+from dpal.errors import ConfigError
+from dpal.files.artifacts import CampaignFolder
+from dpal.runs.host import host
+from dpal.runs.kinds import kind_of, parse_any, recorded_kind
+
+S = TypeVar("S", bound=RunConfig)
+
+
+def recorded_settings(folder: CampaignFolder) -> RunConfig:
+    """Settings that a run was last run with, wherever its folder is now.
+
+    Raises:
+      ConfigError: they are not valid any more, or not all of them are there.
+      NotAllowed: they name what only the data's owner may widen.
+    """
+    values = folder.read_record()["config"]
+    values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
+    found, kind = parse_any(values), recorded_kind(folder)
+    if kind_of(found) is not kind:
+        raise ConfigError(
+            f"{folder.name} is {kind.noun}, and its folder does not record all of its settings; "
+            "name the file that they are in"
+        )
+    host().require_allowed(found)
+    return found
+
+
+def recorded_as(folder: CampaignFolder, settings: type[S]) -> S | None:
+    """The same, where they are of such a schema; None where the folder is of another run."""
+    if not issubclass(recorded_kind(folder).settings, settings):
+        return None
+    found = recorded_settings(folder)
+    return found if isinstance(found, settings) else None

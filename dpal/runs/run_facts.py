@@ -1,0 +1,68 @@
+"""What every report says of a run: its promise, its certificate, its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpal.certificate.document import read_certificate
+from dpal.files.artifacts import NO_HEAD, CampaignFolder
+from dpal.files.dvc_pointers import restore_commands
+from dpal.reports.run_report import RunFacts
+from dpal.runs.kinds import recorded_kind
+
+AUDIT = "audit/audit.json"
+
+
+def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
+    """Facts of a run that has something to report.
+
+    Args:
+      folder: its files.
+      spent: epsilon of its releases so far.
+    """
+    summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    model = folder.phase(len(phases) - 1).model
+    listed = {
+        folder.certificate: "what `dpal verify` checks",
+        folder.signature: "who signed it",
+        model: "the model (MODEL)",
+        folder.ledger_page: "every charge, entry by entry",
+        folder.root / AUDIT: "the audit",
+    }
+    return RunFacts(
+        run=recorded_kind(folder).called,
+        summary=summary,
+        spent=spent,
+        finished=len(phases) == len(summary["phases"]),
+        head=ledger_head(folder),
+        certificate=certificate_digest(folder),
+        files=tuple(
+            (str(path.relative_to(folder.root)), what)
+            for path, what in listed.items()
+            if path.is_file()
+        ),
+        has_model=bool(phases),
+        restore=restore_commands(folder, len(phases)),
+    )
+
+
+def ledger_head(folder: CampaignFolder) -> Mapping[str, Any]:
+    """The last ledger entry that a report shows; that of the certificate, once there is one."""
+    if folder.certificate.is_file():
+        return read_run_certificate(folder)["ledger"]["head"] or NO_HEAD
+    return folder.phase(len(folder.finished_phases()) - 1).ledger_head()
+
+
+def certificate_digest(folder: CampaignFolder) -> str | None:
+    """Digest of a run's certificate; None before it is finished."""
+    return str(read_run_certificate(folder)["digest"]) if folder.certificate.is_file() else None
+
+
+def read_run_certificate(folder: CampaignFolder) -> dict[str, Any]:
+    """A run's certificate, as it stands there.
+
+    Raises:
+      CertificateError: it is damaged.
+    """
+    return read_certificate(folder.certificate.read_text(encoding="utf-8"))

@@ -1,0 +1,150 @@
+"""What a run does between settings and certificate: what a kind must say, and what all share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from dpal.audit.findings import AuditFinding, AuditReport
+from dpal.audit.run import Effort
+from dpal.certificate.statements import statements
+from dpal.config.runtime import RunConfig
+from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder
+from dpal.labelers import Labeler
+from dpal.reports.report import Report, table
+from dpal.reports.run_report import run_report
+from dpal.runs.audits import audit_report
+from dpal.runs.recorded import recorded_settings
+from dpal.runs.repeatable import RepeatableTraining
+from dpal.runs.results import Shown, epsilon_table
+from dpal.runs.run import Run
+from dpal.runs.run_facts import facts_of, read_run_certificate
+from dpal.runs.sweeps import Member, renamed, write_any_sweep
+from dpal.runs.tracked import Tracked
+
+C = TypeVar("C", bound=RunConfig)
+R = TypeVar("R", bound=Run[Any])
+
+
+class UseCases(ABC, Generic[C, R]):
+    """What runs of one kind do, step by step; `C` are their settings, `R` is such a run.
+
+    Every step may be called again after a crash, and changes nothing where it was done.
+
+    Attributes:
+      has_model: whether its runs release a model.
+      may_be_free: whether a run may release nothing itself, so that no ledger knows it.
+      trainings: without noise, which workers of `runtime.training_pool` may do.
+    """
+
+    has_model = True
+    may_be_free = False
+    trainings: Sequence[RepeatableTraining[R]] = ()
+
+    @abstractmethod
+    def plan(self, config: C) -> R:
+        """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
+
+    def prepare(self, config: C) -> R:
+        """The same, at the start of a run: says what it found."""
+        return self.plan(config)
+
+    @abstractmethod
+    def advance(self, run: R, labeler: Labeler | None = None) -> R:
+        """Holds the plan and does everything that is not done yet, up to the certificate.
+
+        Raises:
+          LabelsPending: people have to label first.
+        """
+
+    @abstractmethod
+    def certify(self, run: R) -> object:
+        """Writes certificate.json from what the ledger holds."""
+
+    def certify_again(self, folder: CampaignFolder) -> None:
+        """Writes the certificate of a run that was ended, where it had one."""
+        if folder.certificate.is_file():
+            self.certify(self.plan(cast("C", recorded_settings(folder))))
+
+    def tracked(self, run: R) -> Tracked:
+        """What a tracking server is told of a finished run, where it was not told on the way."""
+        del run
+        return Tracked(parameters={}, figures={})
+
+    def progress(self, folder: CampaignFolder) -> tuple[int, int]:
+        """How much of what a run without phases may release it has released, and of how much."""
+        wanted = len(folder.read_record()["plan"]["releases"])
+        return (wanted if folder.certificate.is_file() else 0), wanted
+
+    def audit(self, run: R, effort: Effort) -> AuditReport:
+        """Attacks a run's mechanisms with its own code, on made-up records. Charges nothing.
+
+        Args:
+          run: planned, started or not.
+          effort: how much to do.
+        """
+        return audit_report(run, self.attacks(run, effort), {})
+
+    def attacks(self, run: R, effort: Effort) -> Sequence[AuditFinding]:
+        """Attacks on mechanisms that only this kind has; none is known of a kind of one's own."""
+        del run, effort
+        return []
+
+    def results(self, folder: CampaignFolder) -> Shown:
+        """What a finished run has to show, in reading order."""
+        return [epsilon_table(folder.read_record()["plan"])]
+
+    def report(self, folder: CampaignFolder) -> Report:
+        """The story of a run, from its files.
+
+        Raises:
+          DataError: there is nothing to report on yet.
+        """
+        summary = folder.read_record()["plan"]
+        if not folder.certificate.is_file():
+            raise DataError(f"{folder.name} is not finished, so there is nothing to report")
+        rows = [{"release": one["release"], "kind": one["kind"]} for one in summary["releases"]]
+        proof = (
+            f"{summary['epsilon']:.4f} by the accountant {summary['accountant']}; dp-accounting, "
+            f"the second opinion, finds {summary['epsilon_oracle']:.4f}"
+        )
+        return run_report(
+            facts_of(folder, summary["epsilon"]),
+            promised_by=(proof,),
+            spent=(table("What was released", rows, "release"),),
+            sections=(),
+            uncovered=tuple(statements(str(read_run_certificate(folder).get("kind"))).values()),
+            cards=(),
+        )
+
+    def holder(self, folder: CampaignFolder, held: Collection[str]) -> str:
+        """Whose part of the ledger tells a run's story: its own.
+
+        Args:
+          folder: of the run.
+          held: names of all that the ledger knows.
+        """
+        del held
+        return folder.name
+
+    def sweep_member(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Settings of one run of a sweep, under a name that follows from all of them.
+
+        Who edits the file and sweeps again gets other runs, not old results.
+        """
+        return renamed(values)
+
+    def write_sweep(
+        self, folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]]
+    ) -> Shown:
+        """Writes results, report and figures of a sweep, and returns what is shown of it.
+
+        Args:
+          folder: of the sweep.
+          finished: its runs that are done.
+          refused: values of the others, and why.
+        """
+        return write_any_sweep(folder, finished, refused)

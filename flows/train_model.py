@@ -1,0 +1,28 @@
+"""One training without noise of a run, by a worker of a pool."""
+
+from __future__ import annotations
+
+from dpal.errors import TrainingStopped
+from tasks.allow_list import require_allowed
+from tasks.boundary import flow
+from tasks.model_training import ModelOrder, following_model_order, train_here
+from tasks.prefect_client import await_server
+from tasks.training_monitor import monitoring_training
+
+
+@flow(
+    name="train-model",
+    retries=0,
+    flow_run_name="{order.config[name]}-{order.training}",
+    validate_parameters=True,
+)
+def train_ordered_model(order: ModelOrder) -> None:
+    """Trains what an order names: teachers, a student, fine-tuning. It releases nothing."""
+    require_allowed(order.settings())
+    try:
+        with monitoring_training(order.training), following_model_order(order) as (run, training):
+            train_here(run, training)
+        await_server()  # it may have gone and come back in the meantime
+    except TrainingStopped:
+        await_server()
+        raise

@@ -1,0 +1,136 @@
+"""Attacks on votes and on near_private: sound code passes, planted defects do not.
+
+Each check that is statistical fails sound code with a chance of at most 1e-6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.audit import near_private, votes
+from dpal.audit.votes import vote_findings, worlds
+from dpal.mechanisms.histogram import noisy_counts
+from dpal.mechanisms.private_pca import moments_of, noisy_moments
+from dpal.planning.improvement import ImprovementPlan
+from dpal.planning.voting import VotingPlan, VotingSpec
+from dpal.privacy import Adjacency, PrivacyTarget
+from dpal.randomness import secure
+from dpal.voting.release import release
+from tests.planning.test_improvement import TARGET as PROMISE
+from tests.planning.test_improvement import spec
+
+TARGET = PrivacyTarget(epsilon=8.0, delta=1e-5)
+RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=4, sigma=25.0)
+RULES = {
+    "binary": RULE,
+    "checked": replace(RULE, confidence=Confidence(threshold=14.0, sigma=12.0)),
+    "one noise": replace(RULE, noises=1),
+    "top_m": replace(RULE, mechanism=Mechanism.TOP_M, limit=2),
+    "tau": replace(RULE, mechanism=Mechanism.TAU_L2, limit=1.5),
+    "powerset": replace(RULE, mechanism=Mechanism.POWERSET),
+    "gnmax": replace(RULE, mechanism=Mechanism.GNMAX),
+}
+
+
+def planned(rule):
+    return VotingPlan(VotingSpec(name="votes", rule=rule, blocks=(40,), target=TARGET))
+
+
+def failed(plan, draws=1 << 16):
+    found = vote_findings(plan, transcripts=1024, draws=draws, fresh=secure)
+    return [each.what for each in found if not each.passed]
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_sound_votes_pass(rule):
+    assert not failed(planned(rule))
+
+
+def answering(monkeypatch, otherwise):
+    """Teachers answer by another rule than the one that is charged."""
+    monkeypatch.setattr(
+        votes, "release", lambda rule, cast, *, rng: release(otherwise(rule), cast, rng=rng)
+    )
+
+
+def test_less_noise_than_is_charged_is_found(monkeypatch):
+    answering(monkeypatch, lambda rule: replace(rule, sigma=rule.sigma / 16))
+    for name in ("binary", "powerset", "gnmax", "tau"):
+        found = failed(planned(RULES[name]))
+        assert any("agree" in what for what in found), name
+    assert any("share of" in what for what in failed(planned(RULE)))
+
+
+def test_a_little_less_noise_is_found_by_the_law_of_answers(monkeypatch):
+    answering(monkeypatch, lambda rule: replace(rule, sigma=0.9 * rule.sigma))
+    assert failed(planned(RULE), draws=1 << 18)
+
+
+def test_answers_that_skip_the_check_are_found(monkeypatch):
+    answering(monkeypatch, lambda rule: replace(rule, confidence=None))
+    assert failed(planned(RULES["checked"]))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_worlds_differ_in_one_ballot(name):
+    made = worlds(RULES[name], 0.5)
+    assert (made.first[1:] == made.second[1:]).all()
+    assert not np.array_equal(made.first[0], made.second[0])
+    assert len(made.first) == RULES[name].teachers
+
+
+def near_plan(adjacency=Adjacency.ZERO_OUT):
+    """An improvement with near_private: both releases are noisy."""
+    return ImprovementPlan(spec(target=replace(PROMISE, adjacency=adjacency)))
+
+
+def failed_near(plan, draws=1 << 16):
+    found = near_private.near_private_findings(plan, draws=draws, fresh=secure)
+    assert len(found) == 4
+    return [each.what for each in found if not each.passed]
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_what_near_private_releases_passes(adjacency):
+    assert not failed_near(near_plan(adjacency))
+
+
+def test_an_improvement_that_releases_nothing_has_nothing_to_attack():
+    plan = ImprovementPlan(replace(near_plan().spec, guidance=None))
+    assert near_private.near_private_findings(plan, draws=1 << 16, fresh=secure) == []
+
+
+def test_moments_with_less_noise_or_without_clipping_are_found(monkeypatch):
+    monkeypatch.setattr(
+        near_private,
+        "noisy_moments",
+        lambda moments, event, **others: noisy_moments(
+            moments, replace(event, noise_multiplier=event.noise_multiplier / 8), **others
+        ),
+    )
+    (found,) = failed_near(near_plan(), draws=1 << 18)
+    assert found.endswith("as Gaussian")
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        near_private,
+        "moments_of",
+        lambda rows, *, centre, max_norm: replace(
+            moments_of(rows, centre=centre, max_norm=4 * max_norm), max_norm=max_norm
+        ),
+    )
+    assert any("/ bound" in what for what in failed_near(near_plan()))
+
+
+def test_votes_with_less_noise_are_found(monkeypatch):
+    monkeypatch.setattr(
+        near_private,
+        "noisy_counts",
+        lambda counts, event, *, rng: noisy_counts(
+            counts, replace(event, epsilon=1.2 * event.epsilon), rng=rng
+        ),
+    )
+    assert any("/ planned" in what for what in failed_near(near_plan()))

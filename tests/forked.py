@@ -1,0 +1,99 @@
+"""Python processes that begin in milliseconds: forked from one that has imported what takes long.
+
+Importing Prefect, MLflow and torch takes most of the time of a short command. What is ours is
+imported by each process itself, as if it were a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.conftest import ROOT
+
+_FORKS = """
+import json, os, sys
+import matplotlib.pyplot, mlflow, pandas, prefect, sklearn, sqlalchemy, torch
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+for descriptor, name in enumerate((os.devnull, asked["out"], asked["err"])):
+    os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), descriptor)
+os.environ.clear()
+os.environ.update(asked["environment"])
+os.chdir(asked["cwd"])
+sys.argv = ["-c", *asked["arguments"]]
+exec(asked["script"], {"__name__": "__main__"})
+"""
+
+
+class Forks:
+    """Runs scripts, one at a time, each in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], added: Mapping[str, str]) -> None:
+        """Takes the process that forks.
+
+        Args:
+          process: reads requests and answers with exit codes.
+          added: what the environment of scripts has beside that of this process.
+        """
+        self._process, self._added = process, added
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a script in the working folder, as `python -c script arguments` would."""
+        assert self._process.stdin and self._process.stdout
+        with TemporaryDirectory() as folder:
+            out, err = Path(folder, "out"), Path(folder, "err")
+            asked = {
+                "script": script,
+                "arguments": arguments,
+                "environment": _environment(self._added),
+                "cwd": str(Path.cwd()),
+                "out": str(out),
+                "err": str(err),
+            }
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+            code = int(self._process.stdout.readline())
+            said = [path.read_text(encoding="utf-8") for path in (out, err)]
+        return subprocess.CompletedProcess(arguments, code, *said)
+
+
+@contextmanager
+def forks(**added: str) -> Iterator[Forks]:
+    """Starts the process that forks; scripts find this project's modules.
+
+    Args:
+      added: what their environment has beside that of this process. What Prefect reads of it when
+        it is imported stays as it is now.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FORKS],
+        env=_environment(added),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Forks(process, added)
+    finally:
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
+
+
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
+    # MLflow tells the children of a process where other tests looked.
+    known = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_T")}
+    return {**known, "PYTHONPATH": str(ROOT), **added}
