@@ -25,7 +25,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic import close_to_others
-from dpal.files.dvc_pointers import pointed_at
+from dpal.files.dvc_pointers import pointed_at, remove_torn_pointer
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import task
@@ -87,6 +87,8 @@ def version_files(runtime: RuntimeConfig, place: Path) -> str:
     with _alone(root):
         commands = [*_to_open(root, runtime.dvc_remote), ("add", *added)]
         commands += [("push", str(pointer))] if runtime.dvc_remote else []
+        for folder in (place, hidden):
+            remove_torn_pointer(folder)
         try:
             _dvc_all(root, commands)
         finally:

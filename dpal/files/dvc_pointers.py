@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from dpal.errors import DpalError
 from dpal.files.artifacts import CampaignFolder, damaged
 
 
@@ -27,13 +28,32 @@ def restore_commands(folder: CampaignFolder, phases: int) -> list[str]:
     return [restore_command(folder.root, at, md5) for at, md5 in known if md5 is not None]
 
 
+def remove_torn_pointer(place: Path) -> None:
+    """Removes the pointer beside a folder if DVC died while writing it.
+
+    DVC refuses to add a folder over a torn pointer; over none it writes it anew.
+    """
+    try:
+        pointed_at(place)
+    except DpalError:
+        _pointer_of(place).unlink(missing_ok=True)
+
+
 def pointed_at(place: Path) -> str | None:
     """The hash under which DVC keeps a folder, by the pointer beside it; None if it has none."""
-    pointer = place.with_name(f"{place.name}.dvc")
+    pointer = _pointer_of(place)
     if not pointer.is_file():
         return None
     try:
-        outputs = yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"]
-        return str(outputs[0]["md5"])
-    except (yaml.YAMLError, KeyError, IndexError, TypeError) as error:
+        output = yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"][0]
+        # Only a pointer that ends with the folder's own name is whole: DVC writes that last.
+        whole, md5 = output["path"] == place.name, str(output["md5"])
+    except (UnicodeDecodeError, yaml.YAMLError, KeyError, IndexError, TypeError) as error:
         raise damaged(pointer) from error
+    if not whole:
+        raise damaged(pointer)
+    return md5
+
+
+def _pointer_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}.dvc")

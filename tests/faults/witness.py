@@ -11,7 +11,9 @@ from typing import Any
 
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.canonical import file_digest
+from dpal.errors import DataError
 from dpal.files.artifacts import LEDGER
+from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_of
@@ -63,8 +65,10 @@ class Witness:
 
         files = persisted(self.artifacts, self.campaigns)
         for name, digest in self._files.items():
-            # Checkpoints are swept away, but none of them may ever come back as another one.
-            found = files.get(name, digest if _is_checkpoint(name) else None)
+            # Checkpoints are swept away and pointers are written over, but none of them may ever
+            # come back as another one.
+            passing = _is_checkpoint(name) or _is_pointer(name)
+            found = files.get(name, digest if passing else None)
             assert found == digest, f"{name} was persisted and is another file now"
         for name, digest in self._recorded(EntryKind.COMMIT):
             assert files.get(name) == digest, f"{name} is not what was committed"
@@ -79,6 +83,10 @@ class Witness:
         seen = {one for one in self._files.items() if _is_checkpoint(one[0])}
         lost = seen - self._recorded(EntryKind.CHECKPOINT)
         assert not lost, f"{lost} was persisted and is not in the ledger"
+        gone = {one for one in self._files if _is_pointer(one)} - set(
+            persisted(self.artifacts, self.campaigns)
+        )
+        assert not gone, f"{gone} was written and is gone or torn"
         for campaign in self.campaigns:
             left = [str(path) for path in (self.artifacts / campaign).rglob(f"{_STAGED}*")]
             assert not left, f"{left} were never swept away"
@@ -132,13 +140,15 @@ def read_entries(ledger: Path) -> list[Entry]:
 def persisted(artifacts: Path, campaigns: tuple[str, ...]) -> dict[str, str]:
     """Digest of every file of campaigns that counts as written, by its path in `artifacts`.
 
-    A journal makes the staged files of its folder count, as `dpal.files.atomic` says.
+    A journal makes the staged files of its folder count, as `dpal.files.atomic` says. A pointer
+    counts once it is whole: DVC opens it, and writes it a moment later.
     """
     files: dict[str, str] = {}
     for path in (path for name in campaigns for path in (artifacts / name).rglob("*")):
         name = str(path.relative_to(artifacts))
         hidden = path.name.startswith(".") or "/figures/" in name
-        if path.is_file() and path.name not in _MAY_CHANGE and not hidden:
+        counts = path.name not in _MAY_CHANGE and not hidden
+        if path.is_file() and counts and not (_is_pointer(name) and _is_torn(path)):
             files[name] = file_digest(path)
     for journal in (path for name in campaigns for path in (artifacts / name).rglob(_JOURNAL)):
         for name in json.loads(journal.read_text(encoding="utf-8")):
@@ -158,6 +168,17 @@ def told(entries: list[Entry]) -> list[tuple[str, str, str, Any]]:
         for one in entries
         if one.kind is not EntryKind.CHECKPOINT
     ]
+
+
+def _is_pointer(name: str) -> bool:
+    return name.endswith(".dvc")
+
+
+def _is_torn(pointer: Path) -> bool:
+    try:
+        return pointed_at(pointer.with_suffix("")) is None
+    except DataError:
+        return True
 
 
 def _is_checkpoint(name: str) -> bool:

@@ -80,6 +80,19 @@ def test_a_cache_of_earlier_versions_is_closed(runtime):
     assert open_to_others(*places(runtime)) == []
 
 
+@pytest.mark.parametrize("left", [0, 20, -4])
+def test_a_pointer_that_a_killed_dvc_tore_is_written_anew(runtime, left):
+    """An empty one, one torn in the hash, and one that lacks only the end of the folder's name."""
+    files = phase(runtime.artifacts)
+    version_files(runtime, files.root)
+    pointers = [place.with_name(f"{place.name}.dvc") for place in (files.root, files.confidential)]
+    whole = [pointer.read_bytes() for pointer in pointers]
+    for pointer in pointers:
+        pointer.write_bytes(pointer.read_bytes()[:left])
+    version_files(runtime, files.root)
+    assert [pointer.read_bytes() for pointer in pointers] == whole
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["copy", "hardlink", "symlink", "reflink"])
 def test_dvc_by_hand_opens_nothing_for_good(runtime, link):
