@@ -13,12 +13,14 @@ from tests.faults.story import Commands, Story, Told, random_deaths, tell
 KILLS = int(os.environ.get("DPAL_FAULT_KILLS") or 240)
 
 
+@pytest.mark.statistical
 @pytest.mark.slow  # the kills at every write point are not: tests/faults/test_kill.py
 def test_eight_deaths_leave_the_ledger_of_an_undisturbed_run(story, commands, undisturbed, chance):
     assert len(_tell_wildly(story, commands, undisturbed, chance, kills=8)) == 8
 
 
 @pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", ["labeled by hand", "rerun", "hidden"])
 def test_any_death_leaves_the_ledger_of_an_undisturbed_run(
     kind, commands, labeled_by_hand, rerun, hidden, chance, capsys
