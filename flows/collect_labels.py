@@ -25,5 +25,5 @@ def collect_labels(artifacts: Path = Path("artifacts")) -> int:
         return 0  # before torch is imported: so it is most minutes of the day
     from tasks.collecting import Collected, collect_campaign
 
-    found = [collect_campaign(folder.root) for folder in waiting]
-    return found.count(Collected.RESUMED)
+    outcomes = [collect_campaign(folder.root) for folder in waiting]
+    return outcomes.count(Collected.RESUMED)

@@ -81,7 +81,7 @@ def require_allowed(*configs: BaseModel, artifacts: Path | None = None) -> None:
                 f"{', '.join(unmarked)} of {type(config).__name__} may name any file, and no list "
                 "of the owner speaks of it; mark it with dpal.config.guarded.Guarded"
             )
-    wanted = [one for config in configs for one in guarded_settings(config)]
+    wanted = [setting for config in configs for setting in guarded_settings(config)]
     if artifacts is not None:
         wanted.append(GuardedSetting("runtime.artifacts", artifacts, _PLACE))
     if folder := os.environ.get(ASKED_FOLDER):
@@ -107,7 +107,7 @@ def _refusal(refused: list[GuardedSetting], file: Path) -> NotAllowed:
     value = listed_value(first)
     said = "null" if value is None else str(value).lower() if value is True else str(value)
     line = yaml.safe_dump({first.key: [value]}, default_flow_style=True, width=10_000)
-    others = {one.key for one in refused} - {first.key}
+    others = {setting.key for setting in refused} - {first.key}
     return NotAllowed(first.key, said, line.strip()[1:-1], str(file), len(others))
 
 

@@ -51,9 +51,11 @@ def write_audit(run: Run[Any], report: AuditReport) -> Path:
         description="What the plan claims, and what was measured.",
     )
     bounds = {
-        f"audit/epsilon_bound_{number}": one.value
-        for number, one in enumerate(one for one in report.findings if one.is_epsilon)
-        if one.value is not None
+        f"audit/epsilon_bound_{number}": finding.value
+        for number, finding in enumerate(
+            finding for finding in report.findings if finding.is_epsilon
+        )
+        if finding.value is not None
     }
     failed = {"audit/checks": float(len(report.findings)), "audit/failed": len(report.failed)}
     track_audit(run, report.passed, {**failed, **bounds}, folder)

@@ -193,8 +193,8 @@ def _public(error: BaseException, step: str) -> BaseException:
 @contextmanager
 def _known_place(values: Iterable[object]) -> Iterator[None]:
     """Within this block, details are kept beside the campaign that one of the values is about."""
-    found = next(filter(None, map(_folder_of, values)), None)
-    token = _ERRORS.set(found.errors if found else _ERRORS.get())
+    folder = next(filter(None, map(_folder_of, values)), None)
+    token = _ERRORS.set(folder.errors if folder else _ERRORS.get())
     try:
         yield
     finally:
@@ -230,7 +230,7 @@ def _is_exit(error: BaseException) -> bool:
 
 def _is_plain(arguments: Iterable[object]) -> bool:
     """Whether an error's arguments are what its class says, and no object that says more."""
-    return all(isinstance(one, str | int | float | None) for one in arguments)
+    return all(isinstance(argument, str | int | float | None) for argument in arguments)
 
 
 def _keep(error: BaseException, step: str, detail: str = "") -> tuple[str, str]:
@@ -240,7 +240,7 @@ def _keep(error: BaseException, step: str, detail: str = "") -> tuple[str, str]:
     try:
         told = "".join(traceback.format_exception(error))
         write_text(path, f"{step}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n{detail}\n\n{told}")
-        for old in sorted(folder.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-_MOST]:
+        for old in sorted(folder.glob("*.txt"), key=lambda file: file.stat().st_mtime)[:-_MOST]:
             old.unlink(missing_ok=True)
     except Exception:  # a full disk, or an exception that cannot be printed: the rest still holds
         return number, ""

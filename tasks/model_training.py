@@ -134,11 +134,11 @@ def following_model_order(order: ModelOrder) -> Iterator[tuple[Run[Any], Trainin
     require_device(config.runtime)
     kind, root = kind_of(config), folder_of(config).root
     steps = kind.use_cases()
-    known = {one.name: one for one in steps.trainings}
-    if order.training not in known:
+    trainings = {training.name: training for training in steps.trainings}
+    if order.training not in trainings:
         raise ConfigError.before_release(
             f"runs of kind {kind.name} do not train {order.training!r} by themselves; known are: "
-            f"{', '.join(known) or 'none'}"
+            f"{', '.join(trainings) or 'none'}"
         )
     ordered = root / _ORDER
     # Whoever can start this flow can write any order, and not what lies in the folder.
@@ -155,7 +155,7 @@ def following_model_order(order: ModelOrder) -> Iterator[tuple[Run[Any], Trainin
                 f"{run.plan.digest[:12]} here; use the same data, weights and version of dpal on "
                 "both machines"
             )
-        training = known[order.training]
+        training = trainings[order.training]
         training.require(run)
         yield run, training
 

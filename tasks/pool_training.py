@@ -103,7 +103,7 @@ def wait_for_ordered(tags: Sequence[str], pool: str) -> None:
 def give_receipt(refs: Sequence[ArtifactRef], description: str) -> None:
     """Shows on a worker's page what it made, for whoever ordered it."""
     create_table_artifact(
-        table=[{"name": one.name, "url": one.url, "sha256": one.sha256} for one in refs],
+        table=[{"name": ref.name, "url": ref.url, "sha256": ref.sha256} for ref in refs],
         key=RECEIPT,
         description=description,
     )
@@ -112,11 +112,13 @@ def give_receipt(refs: Sequence[ArtifactRef], description: str) -> None:
 def find_receipt(tags: Sequence[str]) -> tuple[ArtifactRef, ...]:
     """What the worker that ended a training says it made; empty if it was killed before that."""
     for run in _runs(tags):
-        for one in retry_while_prefect_is_down(
+        for artifact in retry_while_prefect_is_down(
             lambda client, run=run: artifacts_of(client, run.id)  # type: ignore[misc]
         ):
-            if one.key == RECEIPT:
-                rows = json.loads(one.data) if isinstance(one.data, str) else one.data
+            if artifact.key == RECEIPT:
+                rows = (
+                    json.loads(artifact.data) if isinstance(artifact.data, str) else artifact.data
+                )
                 return tuple(ArtifactRef(**row) for row in cast(list[dict[str, str]], rows))
     return ()
 
@@ -165,9 +167,9 @@ def _ordered(training: PoolTraining) -> FlowRun:
             f"the deployment {deployment} is of another version of dpal and does not take "
             "this order; run: dpal deploy"
         ) from error
-    found: FlowRun = ordered
-    notify(f"{training.what} is ordered from work pool {pool}: flow run {found.name}")
-    return found
+    flow_run: FlowRun = ordered
+    notify(f"{training.what} is ordered from work pool {pool}: flow run {flow_run.name}")
+    return flow_run
 
 
 def _require_lost(run: FlowRun, training: PoolTraining) -> None:

@@ -151,7 +151,7 @@ def run_links(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) ->
         ("Certificate", folder.certificate, "what dpal verify checks"),
         ("Ledger", folder.ledger_page, "every charge, opens without a server"),
     )
-    found = [
+    places = [
         Place(name=name, address=str(path.resolve()), why=why)
         for name, path, why in files
         if path.is_file()
@@ -160,7 +160,7 @@ def run_links(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) ->
     why = "adds everything up again; elsewhere --key takes the owner's key"
     if not folder.certificate.is_file():
         check, why = f"dpal ledger verify {folder.root}", "recomputes the chain of entries"
-    return [*found, *([Place(name="Check it yourself", address=check, why=why)] if begun else [])]
+    return [*places, *([Place(name="Check it yourself", address=check, why=why)] if begun else [])]
 
 
 def _places(campaign: Campaign, *, begun: bool) -> list[Place]:
@@ -175,17 +175,19 @@ def update_artifacts(*shown: Shown) -> None:
     run = UUID(str(flow_run.get_id()))
     with _reached() as client:
         if run not in _PAGES:
-            _PAGES[run] = {str(one.key): (one.id, None) for one in artifacts_of(client, run)}
+            _PAGES[run] = {
+                str(artifact.key): (artifact.id, None) for artifact in artifacts_of(client, run)
+            }
         page = _PAGES[run]
-        for one in shown:
-            number, before = page.get(one.key, (None, None))
+        for artifact in shown:
+            number, before = page.get(artifact.key, (None, None))
             if number is None:
-                made = client.create_artifact(ArtifactCreate(flow_run_id=run, **asdict(one)))
-                page[one.key] = made.id, one
-            elif before != one:
-                change = ArtifactUpdate(data=one.data, description=one.description)
+                made = client.create_artifact(ArtifactCreate(flow_run_id=run, **asdict(artifact)))
+                page[artifact.key] = made.id, artifact
+            elif before != artifact:
+                change = ArtifactUpdate(data=artifact.data, description=artifact.description)
                 client.update_artifact(number, change)
-                page[one.key] = number, one
+                page[artifact.key] = number, artifact
 
 
 @contextmanager

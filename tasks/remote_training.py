@@ -114,9 +114,9 @@ def take_inputs(campaign: Campaign, order: TrainingOrder) -> Phase:
       StoreError: a file is missing or not the one that was ordered.
     """
     phase = campaign.plan.phases[order.phase]
-    known = {ref.name: ref for ref in order.inputs}
+    refs_by_name = {ref.name: ref for ref in order.inputs}
     for path in _inputs(campaign, phase):
-        if campaign.files(phase).name_of(path) not in known:
+        if campaign.files(phase).name_of(path) not in refs_by_name:
             raise LedgerError.before_release(
                 f"the order to train {phase.name} does not name {path.name}; run the campaign "
                 "again to order it anew"
@@ -161,7 +161,7 @@ def take_over(campaign: Campaign, phase: Phase, receipt: Sequence[ArtifactRef]) 
         committed, identity = ledger.committed(phase.training_release), ledger.identity or ""
     if committed is not None and not receipt:  # it was killed before it wrote one, or not heard
         receipt = _whereabouts(campaign, identity, committed)
-    if committed is None or {one.name: one.sha256 for one in receipt} != committed:
+    if committed is None or {ref.name: ref.sha256 for ref in receipt} != committed:
         raise LedgerError(
             f"what a worker says it trained in {phase.name} is not what the ledger committed; "
             "nothing more was released, run the same command again"
@@ -197,8 +197,8 @@ def _whereabouts(
     folder, config = campaign.folder.root, campaign.config
     if config.runtime.store is None:
         return tuple(
-            ArtifactRef(name=name, url=(folder / name).resolve().as_uri(), sha256=one)
-            for name, one in digests.items()
+            ArtifactRef(name=name, url=(folder / name).resolve().as_uri(), sha256=digest)
+            for name, digest in digests.items()
         )
     store = store_of(config.name, config.runtime, identity)
-    return tuple(store.ref(name, one) for name, one in digests.items())
+    return tuple(store.ref(name, digest) for name, digest in digests.items())

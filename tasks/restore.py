@@ -146,8 +146,12 @@ def _confidential(
         bring_back(folder.root.parent, scratch, name, md5, remote, pull=False)
     except VersioningError:
         return "they are in no cache here; it is where the campaign ran, and they are never pushed"
-    known = {one: digest for one, digest in manifest["files"].items() if one.startswith(name)}
-    if any(_differs(scratch / one, digest) for one, digest in known.items()):
+    digests = {
+        file_name: digest
+        for file_name, digest in manifest["files"].items()
+        if file_name.startswith(name)
+    }
+    if any(_differs(scratch / file_name, digest) for file_name, digest in digests.items()):
         shutil.rmtree(scratch / name)
         return "the cache keeps those of another run of this phase"
     return None
@@ -174,8 +178,8 @@ def _compared(
     if entries is None:
         return f"not checked: {unchecked}"
     verify_chain(entries)
-    head, known = manifest["ledger_head"], {one.sequence: one.digest for one in entries}
-    if known.get(head["sequence"]) != head["digest"]:
+    head, digests = manifest["ledger_head"], {entry.sequence: entry.digest for entry in entries}
+    if digests.get(head["sequence"]) != head["digest"]:
         raise DataError(
             f"the phase was finished on another ledger entry {head['sequence']} than this ledger "
             "has; nothing was written, name the campaign's own ledger with --ledger"
@@ -197,9 +201,9 @@ def _compared(
 def _there(names: Sequence[str], scratch: Path, target: Path, *, force: bool) -> list[str]:
     """Names whose files are already there, exactly so."""
     present = [name for name in names if (target / name).exists()]
-    equal = [one for one in present if not _differs(target / one, file_digest(scratch / one))]
+    equal = [name for name in present if not _differs(target / name, file_digest(scratch / name))]
     if len(equal) < len(present) and not force:
-        other = next(one for one in present if one not in equal)
+        other = next(name for name in present if name not in equal)
         raise DataError(
             f"{target / other} is there and differs from what would be restored; nothing was "
             "written, choose another folder with --to, or overwrite it with --force"

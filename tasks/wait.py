@@ -81,7 +81,7 @@ def waiting_phases(folder: CampaignFolder) -> list[tuple[PhaseFolder, Waiting]]:
     """The phases of a campaign that wait for people; one at most, unless it was killed."""
     names = sorted(path.parent.name for path in folder.phase(0).query.parent.glob(f"*/{_WAITING}"))
     phases = [PhaseFolder(folder.root / name) for name in names]
-    return [(files, found) for files in phases if (found := Waiting.read(files))]
+    return [(files, waiting) for files in phases if (waiting := Waiting.read(files))]
 
 
 def clear_waiting(files: PhaseFolder) -> None:
@@ -133,8 +133,8 @@ def form_answers(waiting: Waiting) -> dict[str, Any] | None:
     if waiting.flow_run is None:
         return None
     place = _places(waiting)["response"]
-    found: Any = read_flow_run_input(place, flow_run_id=UUID(waiting.flow_run))
-    return dict(found) if found else None
+    answers: Any = read_flow_run_input(place, flow_run_id=UUID(waiting.flow_run))
+    return dict(answers) if answers else None
 
 
 def clear_form(waiting: Waiting) -> None:

@@ -42,27 +42,27 @@ def registered_data_set(config: WatchConfig) -> DataSet:
     Raises:
       LedgerError: it is not registered; a watch never sets a limit.
     """
-    known: dict[str, DataSet] = {}
+    registered: dict[str, DataSet] = {}
     try:
         with closing(open_ledger(config.campaign.runtime, create=False)) as store:
-            known = data_sets(store.verified())
+            registered = data_sets(store.verified())
     except LedgerMissing:
         pass  # nothing was ever registered
-    if config.dataset not in known:
+    if config.dataset not in registered:
         raise LedgerError(
             f"data set {config.dataset} is not registered, and a watch never sets a limit; its "
             f"owner does so once: dpal data register {config.dataset} POOL.parquet --epsilon 8 "
             "(nothing was read or moved)"
         )
-    return known[config.dataset]
+    return registered[config.dataset]
 
 
 @task(cache_policy=NO_CACHE)
 def look_into_folder(config: WatchConfig) -> None:
     """Checks the files that are new and have settled, and puts away what cannot be used."""
-    folder, known = watch_folder(config), registered_data_set(config)
+    folder, dataset = watch_folder(config), registered_data_set(config)
     sweep(folder.root)
-    look = InboxScan(config, folder, known, Inbox.at(config.folder), folder.read())
+    look = InboxScan(config, folder, dataset, Inbox.at(config.folder), folder.read())
     look.finish_quarantine()
     look.at_all(look.inbox.listing(), now=time.time())
 
@@ -72,11 +72,11 @@ def register_files(config: WatchConfig) -> None:
     """Makes the records of newly accepted files a block of the data set."""
     folder = watch_folder(config)
     state = folder.read()
-    new = [one for one in state.accepted if not one.registered]
+    new = [file for file in state.accepted if not file.registered]
     if not new:
         return
     runtime = config.campaign.runtime
-    files = [Path(one.path) for one in new]
+    files = [Path(file.path) for file in new]
     source, _ = open_sources(config.campaign_on("to-register-files", files))
     with closing(open_ledger(runtime, create=False)) as store:
         registry = registry_of(runtime.artifacts, store)
@@ -85,20 +85,20 @@ def register_files(config: WatchConfig) -> None:
         block = added.block
         if block is None:  # all was known; or a crash came between the ledger and our state
             block = max(registry.locate(config.dataset, source).sizes(), default=None)
-    digests = {one.digest for one in new}
+    digests = {file.digest for file in new}
     accepted = tuple(
-        replace(one, registered=True, block=block) if one.digest in digests else one
-        for one in state.accepted
+        replace(file, registered=True, block=block) if file.digest in digests else file
+        for file in state.accepted
     )
     folder.write(replace(state, accepted=accepted))
-    known = f"{added.known:,} records of {len(new)} new files were known to it"
+    overlap_note = f"{added.known:,} records of {len(new)} new files were known to it"
     if added.block is None:
-        notify(f"data set {config.dataset}: all {known}")
+        notify(f"data set {config.dataset}: all {overlap_note}")
         return
     notify(
         f"data set {config.dataset}: block {added.block} has {added.new:,} new records with "
         + left_of_limit(added.earlier)
-        + (f"; {known}" if added.known else "")
+        + (f"; {overlap_note}" if added.known else "")
     )
 
 
@@ -121,13 +121,13 @@ def follow_campaign(config: WatchConfig) -> None:
 def plan_campaign(config: WatchConfig) -> None:
     """Plans a campaign on all accepted files, if some are new, within what is left."""
     folder = watch_folder(config)
-    state, known = folder.read(), registered_data_set(config)
-    waits = _nothing_to_plan(config, state, known)
+    state, dataset = folder.read(), registered_data_set(config)
+    waits = _nothing_to_plan(config, state, dataset)
     if waits is not None:
         if waits:
             notify(waits)
         return
-    run = watch_campaigns.next_run(config, folder, state, known)
+    run = watch_campaigns.next_run(config, folder, state, dataset)
     folder.write(state.with_run(run))
     word = f"refused, {run.said}" if run.stage is Stage.REFUSED else f"planned, {run.plan}"
     notify(f"campaign {run.name} on {run.files} files: {word}")
@@ -166,15 +166,15 @@ def start_campaign(config: WatchConfig) -> CampaignConfig | None:
 @task(cache_policy=NO_CACHE)
 def show_watch(config: WatchConfig) -> None:
     """Shows on the Prefect page what the watch found, did and has left."""
-    state, known = watch_folder(config).read(), registered_data_set(config)
+    state, dataset = watch_folder(config).read(), registered_data_set(config)
     parts = [
         f"# Watch {config.name}",
         literal(f"{config.folder}: {state.remark}") if state.remark else "",
         literal(describe_watch(config, state)),
     ]
-    for table in (*watch_tables(state), blocks_table(known)):
+    for table in (*watch_tables(state), blocks_table(dataset)):
         parts += [f"## {table.title}", block_in_markdown(table)]
-    parts.append(f"Limit of data set {known.name}: {limit_in_words(known.limit)}.")
+    parts.append(f"Limit of data set {dataset.name}: {limit_in_words(dataset.limit)}.")
     key = f"watch-{config.name.replace('_', '-')}"
     create_markdown_artifact("\n\n".join(filter(None, parts)), key=key)
 
@@ -199,7 +199,7 @@ def describe_watch(config: WatchConfig, state: WatchState) -> str:
     return f"Campaign {last.name} on {files} {word}{said}.{waiting}"
 
 
-def _nothing_to_plan(config: WatchConfig, state: WatchState, known: DataSet) -> str | None:
+def _nothing_to_plan(config: WatchConfig, state: WatchState, dataset: DataSet) -> str | None:
     """Why nothing is planned now, in words or none at all; None where something is."""
     last, total = state.last, len(state.accepted)
     if total == 0:
@@ -209,7 +209,7 @@ def _nothing_to_plan(config: WatchConfig, state: WatchState, known: DataSet) -> 
         new = f"; {behind} new files are registered and wait for the next look" if behind else ""
         return f"campaign {last.name} is not done{new}"
     if last is not None and last.stage is Stage.REFUSED:
-        if last.basis == watch_campaigns.basis(config, state, known):
+        if last.basis == watch_campaigns.basis(config, state, dataset):
             return f"campaign {last.name} stays refused: {last.said}"
     elif last is not None and last.files == total:
         return ""

@@ -38,7 +38,7 @@ _LOST = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING, StateType.
 
 
 def next_run(
-    config: WatchConfig, folder: WatchFolder, state: WatchState, known: DataSet
+    config: WatchConfig, folder: WatchFolder, state: WatchState, dataset: DataSet
 ) -> WatchedCampaign:
     """Plans the next campaign on all accepted files, within what the data set has left.
 
@@ -52,7 +52,7 @@ def next_run(
       DataError: a file cannot be read.
       LedgerError: the ledger does not know these data.
     """
-    files = [Path(one.path) for one in state.accepted]
+    files = [Path(file.path) for file in state.accepted]
     name = _next_name(config, state)
     before = [run.name for run in state.runs if run.stage is Stage.FINISHED]
     start_from = before[-1] if before else config.campaign.start_from
@@ -65,7 +65,7 @@ def next_run(
         stage=Stage.PLANNED,
         # A refused one may have been asked for: asking under its key would find that flow run.
         attempt=last.attempt if last is not None and last.name == name else 0,
-        basis=basis(config, state, known),
+        basis=basis(config, state, dataset),
     )
     try:
         opened = open_data(campaign)
@@ -76,14 +76,17 @@ def next_run(
     return replace(run, plan=_in_words(start.certified, start_from))
 
 
-def basis(config: WatchConfig, state: WatchState, known: DataSet) -> str:
+def basis(config: WatchConfig, state: WatchState, dataset: DataSet) -> str:
     """Digest of what a plan is based on: settings, files and what the data set has left."""
-    accounts = [(one.size, one.taken, one.sole, one.alone, one.uncertain) for one in known.blocks]
+    accounts = [
+        (account.size, account.taken, account.sole, account.alone, account.uncertain)
+        for account in dataset.blocks
+    ]
     return digest(
         {
             "campaign": config.campaign.model_dump(mode="json"),
-            "files": [one.digest for one in state.accepted],
-            "limit": repr(known.limit),
+            "files": [file.digest for file in state.accepted],
+            "limit": repr(dataset.limit),
             "left": repr(accounts),
         }
     )
@@ -126,15 +129,15 @@ def follow_flow_run(folder: WatchFolder, run: WatchedCampaign, *, current: str) 
     if not has_server():
         said = "was started as a flow run; set PREFECT_API_URL to learn how far it is"
         return replace(run, said=said)
-    found = _flow_run(run.flow_run)
-    if found is None or found.state is None or found.state.type is StateType.CRASHED:
+    flow_run = _flow_run(run.flow_run)
+    if flow_run is None or flow_run.state is None or flow_run.state.type is StateType.CRASHED:
         if run.attempt < _ATTEMPTS:
             return replace(run, stage=Stage.PLANNED, said="its flow run was lost; started again")
-    elif found.state.type not in _LOST:
-        said = f"its flow run is {found.state.name}"
+    elif flow_run.state.type not in _LOST:
+        said = f"its flow run is {flow_run.state.name}"
         return replace(run, stage=Stage.STARTED, said=said)
-    word = found.state.name if found and found.state else "lost"
-    message = (found.state.message if found and found.state else "") or ""
+    word = flow_run.state.name if flow_run and flow_run.state else "lost"
+    message = (flow_run.state.message if flow_run and flow_run.state else "") or ""
     if EntryKind.HOLD not in kinds:
         said = f"its flow run was {word} before anything was held or released: {message}"
         return replace(run, stage=Stage.REFUSED, said=said, basis=current)
@@ -194,19 +197,19 @@ def _next_name(config: WatchConfig, state: WatchState) -> str:
         return last.name
     runtime = config.campaign.runtime
     with closing(open_ledger(runtime, create=False)) as store:
-        known = {entry.campaign for entry in store.entries()}
+        used_names = {entry.campaign for entry in store.entries()}
     number = 1 if last is None else int(last.name.rpartition("-")[2]) + 1
     while True:
         name = f"{config.name}-{number:04d}"
-        if name not in known and not (runtime.artifacts / name / RECORD).exists():
+        if name not in used_names and not (runtime.artifacts / name / RECORD).exists():
             return name
         number += 1
 
 
 def _in_words(certified: CertifiedPlan, start_from: str | None) -> str:
     blocks = ", ".join(
-        f"block {one.block} takes part at {one.participation:.0%}"
-        for one in certified.plan.spec.blocks
+        f"block {share.block} takes part at {share.participation:.0%}"
+        for share in certified.plan.spec.blocks
     )
     return f"{certified.epsilon:.4f} of {promise(certified.summary())}; {blocks}" + (
         f"; goes on from {start_from}" if start_from else ""

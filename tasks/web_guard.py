@@ -30,7 +30,9 @@ def own_origins() -> tuple[str, ...]:
     Raises:
       ConfigError: DPAL_WEB_ORIGINS names none.
     """
-    origins = tuple(filter(None, (one.strip() for one in os.environ.get(ORIGINS, "").split(","))))
+    origins = tuple(
+        filter(None, (origin.strip() for origin in os.environ.get(ORIGINS, "").split(",")))
+    )
     for origin in origins:
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path:
@@ -85,7 +87,7 @@ class WebGuard:
         self, app: ASGIApp, *, origins: Sequence[str], policy: str, closed: Sequence[str] = ()
     ) -> None:
         self._app, self.origins, self.closed = app, tuple(origins), tuple(closed)
-        self._hosts = {urlsplit(one).netloc for one in self.origins}
+        self._hosts = {urlsplit(origin).netloc for origin in self.origins}
         self._headers = {
             "content-security-policy": policy,
             "cross-origin-opener-policy": "same-origin",

@@ -98,9 +98,11 @@ def artifacts_of(client: SyncPrefectClient, run: UUID) -> list[Artifact]:
 
 def _look(client: SyncPrefectClient, run: UUID) -> tuple[FlowRun, object]:
     """A run as it is now, and its latest sign of life."""
-    found = client.read_flow_run(run)
-    signs = sorted((str(one.id), str(one.updated)) for one in artifacts_of(client, run))
-    return found, (found.state and found.state.id, signs)
+    flow_run = client.read_flow_run(run)
+    signs = sorted(
+        (str(artifact.id), str(artifact.updated)) for artifact in artifacts_of(client, run)
+    )
+    return flow_run, (flow_run.state and flow_run.state.id, signs)
 
 
 def _online(client: SyncPrefectClient, pool: str) -> int:
@@ -110,7 +112,7 @@ def _online(client: SyncPrefectClient, pool: str) -> int:
         path_params={"work_pool_name": pool},
         json={"limit": 200},
     )
-    return sum(one["status"] == WorkerStatus.ONLINE for one in answer.json())
+    return sum(worker["status"] == WorkerStatus.ONLINE for worker in answer.json())
 
 
 def _why_unstarted(what: str, pool: str, online: int, *, begun: bool) -> str:

@@ -113,7 +113,7 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
 
     Source: Feldman & Zrnic (2021), "Individual privacy accounting via a Rényi filter".
     """
-    initial, *steered = [path_of(releases, one) for one in range(last_phase(releases) + 2)]
+    initial, *steered = [path_of(releases, cohort) for cohort in range(last_phase(releases) + 2)]
     if not _steering(releases):
         return max(epsilon_by_rdp(path, target) for path in [initial, *steered])
     left = target.delta - max(_failing(path) for path in steered)
@@ -179,7 +179,9 @@ def _by_pld(path: Path, grid: Grid, target: PrivacyTarget) -> float:
 
 def _steering(releases: Sequence[Release]) -> set[Event]:
     """What selections release that sends records on paths and has no largest loss: thresholds."""
-    selected = {charge.event for one in releases if one.selects for charge in one.charges}
+    selected = {
+        charge.event for release in releases if release.selects for charge in release.charges
+    }
     return {event for event in selected if not event.answer and event.pure_epsilon is None}
 
 

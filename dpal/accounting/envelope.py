@@ -103,11 +103,11 @@ def greatest_loss(path: Path, adjacency: Adjacency, direction: Direction) -> flo
 
 def _answered(path: Path, adjacency: Adjacency, direction: Direction) -> list[Outcome]:
     """Chances of a path's answers; the worst side of the threshold has the largest p, least q."""
-    found = []
+    outcomes = []
     for answer, selected in path.answers:
         pairs = answer.outcomes(adjacency, direction, yes=selected)
-        found.append((max(p for p, _ in pairs), min(q for _, q in pairs)))
-    return found
+        outcomes.append((max(p for p, _ in pairs), min(q for _, q in pairs)))
+    return outcomes
 
 
 def grid_of(
@@ -120,7 +120,7 @@ def grid_of(
     )
     # Answers move profiles up by their losses; above its end a grid knows nothing.
     moved = max(
-        sum(answer_loss(one, adjacency, selected=yes) for one, yes in path.answers)
+        sum(answer_loss(answer, adjacency, selected=yes) for answer, yes in path.answers)
         for path in paths
     )
     size = 1 << math.ceil(math.log2(grid.size + moved / grid.interval))
@@ -144,7 +144,7 @@ def events_after_entry(releases: Sequence[Release], cohort: int) -> list[Event]:
 
 def last_phase(releases: Sequence[Release]) -> int:
     """The last phase that released something."""
-    return max((one.phase for one in releases), default=0)
+    return max((release.phase for release in releases), default=0)
 
 
 def selection_events(releases: Sequence[Release], phase: int) -> list[Event]:

@@ -197,8 +197,8 @@ def _transform(
     """The Fourier transform of one step's losses, ready to be raised to a power."""
     losses = discretise(step, interval=grid.interval, adjacency=adjacency, direction=direction)
     circular = np.zeros(grid.size)
-    at = (losses.first + np.arange(losses.masses.size)) % grid.size
-    np.add.at(circular, at, losses.masses)
+    positions = (losses.first + np.arange(losses.masses.size)) % grid.size
+    np.add.at(circular, positions, losses.masses)
     spectrum = np.fft.rfft(circular)
     tiny = np.abs(spectrum) < 1e-300
     spectrum[tiny] = 1e-300  # its logarithm must stay finite; any power of it is zero

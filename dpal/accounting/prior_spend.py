@@ -56,11 +56,11 @@ class PriorSpend:
     @property
     def last_phase(self) -> int:
         """Of its releases."""
-        return max((one.phase for one in self.releases), default=0)
+        return max((release.phase for release in self.releases), default=0)
 
     def with_more(self, releases: Sequence[Release]) -> PriorSpend:
         """The same with further releases that were charged since."""
-        more = tuple(one for one in releases if one not in self.releases)
+        more = tuple(release for release in releases if release not in self.releases)
         return replace(self, releases=(*self.releases, *more))
 
 
@@ -83,8 +83,8 @@ def total_epsilon(
       An upper bound; infinity where a declared delta leaves none of the target's.
     """
     if before is None or before.declared is None:
-        known = before.releases if before else ()
-        return campaign_epsilon([*known, *releases], target, accountant=accountant)
+        earlier = before.releases if before else ()
+        return campaign_epsilon([*earlier, *releases], target, accountant=accountant)
     declared = before.declared
     rest = _after_declared(declared, releases, target)
     if rest is None:
@@ -98,8 +98,8 @@ def total_second_opinion(
 ) -> float:
     """The same by dp-accounting."""
     if before is None or before.declared is None:
-        known = before.releases if before else ()
-        return second_opinion([*known, *releases], target)
+        earlier = before.releases if before else ()
+        return second_opinion([*earlier, *releases], target)
     rest = _after_declared(before.declared, releases, target)
     if rest is None:
         return float("inf")

@@ -72,12 +72,12 @@ class PrivacyProfile:
         within = np.flatnonzero(self.deltas <= delta)
         if not within.size:
             return math.inf
-        at = int(within[0])
-        if at == 0:
+        index = int(within[0])
+        if index == 0:
             return self.grid.low * self.grid.interval
-        above, below = self.deltas[at - 1], self.deltas[at]
+        above, below = self.deltas[index - 1], self.deltas[index]
         share = (above - delta) / (above - below)
-        start = (self.grid.low + at - 1) * self.grid.interval
+        start = (self.grid.low + index - 1) * self.grid.interval
         return start + math.log1p(share * math.expm1(self.grid.interval))
 
     def at(self, epsilons: Values) -> Values:
@@ -132,4 +132,6 @@ def lossless_profile(grid: Grid) -> PrivacyProfile:
 
 def pointwise_maximum(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """The pointwise largest of profiles on one grid: whichever of them applies."""
-    return PrivacyProfile(profiles[0].grid, np.max([one.deltas for one in profiles], axis=0))
+    return PrivacyProfile(
+        profiles[0].grid, np.max([profile.deltas for profile in profiles], axis=0)
+    )

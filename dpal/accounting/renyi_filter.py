@@ -115,7 +115,7 @@ class RenyiFilter:
         Returns:
           The amount, rounded up.
         """
-        thinned = [scale_sampling_rate(one, participation) for one in releases]
+        thinned = [scale_sampling_rate(release, participation) for release in releases]
         divergence = max(
             _campaign_divergence(thinned, self.order, adjacency, direction)
             for direction in Direction
@@ -154,7 +154,9 @@ class RenyiFilter:
         met = [scale_sampling_rate(release, participation) for release in planned]
         rest = [release for release in met if release.name not in made]
         again = [
-            scale_sampling_rate(one, participation) for one in reserved if one.name not in names
+            scale_sampling_rate(release, participation)
+            for release in reserved
+            if release.name not in names
         ]
         begun = max(release.phase for release in reserved)
         divergence = max(
@@ -162,7 +164,7 @@ class RenyiFilter:
             - _least_left(rest, begun, self.order, adjacency, direction)
             for direction in Direction
         )
-        divergence += sum(_largest_divergence(one, self.order, adjacency) for one in again)
+        divergence += sum(_largest_divergence(release, self.order, adjacency) for release in again)
         return self._rounded_up(divergence, reserved)
 
     def _rounded_up(self, divergence: float, releases: Sequence[Release]) -> Amount:
@@ -191,9 +193,9 @@ def _require_limit(epsilon: float, delta: float) -> None:
 
 def _conversion(order: float | rdp.Curve, delta: float) -> rdp.Curve:
     """What a divergence at an order costs on top (Canonne, Kamath & Steinke 2020, Prop. 12)."""
-    at = np.asarray(order)
+    orders = np.asarray(order)
     left = (1 - _OVERFLOW_SHARE) * delta
-    return np.asarray(np.log1p(-1 / at) - (math.log(left) + np.log(at)) / (at - 1))
+    return np.asarray(np.log1p(-1 / orders) - (math.log(left) + np.log(orders)) / (orders - 1))
 
 
 def _campaign_divergence(

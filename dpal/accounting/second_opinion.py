@@ -89,14 +89,14 @@ def _envelope(
 ) -> Curve:
     """The worst path's delta at every epsilon, in one direction."""
     value = _after_entry(releases, NEVER_SELECTED, epsilons, adjacency, removing)
-    for phase in range(max((one.phase for one in releases), default=0), 0, -1):
+    for phase in range(max((release.phase for release in releases), default=0), 0, -1):
         entered = _after_entry(releases, str(phase), epsilons, adjacency, removing)
         mixed = np.maximum(entered, value)
         selection = [
             charge.event
-            for one in releases
-            if one.selects and one.phase == phase
-            for charge in one.charges
+            for release in releases
+            if release.selects and release.phase == phase
+            for charge in release.charges
         ]
         for event in reversed(selection):
             if answer := event.answer:
@@ -118,9 +118,9 @@ def _after_entry(
     entered = math.inf if cohort == NEVER_SELECTED else int(cohort)
     later = [
         charge.event
-        for one in releases
-        if one.phase > entered or not one.selects
-        for charge in one.charges
+        for release in releases
+        if release.phase > entered or not release.selects
+        for charge in release.charges
         if cohort in charge.cohorts
     ]
     if not later:

@@ -99,13 +99,13 @@ def uncertainty(logits: Floats, kind: Uncertainty, *, task: Task) -> Floats:
                 "use uncertain_entropy, or choice.uncertainty: entropy"
             )
         ordered = np.sort(values, axis=1)
-        found = ordered[:, -2] - ordered[:, -1]
+        scores = ordered[:, -2] - ordered[:, -1]
     elif task is Task.MULTI_LABEL:
         chances = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-        found = (entr(chances) + entr(1 - chances)).sum(axis=1)
+        scores = (entr(chances) + entr(1 - chances)).sum(axis=1)
     else:
-        found = entr(softmax(values, axis=1)).sum(axis=1)
-    return np.where(sound, found, LEAST)
+        scores = entr(softmax(values, axis=1)).sum(axis=1)
+    return np.where(sound, scores, LEAST)
 
 
 def most_uncertain(
@@ -133,9 +133,9 @@ def most_uncertain(
         )
         kept = _best(new if kept is None else _joined(kept, new), count)
     if kept is None or kept.rows.size < count:
-        found = 0 if kept is None else kept.rows.size
+        available = 0 if kept is None else kept.rows.size
         raise ParameterError(
-            f"{count:,} of the public records are asked for and there are {found:,}; lower "
+            f"{count:,} of the public records are asked for and there are {available:,}; lower "
             "choice.labels or choice.candidates, or give more public records"
         )
     return kept
@@ -161,12 +161,12 @@ def random_choice(total: int, count: int, *, seed: int) -> ChosenRecords:
     return ChosenRecords(np.sort(drawn).astype(np.int64))
 
 
-def _joined(one: Candidates, other: Candidates) -> Candidates:
+def _joined(kept: Candidates, other: Candidates) -> Candidates:
     return Candidates(
-        np.concatenate([one.rows, other.rows]),
-        np.concatenate([one.uncertainty, other.uncertainty]),
-        np.concatenate([one.embeddings, other.embeddings]),
-        np.concatenate([one.predicted, other.predicted]),
+        np.concatenate([kept.rows, other.rows]),
+        np.concatenate([kept.uncertainty, other.uncertainty]),
+        np.concatenate([kept.embeddings, other.embeddings]),
+        np.concatenate([kept.predicted, other.predicted]),
     )
 
 

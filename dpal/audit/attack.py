@@ -205,20 +205,20 @@ def _bounded(
       gaussian: bound the epsilon of a Gaussian mechanism instead of any.
     """
 
-    def shown(one: lower_bound.MembershipGuesses, error: float) -> float:
+    def shown(guesses: lower_bound.MembershipGuesses, error: float) -> float:
         bound = lower_bound.epsilon_if_gaussian if gaussian else lower_bound.epsilon_in_one_run
-        return bound(one, delta=target.delta, error=error)
+        return bound(guesses, delta=target.delta, error=error)
 
     value = lower_bound.best_bound(shown, tried, 1 - CONFIDENCE)
     if gaussian:
         # Shown for a Gaussian mechanism; judged against the very curve that is claimed.
         tradeoff = _claimed_tradeoff(releases, target)
         refuted = any(
-            lower_bound.refutes(one, tradeoff, error=_REFUTED / len(tried)) for one in tried
+            lower_bound.refutes(guesses, tradeoff, error=_REFUTED / len(tried)) for guesses in tried
         )
     else:
         refuted = lower_bound.best_bound(shown, tried, _REFUTED) > claim
-    most = max(tried, key=lambda one: shown(one, 1 - CONFIDENCE))
+    most = max(tried, key=lambda guesses: shown(guesses, 1 - CONFIDENCE))
     return AuditFinding(
         layer=Layer.ATTACK,
         what=f"{who}, as Gaussian" if gaussian else who,
@@ -237,7 +237,7 @@ def _claimed_tradeoff(releases: Sequence[Release], target: PrivacyTarget) -> low
     grid = certificate_grid(releases, target)
     return lower_bound.of_profile(
         *(
-            campaign_profile(releases, grid=grid, adjacency=target.adjacency, direction=one)
-            for one in Direction
+            campaign_profile(releases, grid=grid, adjacency=target.adjacency, direction=direction)
+            for direction in Direction
         )
     )

@@ -173,11 +173,11 @@ def train_on_canaries(
     optimizer = build_optimizer(spec.optimizer, model.core.parameters())
     steps: list[CanaryStep] = []
     for phase in plan.phases:
-        known = everyone.cohorts <= phase.index
+        entered = everyone.cohorts <= phase.index
         labeled = LabeledSet(
-            inputs=everyone.inputs[torch.from_numpy(known)],
-            labels=everyone.labels[torch.from_numpy(known)],
-            cohorts=everyone.cohorts[known],
+            inputs=everyone.inputs[torch.from_numpy(entered)],
+            labels=everyone.labels[torch.from_numpy(entered)],
+            cohorts=everyone.cohorts[entered],
         )
         watch = _Watch(phase, spec, model, cohorts, steps, on_step)
         training.train_dp_sgd(

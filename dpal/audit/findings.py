@@ -83,17 +83,17 @@ class AuditReport:
     @property
     def passed(self) -> bool:
         """Whether every check passed."""
-        return all(one.passed for one in self.findings)
+        return all(finding.passed for finding in self.findings)
 
     @property
     def failed(self) -> tuple[AuditFinding, ...]:
         """The checks that did not pass."""
-        return tuple(one for one in self.findings if not one.passed)
+        return tuple(finding for finding in self.findings if not finding.passed)
 
     @property
     def false_alarm(self) -> float:
         """Bound on the chance that sound code fails any check."""
-        return sum(one.false_alarm for one in self.findings)
+        return sum(finding.false_alarm for finding in self.findings)
 
     def record(self) -> dict[str, Any]:
         """The report as one JSON object; the contract of `audit.json`."""
@@ -111,7 +111,9 @@ class AuditReport:
             "canaries": dict(self.canaries),
             "charged": "nothing: no record of the pool was read",
             "false_alarm": self.false_alarm,
-            "findings": [{**asdict(one), "layer": one.layer.value} for one in self.findings],
+            "findings": [
+                {**asdict(finding), "layer": finding.layer.value} for finding in self.findings
+            ],
         }
 
 

@@ -43,20 +43,20 @@ def inclusion_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditF
     """
     factors = [share.participation for share in plan.spec.blocks] or [1.0]
     drawn = [
-        one
+        batches
         for phase in plan.phases
         for part in phase.parts
-        for one in _draw(part, phase.index, _sizes(plan, phase.index), factors, draws, rng)
+        for batches in _draw(part, phase.index, _sizes(plan, phase.index), factors, draws, rng)
     ]
     return findings_about_batches(drawn)
 
 
 def findings_about_batches(drawn: Sequence[BatchMembership]) -> list[AuditFinding]:
     """The findings about batches: rates, independence of records and of steps."""
-    drawn = [one for one in drawn if 0 < one.rate < 1]
+    drawn = [batches for batches in drawn if 0 < batches.rate < 1]
     if not drawn:
         return []
-    shares = [one.matrix.mean() / one.rate for one in drawn]
+    shares = [batches.matrix.mean() / batches.rate for batches in drawn]
     worst = max(shares, key=lambda share: abs(share - 1))
     rates = [statistics.of_count(int(d.matrix.sum()), d.matrix.size, d.rate) for d in drawn]
     margin = max(4.9 * np.sqrt((1 - d.rate) / d.rate / d.matrix.size) for d in drawn)
@@ -87,11 +87,11 @@ def findings_about_batches(drawn: Sequence[BatchMembership]) -> list[AuditFindin
 
 def _variance(drawn: Sequence[BatchMembership]) -> AuditFinding:
     ratios, p_values = [], []
-    for one in drawn:
-        sizes = one.matrix.sum(axis=1).astype(np.float64)
-        records = one.matrix.shape[1]
-        p_values.append(statistics.of_batch_sizes(sizes, records, one.rate))
-        ratios.append(_ratio(sizes, records, one.rate))
+    for batches in drawn:
+        sizes = batches.matrix.sum(axis=1).astype(np.float64)
+        records = batches.matrix.shape[1]
+        p_values.append(statistics.of_batch_sizes(sizes, records, batches.rate))
+        ratios.append(_ratio(sizes, records, batches.rate))
     return statistical_finding(
         Layer.MECHANISM,
         "batch size variance / Poisson",
@@ -104,11 +104,11 @@ def _variance(drawn: Sequence[BatchMembership]) -> AuditFinding:
 
 def _joins(drawn: Sequence[BatchMembership]) -> AuditFinding:
     ratios, p_values = [], []
-    for one in drawn:
-        counts = one.matrix.sum(axis=0).astype(np.float64)
-        steps = one.matrix.shape[0]
-        p_values.append(statistics.of_joins(counts, steps, one.rate))
-        ratios.append(_ratio(counts, steps, one.rate))
+    for batches in drawn:
+        counts = batches.matrix.sum(axis=0).astype(np.float64)
+        steps = batches.matrix.shape[0]
+        p_values.append(statistics.of_joins(counts, steps, batches.rate))
+        ratios.append(_ratio(counts, steps, batches.rate))
     return statistical_finding(
         Layer.MECHANISM,
         "variance of joins / Poisson",
@@ -123,14 +123,14 @@ def _ratio(counts: NDArray[np.float64], trials: int, rate: float) -> float:
     return float(np.mean(np.square(counts - trials * rate)) / (trials * rate * (1 - rate)))
 
 
-def _succession(one: BatchMembership) -> float:
-    centred = one.matrix - one.rate
-    return float((centred[1:] * centred[:-1]).mean() / (one.rate * (1 - one.rate)))
+def _succession(batches: BatchMembership) -> float:
+    centred = batches.matrix - batches.rate
+    return float((centred[1:] * centred[:-1]).mean() / (batches.rate * (1 - batches.rate)))
 
 
 def _sizes(plan: Plan, phase: int) -> tuple[int, int]:
     """Records labeled before a phase, and in it; fewer where there are very many."""
-    sizes = [one.cohort_size for one in plan.phases]
+    sizes = [planned.cohort_size for planned in plan.phases]
     return min(_RECORDS, sum(sizes[:phase])), min(_RECORDS, sizes[phase])
 
 

@@ -44,24 +44,30 @@ class CapturedOutput:
 
     def naming(self, secrets: Iterable[float]) -> list[str]:
         """The lines with a number that is one of the secrets, as far as it is written out."""
-        known = np.unique(np.array([abs(one) for one in secrets if one], dtype=np.float64))
-        return [line for line in self.lines if any(_is_in(n, known) for n in _numbers(line))]
+        magnitudes = np.unique(
+            np.array([abs(secret) for secret in secrets if secret], dtype=np.float64)
+        )
+        return [line for line in self.lines if any(_is_in(n, magnitudes) for n in _numbers(line))]
 
 
 def _numbers(line: str) -> Iterator[str]:
     return (match.group() for match in _NUMBER.finditer(line))
 
 
-def _is_in(written: str, known: NDArray[np.float64]) -> bool:
+def _is_in(written: str, magnitudes: NDArray[np.float64]) -> bool:
     digits = written.lower().partition("e")[0].lstrip("-0.").replace(".", "")
-    if len(digits) < _DIGITS or not known.size:
+    if len(digits) < _DIGITS or not magnitudes.size:
         return False
     value = abs(float(written))
     # Rounded or cut after its last digit: off by less than one unit of that digit.
     mantissa, _, exponent = written.lower().partition("e")
     unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
-    at = int(np.searchsorted(known, value))
-    return any(abs(known[i] - value) < unit for i in (at - 1, at) if 0 <= i < known.size)
+    position = int(np.searchsorted(magnitudes, value))
+    return any(
+        abs(magnitudes[i] - value) < unit
+        for i in (position - 1, position)
+        if 0 <= i < magnitudes.size
+    )
 
 
 class _Listener(logging.Handler):
@@ -144,7 +150,7 @@ def _select(
     """Runs each way of selecting of the plan; gives the row numbers and scores that it met."""
     spec, scores = plan.spec, np.zeros(0)
     rows = _FIRST_ROW + np.arange(len(inputs), dtype=np.int64)
-    for phase in {type(one.selection): one for one in plan.phases}.values():
+    for phase in {type(planned.selection): planned for planned in plan.phases}.values():
         step, count = phase.selection, min(phase.cohort_size, len(inputs))
         if isinstance(step, RandomDraw):
             selection.select_at_random([rows], count, rng=rng)

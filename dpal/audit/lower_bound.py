@@ -91,7 +91,7 @@ def best_bound(
     error: float,
 ) -> float:
     """The best of several bounds, each of which gets its share of the error."""
-    return max(bound(one, error / len(tried)) for one in tried)
+    return max(bound(guesses, error / len(tried)) for guesses in tried)
 
 
 def chance_of(guesses: MembershipGuesses, *, epsilon: float, delta: float) -> float:
@@ -180,7 +180,7 @@ def of_profile(*profiles: PrivacyProfile) -> Tradeoff:
     Args:
       profiles: both directions of one claim, on one grid.
     """
-    deltas = np.max([one.deltas for one in profiles], axis=0)
+    deltas = np.max([profile.deltas for profile in profiles], axis=0)
     losses = profiles[0].grid.losses
     near = np.abs(losses) <= _HIGHEST
     deltas, falling = deltas[near], np.exp(-losses[near])

@@ -64,11 +64,11 @@ def _moments(
     records, others = directions[::2], directions[1::2]
     if target.adjacency is Adjacency.ZERO_OUT:
         others = np.full_like(others, np.nan)  # blanked
-    one, there, absent = (
+    single, there, absent = (
         moments_of([rows], centre=np.zeros(_WIDTH), max_norm=bound)
         for rows in (records[:1], records, others)
     )
-    moved = float(np.linalg.norm(one.total)) / bound**2
+    moved = float(np.linalg.norm(single.total)) / bound**2
     yield AuditFinding(
         layer=Layer.STEP,
         what="second moments of one record / bound",

@@ -111,15 +111,15 @@ def _of_gradients(clipping: Clipping, part: TrainingPhase) -> float:
 
 
 def _unrelated(
-    what: str, one: NDArray[np.float64], other: NDArray[np.float64], likely: str
+    what: str, series: NDArray[np.float64], other: NDArray[np.float64], likely: str
 ) -> AuditFinding:
-    spread = float(np.sqrt((one @ one) * (other @ other)))
-    value = float(one @ other) / spread if spread else 1.0
+    spread = float(np.sqrt((series @ series) * (other @ other)))
+    value = float(series @ other) / spread if spread else 1.0
     return statistical_finding(
         Layer.MECHANISM,
         f"correlation of two {what}",
-        statistics.of_correlation(one, other),
-        expected=f"0 +- {4.9 / np.sqrt(one.size):.2g}",
+        statistics.of_correlation(series, other),
+        expected=f"0 +- {4.9 / np.sqrt(series.size):.2g}",
         measured=f"{value:.2g}",
         likely=likely,
     )

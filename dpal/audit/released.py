@@ -49,7 +49,7 @@ def naming_ids(texts: Iterable[str], ids: Sequence[str]) -> list[str]:
 
 
 def _telling(ids: Sequence[str]) -> list[str]:
-    return [one for one in ids if len(one) >= _SHORTEST][:_MOST]
+    return [record_id for record_id in ids if len(record_id) >= _SHORTEST][:_MOST]
 
 
 def _released(folder: Path) -> Iterable[Path]:

@@ -112,7 +112,9 @@ def ledger_findings(plan: RunPlan, ledger: CampaignLedger) -> list[AuditFinding]
     reserved = ledger.spent()
     # Another attempt at a release is named after it, such as "phase-2/training#2".
     strange = [
-        one.name for one in reserved if planned.get(one.name.partition("#")[0]) != one.charges
+        release.name
+        for release in reserved
+        if planned.get(release.name.partition("#")[0]) != release.charges
     ]
     twice = _drawn_twice(entries, ledger.folder)
     given_up = [entry.release for entry in entries if entry.kind is EntryKind.FORFEIT]
@@ -128,7 +130,7 @@ def ledger_findings(plan: RunPlan, ledger: CampaignLedger) -> list[AuditFinding]
 
 def _drawn_twice(entries: Sequence[Entry], folder: Path) -> list[str]:
     """Releases whose committed digests are not those of the files, or of another commit."""
-    found: list[str] = []
+    releases: list[str] = []
     seen: dict[str, str] = {}
     for entry in entries:
         if entry.kind is not EntryKind.COMMIT:
@@ -137,9 +139,9 @@ def _drawn_twice(entries: Sequence[Entry], folder: Path) -> list[str]:
             path = folder / name
             replaced = path.exists() and file_digest(path) != digest
             if replaced or seen.setdefault(name, digest) != digest:
-                found.append(entry.release)
+                releases.append(entry.release)
                 break
-    return found
+    return releases
 
 
 def _none(what: str, names: Sequence[str], likely: str) -> AuditFinding:

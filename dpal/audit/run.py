@@ -100,7 +100,7 @@ def audit(
         plan, few, few_labels, physical_batch=physical, rng=fresh(), train=briefly
     )
     findings += replay_findings(plan, draws=effort.draws, fresh=fresh)
-    steps, planned = (sum(one.steps for one in which.phases) for which in (ran, plan))
+    steps, planned = (sum(phase.steps for phase in which.phases) for which in (ran, plan))
     say(f"audit: training {steps:,} steps on {effort.canaries + wrong:,} canaries")
     trained = train_on_canaries(ran, inputs[:wrong], labels[:wrong], canaries=effort.canaries,
                                 physical_batch=physical, fresh=fresh, on_step=on_step)  # fmt: skip
@@ -116,8 +116,8 @@ def audit(
             "with a gradient of their own": effort.canaries,
             "validation records with wrong labels": wrong,
             "simulated scores": sum(
-                canaries_of(one)
-                for one in {
+                canaries_of(selecting)
+                for selecting in {
                     type(phase.selection): phase for phase in plan.phases if phase.selection.events
                 }.values()
             ),

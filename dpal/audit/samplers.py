@@ -30,7 +30,9 @@ def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditFin
       rng: source of random words.
     """
     by_kind = {type(phase.selection): phase.selection for phase in plan.phases}
-    return [one for step in by_kind.values() for one in _sampled(step, draws=draws, rng=rng)]
+    return [
+        finding for step in by_kind.values() for finding in _sampled(step, draws=draws, rng=rng)
+    ]
 
 
 @singledispatch
@@ -147,13 +149,13 @@ def accepted_counts(
         keys=np.append(np.zeros(1), np.full(above, (1 << step.comparisons) - 1)).astype(np.uint16),
         bits=step.comparisons,
     )
-    found = [
+    results = [
         thresholds.noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
         for _ in range(searches)
     ]
     # A count that is accepted lets the search go on below: the bit of the result is 0.
     bits = np.arange(step.comparisons)
-    return np.asarray(((np.array(found) - 1)[:, None] >> bits & 1) == 0)
+    return np.asarray(((np.array(results) - 1)[:, None] >> bits & 1) == 0)
 
 
 def _laplace_bins(ratio: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -57,7 +57,7 @@ def selection_epsilon(phase: Phase, spec: CampaignSpec) -> float:
         name=phase.selection_release,
         kind=SELECTION,
         phase=phase.index,
-        charges=tuple(Charge(cohorts=cohorts, event=one) for one in phase.selection.events),
+        charges=tuple(Charge(cohorts=cohorts, event=event) for event in phase.selection.events),
     )
     return campaign_epsilon([release], replace(spec.target, adjacency=Adjacency.REPLACE_ONE))
 
@@ -138,7 +138,7 @@ def _log_ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> tuple[f
     """Log of the ratio of two means, and its standard error."""
     if not top.mean() or not bottom.mean():
         return math.inf, math.inf
-    relative = [float(one.std(ddof=1) / one.mean()) for one in (top, bottom)]
+    relative = [float(values.std(ddof=1) / values.mean()) for values in (top, bottom)]
     return math.log(top.mean() / bottom.mean()), math.hypot(*relative) / math.sqrt(top.size)
 
 

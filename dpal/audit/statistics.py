@@ -52,12 +52,12 @@ def of_frequencies(seen: NDArray[np.int64], chances: Values) -> float:
     draws = int(seen.sum())
     order = np.argsort(chances)
     pooled_seen, pooled_chances = [0], [0.0]
-    for at in order:
+    for outcome in order:
         if draws * pooled_chances[-1] >= 20:
             pooled_seen.append(0)
             pooled_chances.append(0.0)
-        pooled_seen[-1] += int(seen[at])
-        pooled_chances[-1] += float(chances[at])
+        pooled_seen[-1] += int(seen[outcome])
+        pooled_chances[-1] += float(chances[outcome])
     if len(pooled_seen) == 1:
         return 1.0
     expected = draws * np.array(pooled_chances) / sum(pooled_chances)

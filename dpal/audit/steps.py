@@ -54,7 +54,7 @@ def step_findings(
         for factor in (1.0, _LOUD)
     ]
     return [
-        _clip(max(_length(one) for one in alone) / norm),
+        _clip(max(_length(total) for total in alone) / norm),
         _sensitivity(_largest_change(step, batch, inputs, labels) / norm, tolerance),
         _adds_up(_length(batch - _one_by_one(step, inputs, labels)) / norm, tolerance),
         _not_finite(_change_by_nan(step, batch, inputs, labels) / norm, tolerance),

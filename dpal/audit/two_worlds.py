@@ -51,7 +51,7 @@ def two_worlds(
         return bound(rates, delta=delta, error=chance)
 
     looked, judged = slice(0, half), slice(half, None)
-    cut = float(max(cuts, key=lambda at: told(looked, float(at), error)))
+    cut = float(max(cuts, key=lambda candidate: told(looked, float(candidate), error)))
     value = told(judged, cut, 1 - CONFIDENCE)
     right = int((present[judged] > cut).sum() + (absent[judged] <= cut).sum())
     return AuditFinding(

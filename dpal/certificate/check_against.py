@@ -95,16 +95,18 @@ def _ledger_faults(evidence: LedgerEvidence, ledger: Sequence[Entry]) -> Iterato
         yield "this is another ledger than the one that the certificate names"
     campaign = evidence.hold.campaign
     last = evidence.entries[-1].sequence
-    adopted = [one for one in ledger if one.kind is EntryKind.ADOPT and 1 < one.sequence < last]
+    adopted = [
+        entry for entry in ledger if entry.kind is EntryKind.ADOPT and 1 < entry.sequence < last
+    ]
     if evidence.adoptions is not None and list(evidence.adoptions) != adopted:
         yield "people vouched for this ledger in other entries than the certificate lists"
-    known = {entry.sequence: entry for entry in evidence.entries}
+    certified = {entry.sequence: entry for entry in evidence.entries}
     there = {entry.sequence: entry for entry in ledger if entry.campaign == campaign}
-    for sequence in sorted(known.keys() | there.keys()):
+    for sequence in sorted(certified.keys() | there.keys()):
         if sequence not in there:
             yield f"entry {sequence} of the certificate is not in the ledger"
-        elif sequence in known:
-            if not is_same_json(entry_record(known[sequence]), entry_record(there[sequence])):
+        elif sequence in certified:
+            if not is_same_json(entry_record(certified[sequence]), entry_record(there[sequence])):
                 yield f"entry {sequence} is another one in the ledger"
         elif there[sequence].kind in _SPENDING or sequence < last:
             yield (
@@ -121,7 +123,7 @@ def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
         return check_from_faults(
             "model", [f"{document['kind']} is certified here, and no model"], ""
         )
-    by_digest = {one["sha256"]: one["file"] for one in document["models"]}
+    by_digest = {record["sha256"]: record["file"] for record in document["models"]}
     final = document["model"]["sha256"] == model.sha256
     which = f"the final model of {document['campaign']}" if final else "an earlier phase's model"
     told = "known by its digest, not opened"

@@ -28,9 +28,9 @@ def check_seal(document: Mapping[str, Any]) -> Check:
 
 
 def _seal_faults(document: Mapping[str, Any]) -> Iterator[str]:
-    if not any(is_same_json(document.get("format"), one) for one in FORMATS):
-        known = " and ".join(map(str, FORMATS))
-        yield f"format {document.get('format')!r} is unknown here (this version reads {known})"
+    if not any(is_same_json(document.get("format"), form) for form in FORMATS):
+        readable = " and ".join(map(str, FORMATS))
+        yield f"format {document.get('format')!r} is unknown here (this version reads {readable})"
     if not is_same_json(sealed_certificate(document)["digest"], document.get("digest")):
         yield "its content does not match its digest: the file was changed after it was written"
 
@@ -53,11 +53,11 @@ def check_entries(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Check:
 
 
 def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterator[str]:
-    known = evidence.in_order
+    in_order = evidence.in_order
     first = evidence.opening or evidence.entries[0]
     if first.sequence != 1 or first.previous != GENESIS:
         yield "the ledger's first entry is missing"
-    for entry in known:
+    for entry in in_order:
         if entry_digest(entry) != entry.digest:
             yield f"entry {entry.sequence} was altered: its content does not match its digest"
         if entry.body.keys() - _SAY.get(entry.kind, entry.body.keys()):
@@ -65,16 +65,16 @@ def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterat
     if first.digest != evidence.identity:
         yield "the first entry is not the one that the ledger's identity names"
     adoptions = evidence.adoptions or ()
-    for listed in (known, evidence.entries, adoptions):
+    for listed in (in_order, evidence.entries, adoptions):
         for earlier, later in pairwise(listed):
             if later.sequence <= earlier.sequence:
                 yield f"entry {later.sequence} is out of order, or stands twice"
-    for earlier, later in pairwise(known):
+    for earlier, later in pairwise(in_order):
         if later.sequence == earlier.sequence + 1 and later.previous != earlier.digest:
             yield f"entry {later.sequence} does not follow from entry {earlier.sequence}"
-    for one in adoptions:
-        if one.kind is not EntryKind.ADOPT or one.campaign:
-            yield f"entry {one.sequence} stands among the adoptions, and is none"
+    for adoption in adoptions:
+        if adoption.kind is not EntryKind.ADOPT or adoption.campaign:
+            yield f"entry {adoption.sequence} stands among the adoptions, and is none"
     names = {entry.campaign for entry in evidence.entries}
     if names != {evidence.hold.campaign}:
         yield f"entries of several campaigns are mixed: {', '.join(sorted(names))}"
@@ -99,7 +99,9 @@ def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
             yield f"entry {entry.sequence} reserves another release than it says"
         elif not is_same_json({**release, "release": planned}, held.get(planned)):
             yield f"{entry.release} was reserved with other charges than the plan held"
-    done = {planned_name(one.release) for one in evidence.entries if one.kind is EntryKind.COMMIT}
+    done = {
+        planned_name(entry.release) for entry in evidence.entries if entry.kind is EntryKind.COMMIT
+    }
     made = {planned_name(entry.release) for entry in reserves}
     ends = [entry for entry in evidence.entries if entry.kind is EntryKind.END]
     for name in made - done:

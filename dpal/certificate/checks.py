@@ -37,11 +37,11 @@ class Check:
 
 def check_from_faults(name: str, faults: Iterable[str], fine: str) -> Check:
     """A check that fails with the first of its faults, and is ok without any."""
-    found = list(faults)
-    if not found:
+    all_faults = list(faults)
+    if not all_faults:
         return Check(name=name, outcome=CheckOutcome.OK, detail=fine)
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Check(name=name, outcome=CheckOutcome.FAILED, detail=found[0] + more)
+    more = f" (and {len(all_faults) - 1} more)" if len(all_faults) > 1 else ""
+    return Check(name=name, outcome=CheckOutcome.FAILED, detail=all_faults[0] + more)
 
 
 def unchecked(name: str, reason: str) -> Check:

@@ -45,7 +45,7 @@ def check_shares(
         return unchecked("blocks of the data set", NO_DATA_SET)
     limit, shares = limit_of(data["limit"]), shares_in(evidence.hold.body)
     certified = evidence.releases if releases is None else releases
-    parts = ", ".join(f"block {one.block}: {_taken(one, limit):.4f}" for one in shares)
+    parts = ", ".join(f"block {share.block}: {_taken(share, limit):.4f}" for share in shares)
     return check_from_faults(
         "blocks of the data set",
         _share_faults(evidence, limit, certified, second),
@@ -78,7 +78,7 @@ def _share_faults(
         yield "the campaign and the data set's limit speak of different changes of the data"
     planned = [release_from(record) for record in evidence.hold.body["releases"]]
     cost = _Cost(target=target, planned=planned, releases=releases, second=second)
-    stated = [evidence.hold, *(one for one in evidence.entries if one.kind is EntryKind.END)]
+    stated = [evidence.hold, *(entry for entry in evidence.entries if entry.kind is EntryKind.END)]
     for entry in stated:
         name = "held" if entry.kind is EntryKind.HOLD else "used"
         for share in shares_in(entry.body):
@@ -100,7 +100,7 @@ class _Cost:
 def _too_small(share: BlockShare, cost: _Cost, limit: Limit, name: str) -> Iterator[str]:
     """A share below what the events cost, by our accountant or by another program."""
     target = cost.target
-    met = tuple(scale_sampling_rate(one, share.participation) for one in cost.releases)
+    met = tuple(scale_sampling_rate(release, share.participation) for release in cost.releases)
     taken, allowed = _taken(share, limit), limit.filter
     if share.basis is Basis.RENYI:
         needed = allowed.charge_of_ended(
@@ -111,21 +111,21 @@ def _too_small(share: BlockShare, cost: _Cost, limit: Limit, name: str) -> Itera
     elif not taken <= allowed.epsilon:
         yield f"block {share.block}: its only campaign takes more than the limit"
     at_limit = replace(target, epsilon=max(taken, 1e-3), delta=allowed.delta)
-    found, apart = cost.second(met, at_limit)
-    if not found <= taken + apart:
+    epsilon, apart = cost.second(met, at_limit)
+    if not epsilon <= taken + apart:
         yield (
             f"block {share.block}: epsilon {taken:.4f} is {name}, dp-accounting finds "
-            f"{found:.4f}: too little"
+            f"{epsilon:.4f}: too little"
         )
 
 
 def _sum_faults(name: str, ledger: Sequence[Entry]) -> Iterator[str]:
-    known = data_sets(ledger)
-    if name not in known:
+    registered = data_sets(ledger)
+    if name not in registered:
         yield f"data set {name} is not registered in this ledger"
         return
-    limit = known[name].limit
-    for block in known[name].blocks:
+    limit = registered[name].limit
+    for block in registered[name].blocks:
         if block.sole is not None:
             if set(block.campaigns) != {block.sole}:
                 yield f"block {block.block} was taken whole by {block.sole}, and by others, too"

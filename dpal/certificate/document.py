@@ -104,17 +104,17 @@ def parse_entry(record: Any) -> Entry:
     return Entry(**{**record, "kind": kind})
 
 
-def is_same_json(one: object, other: object) -> bool:
+def is_same_json(value: object, other: object) -> bool:
     """Whether two JSON values are the same; 1, 1.0 and true are three."""
-    return canonical_json(one) == canonical_json(other)
+    return canonical_json(value) == canonical_json(other)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         # Two programs would read two different certificates.
         raise ValueError("a key stands twice in one object")
-    return found
+    return members
 
 
 def _refuse(name: str) -> Any:

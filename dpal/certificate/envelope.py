@@ -150,7 +150,7 @@ def fingerprint(key: str) -> str:
     '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
     """
     digits = key_id(key)[:_FINGERPRINT_DIGITS]
-    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
+    return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
 
 
 def _holds(key: str, signature: bytes, message: bytes) -> bool:

@@ -50,11 +50,11 @@ def recompute_figures(
         },
         cohorts={
             name: {
-                "selection_epsilon": float(one.selection_epsilon),
-                "epsilon_rdp": float(one.epsilon_rdp),
-                "epsilon_pld": float(one.epsilon_pld),
+                "selection_epsilon": float(cost.selection_epsilon),
+                "epsilon_rdp": float(cost.epsilon_rdp),
+                "epsilon_pld": float(cost.epsilon_pld),
             }
-            for name, one in spent.items()
+            for name, cost in spent.items()
         },
     )
 

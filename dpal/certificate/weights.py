@@ -106,10 +106,10 @@ def _layers(spec: Mapping[str, Any]) -> list[tuple[int, ...]] | None:
         return None
     hidden = spec["hidden"] if spec["name"] == "mlp" else []
     widths = [math.prod(spec["input_shape"]), *hidden, spec["classes"]]
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for wide, narrow in pairwise(widths):
-        found += [(narrow, wide), (narrow,)]
-    return found
+        shapes += [(narrow, wide), (narrow,)]
+    return shapes
 
 
 def _shapes(header: bytes, size: int) -> dict[str, tuple[int, ...]]:
@@ -121,7 +121,7 @@ def _shapes(header: bytes, size: int) -> dict[str, tuple[int, ...]]:
     tensors = read_object(header.decode("utf-8"), "no header")
     _require_metadata(tensors.pop(_METADATA, {}))
     places: list[tuple[int, int]] = []
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or set(tensor) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"its header does not describe {name!r}")
@@ -134,15 +134,17 @@ def _shapes(header: bytes, size: int) -> dict[str, tuple[int, ...]]:
             raise ValueError(f"{name!r} has another size than its shape {shape}")
         places.append((begin, end))
         if kind in _FLOATS:
-            found[name] = tuple(shape)
-    at = 0
+            shapes[name] = tuple(shape)
+    covered = 0
     for begin, end in sorted(places):
-        if begin != at:
-            raise ValueError(f"its tensors overlap or leave a gap at byte {min(at, begin):,}")
-        at = end
-    if at != size:
-        raise ValueError(f"its header promises {at:,} bytes of tensors, and {size:,} are there")
-    return found
+        if begin != covered:
+            raise ValueError(f"its tensors overlap or leave a gap at byte {min(covered, begin):,}")
+        covered = end
+    if covered != size:
+        raise ValueError(
+            f"its header promises {covered:,} bytes of tensors, and {size:,} are there"
+        )
+    return shapes
 
 
 def _require_metadata(metadata: Any) -> None:

@@ -44,11 +44,11 @@ class AllowList:
         if setting.value is None or not setting.mark.place:
             return setting.value in listed
         place = canonical_place(str(setting.value))
-        return any(_covers(str(one), place) for one in listed if one is not None)
+        return any(_covers(str(entry), place) for entry in listed if entry is not None)
 
     def refused(self, settings: Iterable[GuardedSetting]) -> list[GuardedSetting]:
         """The settings that a run may not use."""
-        return [one for one in settings if not self.allows(one)]
+        return [setting for setting in settings if not self.allows(setting)]
 
     def extended(self, settings: Iterable[GuardedSetting]) -> AllowList:
         """The list with what these settings need in addition; what it allows stays allowed.
@@ -58,20 +58,20 @@ class AllowList:
         """
         values = dict(self.values)
         used: dict[str, list[GuardedSetting]] = {}
-        for one in settings:
-            if one.value not in one.mark.free:
-                used.setdefault(one.key, []).append(one)
+        for setting in settings:
+            if setting.value not in setting.mark.free:
+                used.setdefault(setting.key, []).append(setting)
         for key, wanted in used.items():
-            missing = [listed_value(one) for one in wanted if not self.allows(one)]
+            missing = [listed_value(setting) for setting in wanted if not self.allows(setting)]
             if missing:
                 kept = self.values.get(key, wanted[0].mark.usual if self.values else ())
-                others = [listed_value(one) for one in wanted if key not in self.values]
+                others = [listed_value(setting) for setting in wanted if key not in self.values]
                 values[key] = tuple(dict.fromkeys([*kept, *others, *missing]))
         return AllowList(values)
 
     def as_text(self) -> str:
         """The list as its file."""
-        plain = {key: list(found) for key, found in sorted(self.values.items())}
+        plain = {key: list(listed) for key, listed in sorted(self.values.items())}
         return _HEADER + (yaml.safe_dump(plain, sort_keys=True) if plain else "{}\n")
 
 
@@ -103,38 +103,42 @@ def parse_allow_list(text: str, place: Path) -> AllowList:
       AllowListError: it is no list of settings and values.
     """
     try:
-        found = yaml.safe_load(text)
+        parsed = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise AllowListError(str(place), "is not readable YAML") from error
-    found = {} if found is None else found
-    if not isinstance(found, dict):
+    parsed = {} if parsed is None else parsed
+    if not isinstance(parsed, dict):
         raise AllowListError(str(place), "holds no settings, such as data.pool: [/srv/a.parquet]")
     values = {
         str(key): tuple(value) if isinstance(value, list) else (value,)
-        for key, value in found.items()
+        for key, value in parsed.items()
     }
     for key, listed in values.items():
-        if odd := [one for one in listed if not isinstance(one, str | bool | None)]:
+        if odd := [entry for entry in listed if not isinstance(entry, str | bool | None)]:
             raise AllowListError(str(place), f"has {odd[0]!r} under {key}, which is no text")
     return AllowList(values)
 
 
-def mistakes(allowed: AllowList, known: Mapping[str, Guarded]) -> list[str]:
+def mistakes(allowed: AllowList, marks: Mapping[str, Guarded]) -> list[str]:
     """What stands in a list and allows nothing: unknown settings, and relative paths.
 
     Args:
       allowed: the list.
-      known: all guarded settings, with their marks.
+      marks: all guarded settings, with their marks.
     """
-    found = []
+    problems = []
     for key, listed in allowed.values.items():
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            found.append(f"{key} is no guarded setting" + (f", {near[0]} is" if near else ""))
-        elif known[key].place:
-            relative = [one for one in listed if isinstance(one, str) and not _is_absolute(one)]
-            found += [f"{key}: {one} is neither a path from the root nor a URL" for one in relative]
-    return found
+        if key not in marks:
+            near = get_close_matches(key, marks, n=1)
+            problems.append(f"{key} is no guarded setting" + (f", {near[0]} is" if near else ""))
+        elif marks[key].place:
+            relative = [
+                entry for entry in listed if isinstance(entry, str) and not _is_absolute(entry)
+            ]
+            problems += [
+                f"{key}: {entry} is neither a path from the root nor a URL" for entry in relative
+            ]
+    return problems
 
 
 def _is_absolute(value: str) -> bool:

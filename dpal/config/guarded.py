@@ -92,8 +92,8 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
 
 def guarded_keys(*models: type[BaseModel]) -> dict[str, Guarded]:
     """The names of all guarded settings of some kinds of configurations, with their marks."""
-    found = (pair for model in models for pair in fields_of(model))
-    marks = ((key, _mark(field.metadata, Guarded)) for key, field in found)
+    pairs = (pair for model in models for pair in fields_of(model))
+    marks = ((key, _mark(field.metadata, Guarded)) for key, field in pairs)
     return {mark.key or key: mark for key, mark in marks if mark is not None}
 
 
@@ -127,7 +127,7 @@ def _sections_of(value: object) -> Iterator[BaseModel]:
 
 
 def _mark(metadata: list[object], kind: type[Mark]) -> Mark | None:
-    return next((one for one in metadata if isinstance(one, kind)), None)
+    return next((entry for entry in metadata if isinstance(entry, kind)), None)
 
 
 def _value_of(section: BaseModel, key: str) -> object:

@@ -17,10 +17,10 @@ def settings_refusal(error: ValidationError, settings: type[BaseModel]) -> Confi
     where, given = ".".join(path), first.get("input")
     near: Sequence[str] = []
     if fault == "extra_forbidden":
-        known = _keys(settings, path[:-1])
-        beside = difflib.get_close_matches(path[-1], known, n=1)
+        keys = _keys(settings, path[:-1])
+        beside = difflib.get_close_matches(path[-1], keys, n=1)
         near = [".".join([*path[:-1], name]) for name in beside] or _anywhere(settings, path[-1])
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(keys)}"
         said = f"{where} is not a setting; {hint}"
     elif fault == "missing":
         said = f"{where} is missing; add it to the file or pass --set {where}=..."
@@ -63,8 +63,8 @@ def _anywhere(settings: type[BaseModel], name: str) -> list[str]:
 
 def _paths(settings: type[BaseModel], above: str = "") -> dict[str, str]:
     """Full path of every setting and section by its last name."""
-    found = {name: f"{above}{name}" for name in settings.model_fields}
+    paths = {name: f"{above}{name}" for name in settings.model_fields}
     for name, field in settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found = _paths(field.annotation, f"{above}{name}.") | found
-    return found
+            paths = _paths(field.annotation, f"{above}{name}.") | paths
+    return paths

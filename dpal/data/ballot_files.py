@@ -67,14 +67,14 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
     files = [file for place in places for file in files_of(place)]
     opened = [_Opened.of(file) for file in files]
     kind, names = opened[0].kind, opened[0].names
-    for one in opened[1:]:
-        if one.kind != kind or one.names != names:
+    for other in opened[1:]:
+        if other.kind != kind or other.names != names:
             raise _refuse(
-                f"{one.path.name} and {opened[0].path.name} are of other labels: {one.labels} and "
-                f"{opened[0].labels}; all teachers vote on the same ones"
+                f"{other.path.name} and {opened[0].path.name} are of other labels: {other.labels} "
+                f"and {opened[0].labels}; all teachers vote on the same ones"
             )
-    queries, teachers, at = _index([one for file in opened for one in file.voted()])
-    votes = _votes(opened, kind, at, (len(queries), len(teachers)), cut)
+    queries, teachers, positions = _index([pair for file in opened for pair in file.voted()])
+    votes = _votes(opened, kind, positions, (len(queries), len(teachers)), cut)
     if names and votes.ndim == 3 and len(names) != votes.shape[2]:
         raise _refuse(
             f"{opened[0].path} names {len(names)} labels and its ballots have {votes.shape[2]}; "
@@ -167,7 +167,7 @@ class _Opened:
                 f"{path} needs the columns 'id' (of the query) and one of 'ballot', 'scores' and "
                 f"'class', and has {', '.join(schema.names)}"
             )
-        _require_texts(schema, [one for one in ("id", "teacher") if one in schema.names], path)
+        _require_texts(schema, [name for name in ("id", "teacher") if name in schema.names], path)
         column = schema.field(kinds[0]).type
         listed = _is_list(column)
         if listed is (kinds[0] == "class"):
@@ -223,9 +223,9 @@ def _table(file: Path, columns: Sequence[str]) -> pa.Table:
         kinds = schema_of(file)
         schema = pa.schema([kinds.field(name) for name in columns])
         table = pa.Table.from_batches(batches, schema=None if batches else schema)
-        for at, name in enumerate(columns):
+        for index, name in enumerate(columns):
             if pt.is_dictionary(table.schema.field(name).type):
-                table = table.set_column(at, name, table.column(name).cast(pa.string()))
+                table = table.set_column(index, name, table.column(name).cast(pa.string()))
         return table
 
 
@@ -255,8 +255,8 @@ def _index(
         for side in zip(*keys, strict=True)
     )
     names = sorted(teachers.dictionary.to_pylist())
-    place = {name: at for at, name in enumerate(names)}
-    order = np.array([place[one] for one in teachers.dictionary.to_pylist()], dtype=np.int64)
+    place = {name: position for position, name in enumerate(names)}
+    order = np.array([place[name] for name in teachers.dictionary.to_pylist()], dtype=np.int64)
     ids = tuple(queries.dictionary.to_pylist())
     if len(ids) * len(names) > _ROOM * len(queries):
         raise _refuse(
@@ -264,8 +264,8 @@ def _index(
             "queries; every teacher votes once on every query"
         )
     teacher = order[np.asarray(teachers.indices)]
-    at = np.asarray(queries.indices).astype(np.int64) * len(names) + teacher
-    count = np.bincount(at, minlength=len(ids) * len(names))
+    positions = np.asarray(queries.indices).astype(np.int64) * len(names) + teacher
+    count = np.bincount(positions, minlength=len(ids) * len(names))
     for wrong, said in ((count > 1, "voted twice on"), (count == 0, "did not vote on")):
         if wrong.any():
             query, who = divmod(int(np.argmax(wrong)), len(names))
@@ -275,28 +275,32 @@ def _index(
                 teacher=names[who],
                 query=ids[query],
             )
-    return ids, tuple(names), at
+    return ids, tuple(names), positions
 
 
 def _votes(
-    opened: Sequence[_Opened], kind: str, at: NDArray[np.int64], shape: tuple[int, int], cut: float
+    opened: Sequence[_Opened],
+    kind: str,
+    positions: NDArray[np.int64],
+    shape: tuple[int, int],
+    cut: float,
 ) -> NDArray[np.uint8] | NDArray[np.int64]:
-    done, found = 0, None
+    done, votes = 0, None
     for file in opened:
         for column in file.said():
             values = _numbers(column, kind, file.path, cut)
-            if found is None:
-                found = np.zeros((shape[0] * shape[1], *values.shape[1:]), dtype=values.dtype)
-            if values.shape[1:] != found.shape[1:]:
+            if votes is None:
+                votes = np.zeros((shape[0] * shape[1], *values.shape[1:]), dtype=values.dtype)
+            if values.shape[1:] != votes.shape[1:]:
                 raise _refuse(
                     f"{file.path.name} votes on {values.shape[1]} labels where others vote on "
-                    f"{found.shape[1]}; all teachers vote on the same ones"
+                    f"{votes.shape[1]}; all teachers vote on the same ones"
                 )
-            found[at[done : done + len(values)]] = values
+            votes[positions[done : done + len(values)]] = values
             done += len(values)
-    if found is None:
+    if votes is None:
         raise _refuse("there are no ballots")
-    return found.reshape(*shape, *found.shape[1:])
+    return votes.reshape(*shape, *votes.shape[1:])
 
 
 def _numbers(

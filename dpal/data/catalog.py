@@ -125,7 +125,7 @@ def open_source(
                 f"{other.name} and {first.name} differ in columns or class names; files of one "
                 "pool need the same id, content, label and split columns"
             )
-    paths = (*first.paths, *(one.paths[0] for one in others))
+    paths = (*first.paths, *(source.paths[0] for source in others))
     return replace(first, paths=paths, encoding=encoding if first.texts else None)
 
 
@@ -193,9 +193,11 @@ def missing_label(schema: pa.Schema, named: str, wanted: str, otherwise: str) ->
       otherwise: what else a person may do.
     """
     others = {"id", "split", "image", "features", *TEXT_COLUMNS}
-    fitting = [one for one in schema if one.name not in others and task_of(one.type) is not None]
-    usual = [one.name for one in fitting if one.name.lower() in _USUAL_LABELS]
-    likely = usual or [one.name for one in fitting]
+    fitting = [
+        field for field in schema if field.name not in others and task_of(field.type) is not None
+    ]
+    usual = [field.name for field in fitting if field.name.lower() in _USUAL_LABELS]
+    likely = usual or [field.name for field in fitting]
     meant = f"did you mean {likely[0]!r}? " if len(likely) == 1 else ""
     return DataError(
         f"{named} has no column {wanted!r} (it has {', '.join(schema.names)}); {meant}set "
@@ -213,7 +215,7 @@ def _content(schema: pa.Schema, named: str, wanted: Content | None) -> Content:
             )
         # The other columns do not count.
         others = {"image", "features", TEXT_COLUMNS[0]} - {column}
-        schema = pa.schema([one for one in schema if one.name not in others])
+        schema = pa.schema([field for field in schema if field.name not in others])
     if "image" in schema.names:
         kind = schema.field("image").type
         if pt.is_binary(kind) or pt.is_large_binary(kind):

@@ -66,7 +66,7 @@ class EncodedRecords:
         self.dtype = like.dtype
         self._kind, self._decoder, self._workers = kind, decoder, workers
         self._stored = _on_disk(stored, kind, scratch)
-        self._starts = [0, *accumulate(len(one) for one in self._stored)]
+        self._starts = [0, *accumulate(len(array) for array in self._stored)]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decoding")
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class EncodedRecords:
 
     def begin(self, rows: Rows) -> Callable[[], Tensor]:
         """Starts decoding; what is returned waits for it and gives the records in order."""
-        shares = [one for one in np.array_split(rows, self._workers) if one.size]
+        shares = [share for share in np.array_split(rows, self._workers) if share.size]
         futures = [self._threads.submit(self._decode, share) for share in shares]
         return lambda: self._together(futures)
 
@@ -101,8 +101,8 @@ class EncodedRecords:
         return self._decoder(pa.array([self._value(int(row)) for row in rows], self._kind))
 
     def _value(self, row: int) -> bytes:
-        at = bisect_right(self._starts, row) - 1
-        value: bytes = self._stored[at][row - self._starts[at]].as_py()
+        index = bisect_right(self._starts, row) - 1
+        value: bytes = self._stored[index][row - self._starts[index]].as_py()
         return value
 
 
@@ -163,8 +163,8 @@ def _on_disk(values: Iterable[pa.Array], kind: pa.DataType, scratch: Path) -> li
         make_private(scratch)
         with tempfile.TemporaryFile(dir=scratch) as file:
             with pa.ipc.new_file(file, schema) as writer:
-                for one in values:
-                    writer.write_batch(pa.record_batch([one.cast(kind)], schema=schema))
+                for array in values:
+                    writer.write_batch(pa.record_batch([array.cast(kind)], schema=schema))
             file.flush()
             # The mapping outlives the file's descriptor, and takes it down when it goes.
             return list(_mapped(file))

@@ -17,16 +17,16 @@ def files_of(place: Path | Sequence[Path]) -> list[Path]:
       DataError: there are none.
     """
     if not isinstance(place, Path):
-        found = [path for one in place for path in files_of(one)]
+        paths = [path for entry in place for path in files_of(entry)]
     elif place.is_dir():
-        found = sorted(place.glob("*.parquet"))
+        paths = sorted(place.glob("*.parquet"))
     else:
         return [place]
-    if not found:
+    if not paths:
         raise DataError(f"{place or 'an empty list'} holds no Parquet file; a campaign needs some")
-    if len({path.resolve() for path in found}) < len(found):
+    if len({path.resolve() for path in paths}) < len(paths):
         raise DataError(f"{place} names a file twice; each record may be in the pool once")
-    return found
+    return paths
 
 
 def commitment(salt: bytes, digest: str) -> str:

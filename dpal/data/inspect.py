@@ -164,11 +164,13 @@ def require_apart(public: Source, other: Source, why: str) -> None:
       DataError: a name stands in both.
     """
     names = [_name_hashes(batch) for batch in raw_batches(public, ["id"])]
-    known = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
+    public_hashes = np.unique(np.concatenate(names)) if names else np.empty(0, np.uint64)
     for batch in raw_batches(other, ["id"]):
         hashes = _name_hashes(batch)
-        at = np.minimum(np.searchsorted(known, hashes), max(0, known.size - 1))
-        if known.size and (known[at] == hashes).any():
+        positions = np.minimum(
+            np.searchsorted(public_hashes, hashes), max(0, public_hashes.size - 1)
+        )
+        if public_hashes.size and (public_hashes[positions] == hashes).any():
             raise DataError.before_release(
                 f"records of {public.name} have the names of records of {other.name}; {why}, take "
                 "them out"
@@ -178,8 +180,8 @@ def require_apart(public: Source, other: Source, why: str) -> None:
 def _name_hashes(batch: RawBatch) -> NDArray[np.uint64]:
     ids = batch.table.column("id")
     if ids.null_count:
-        at = int(pc.index(pc.is_null(ids), True).as_py())
-        raise row_error(batch.numbers, at, "has no id; give every record a unique name")
+        position = int(pc.index(pc.is_null(ids), True).as_py())
+        raise row_error(batch.numbers, position, "has no id; give every record a unique name")
     return np.array([hash(name) for name in ids.to_pylist()], dtype=np.int64).view(np.uint64)
 
 
@@ -191,14 +193,14 @@ def _require_unique(hashes: NDArray[np.uint64], source: Source) -> None:
         return
     seen: dict[str, str] = {}
     for batch in raw_batches(source, ["id"]):
-        for at, name in enumerate(batch.table.column("id").to_pylist()):
+        for position, name in enumerate(batch.table.column("id").to_pylist()):
             if np.int64(hash(name)).view(np.uint64) not in repeated:
                 continue
             if name in seen:
                 raise row_error(
                     batch.numbers,
-                    at,
+                    position,
                     "and {first} have the same id; one record, one id",
                     first=seen[name],
                 )
-            seen[name] = f"row {batch.numbers.numbers[at]} of {batch.numbers.path}"
+            seen[name] = f"row {batch.numbers.numbers[position]} of {batch.numbers.path}"

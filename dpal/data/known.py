@@ -147,8 +147,10 @@ class FirstBlocks:
         """Block of each hash, UNKNOWN where it is not there."""
         if not self.hashes.size:
             return np.full(wanted.size, UNKNOWN, np.int16)
-        at = np.minimum(np.searchsorted(self.hashes, wanted), self.hashes.size - 1)
-        return np.where(self.hashes[at] == wanted, self.blocks[at], UNKNOWN).astype(np.int16)
+        positions = np.minimum(np.searchsorted(self.hashes, wanted), self.hashes.size - 1)
+        return np.where(self.hashes[positions] == wanted, self.blocks[positions], UNKNOWN).astype(
+            np.int16
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -202,10 +204,10 @@ class KnownRecords:
         same = self._same(marks, indexed)
         by_content = self._same_or_alike(marks, same)
         latest = np.int16(np.iinfo(np.int16).max)
-        owners, at = np.unique(marks.owners, return_inverse=True)
+        owners, owner_positions = np.unique(marks.owners, return_inverse=True)
         oldest = np.full(owners.size, latest, np.int16)
-        np.minimum.at(oldest, at, np.where(by_content == UNKNOWN, latest, by_content))
-        inferred = np.where(oldest == latest, np.int16(UNKNOWN), oldest)[at]
+        np.minimum.at(oldest, owner_positions, np.where(by_content == UNKNOWN, latest, by_content))
+        inferred = np.where(oldest == latest, np.int16(UNKNOWN), oldest)[owner_positions]
         blocks = np.where(by_owner == UNKNOWN, inferred, by_owner).astype(np.int16)
         return Assigned(
             blocks=blocks,
@@ -221,12 +223,12 @@ class KnownRecords:
         if (self.owners.find(marks.owners) != UNKNOWN).any():
             return Overlap(owners=True, telling=1.0, contents=1.0)
         same = self._same(marks, self.contents.find(marks.contents))
-        known = self._same_or_alike(marks, same) != UNKNOWN
-        telling = known[marks.telling]
+        recognised = self._same_or_alike(marks, same) != UNKNOWN
+        telling = recognised[marks.telling]
         return Overlap(
             owners=False,
             telling=float(telling.mean()) if telling.size else 0.0,
-            contents=float(known.mean()) if known.size else 0.0,
+            contents=float(recognised.mean()) if recognised.size else 0.0,
         )
 
     def _same(self, marks: Marks, by_content: Blocks) -> Blocks:
@@ -239,10 +241,10 @@ class KnownRecords:
         rows = np.flatnonzero(same == UNKNOWN)
         if marks.way not in self.sketches or not rows.size:
             return same
-        known, blocks = self.sketches[marks.way]
-        found = WAYS[marks.way].find(known, marks.sketches[rows])
+        known_sketches, blocks = self.sketches[marks.way]
+        matches = WAYS[marks.way].find(known_sketches, marks.sketches[rows])
         together = same.copy()
-        together[rows] = np.where(found < 0, UNKNOWN, blocks[found])
+        together[rows] = np.where(matches < 0, UNKNOWN, blocks[matches])
         return together
 
 
@@ -283,7 +285,7 @@ def scan(
         column = batch.table.column(0)
         described = kind.describe(column, rows=batch.numbers, salt=salt)
         if owner_column is not None:
-            owners.append(_hashed(_names(batch, at=1), salt))
+            owners.append(_hashed(_names(batch, column=1), salt))
         contents.append(_hashed(described.contents, salt, kind.WAY))
         stored.append(_hashed(_as_stored(source.content, batch), salt))
         sketches.append(described.sketches)
@@ -307,8 +309,8 @@ def owners_in(source: Source, owner_column: str) -> Hashes:
         value.
     """
     batches = raw_batches(source, _owner_columns(source, owner_column))
-    found = [_hashed(_names(batch, at=0), bytes(32)) for batch in batches]
-    return np.concatenate([_NO_HASHES, *found])
+    hashes = [_hashed(_names(batch, column=0), bytes(32)) for batch in batches]
+    return np.concatenate([_NO_HASHES, *hashes])
 
 
 def _sketches_of(parts: Sequence[IndexPart], way: str) -> tuple[Sketches, Blocks]:
@@ -343,8 +345,8 @@ def _require_owners(path: Path, column: str) -> None:
         )
 
 
-def _names(batch: RawBatch, *, at: int) -> Iterator[bytes]:
-    for position, name in enumerate(batch.table.column(at).to_pylist()):
+def _names(batch: RawBatch, *, column: int) -> Iterator[bytes]:
+    for position, name in enumerate(batch.table.column(column).to_pylist()):
         if name is None or name == "":
             raise row_error(
                 batch.numbers,
@@ -358,14 +360,14 @@ def _names(batch: RawBatch, *, at: int) -> Iterator[bytes]:
 def _as_stored(content: Content, batch: RawBatch) -> Iterator[bytes]:
     column = batch.table.column(0)
     if content is Content.IMAGE:
-        return (bytes(one) for one in column.to_pylist())
+        return (bytes(picture) for picture in column.to_pylist())
     if content is Content.TEXT:
-        return (json.dumps(one).encode() for one in texts_in(column, rows=batch.numbers))
+        return (json.dumps(texts).encode() for texts in texts_in(column, rows=batch.numbers))
     rows = decode(content, column, rows=batch.numbers).numpy()
     return (row.tobytes() for row in rows)  # whether they are stored in 32 bits or in 64
 
 
 def _hashed(values: Iterable[bytes], salt: bytes, way: str = "") -> Hashes:
     person = way.encode()  # hashes of one way say nothing about those of another
-    parts = [hashlib.blake2b(one, digest_size=8, key=salt, person=person) for one in values]
-    return np.frombuffer(b"".join(one.digest() for one in parts), dtype=np.uint64)
+    parts = [hashlib.blake2b(value, digest_size=8, key=salt, person=person) for value in values]
+    return np.frombuffer(b"".join(part.digest() for part in parts), dtype=np.uint64)

@@ -57,29 +57,30 @@ def classes_in(
     labeled = pc.drop_null(column)
     if not len(labeled):
         return known
-    at = np.flatnonzero(np.asarray(pc.is_valid(column)))
+    positions = np.flatnonzero(np.asarray(pc.is_valid(column)))
     if task is Task.SINGLE_LABEL:
         bounds = pc.min_max(labeled)
         if bounds["min"].as_py() < 0:
-            first = at[np.asarray(pc.less(labeled, 0))][0]
+            first = positions[np.asarray(pc.less(labeled, 0))][0]
             raise row_error(rows, first, "has a negative label; classes are numbered from 0")
         if bounds["max"].as_py() >= MOST_CLASSES:
             raise row_error(
                 rows,
-                at[np.asarray(labeled) >= MOST_CLASSES][0],
+                positions[np.asarray(labeled) >= MOST_CLASSES][0],
                 f"has a label of {MOST_CLASSES:,} or more; classes are numbered from 0 without "
                 "gaps, number them anew",
             )
         return max(known, int(bounds["max"].as_py()) + 1)
     lengths = np.asarray(pc.list_value_length(labeled))
     numbers = pc.list_flatten(labeled)
-    one = pa.scalar(1, numbers.type)  # of the same type: not every unsigned number is a signed one
+    # Of the same type: not every unsigned number is a signed one.
+    highest = pa.scalar(1, numbers.type)
     wanted = f"a 0 or 1 for each of {names:,} labels" if names else "a 0 or 1 for each label"
-    above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, one), False)))
+    above = np.flatnonzero(np.asarray(pc.fill_null(pc.greater(numbers, highest), False)))
     if above.size:
         raise row_error(
             rows,
-            at[np.searchsorted(np.cumsum(lengths), above[0], side="right")],
+            positions[np.searchsorted(np.cumsum(lengths), above[0], side="right")],
             "lists a number above 1, which looks like the number of a class; every record needs "
             f"{wanted}, such as [0, 1, 0] for class 1 of three",
         )
@@ -88,7 +89,7 @@ def classes_in(
     if odd.size:
         raise row_error(
             rows,
-            at[odd[0]],
+            positions[odd[0]],
             f"has {{count}} labels and others have {{others}}; give every record {wanted}, at "
             "least one (class numbers are not read)",
             count=lengths[odd[0]],
@@ -99,7 +100,7 @@ def classes_in(
     if wrong.any():
         raise row_error(
             rows,
-            at[wrong][0],
+            positions[wrong][0],
             f"has a label that is neither 0 nor 1; multi-label data has {wanted}",
         )
     return width

@@ -54,9 +54,9 @@ def pages_of(stream: IO[bytes], column: pq.ColumnChunkMetaData) -> Iterator[Page
     first = column.data_page_offset
     if column.has_dictionary_page and column.dictionary_page_offset:
         first = min(first, column.dictionary_page_offset)
-    at, end, seen = first, first + column.total_compressed_size, 0
-    while at < end and seen < column.num_values:
-        stream.seek(at)
+    position, end, seen = first, first + column.total_compressed_size, 0
+    while position < end and seen < column.num_values:
+        stream.seek(position)
         try:
             header = _struct(stream, _DEEPEST)
             unpacked, packed = int(header[_UNPACKED]), int(header[_PACKED])
@@ -69,7 +69,7 @@ def pages_of(stream: IO[bytes], column: pq.ColumnChunkMetaData) -> Iterator[Page
             raise ValueError("a page has a negative size")
         yield Page(unpacked=unpacked, values=values)
         seen += 0 if data is None else values
-        at = stream.tell() + packed
+        position = stream.tell() + packed
 
 
 def _struct(stream: IO[bytes], depth: int) -> dict[int, Any]:
@@ -107,10 +107,10 @@ def _value(stream: IO[bytes], kind: int, depth: int) -> Any:
 
 
 def _byte(stream: IO[bytes]) -> int:
-    found = stream.read(1)
-    if not found:
+    byte = stream.read(1)
+    if not byte:
         raise EOFError
-    return found[0]
+    return byte[0]
 
 
 def _unsigned(stream: IO[bytes]) -> int:

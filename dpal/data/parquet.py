@@ -154,7 +154,7 @@ def read_batches(
         with pq.ParquetFile(path, pre_buffer=False) as file:
             wanted = list(range(file.num_row_groups)) if groups is None else list(groups)
             before = range(wanted[0]) if wanted else ()
-            first = row = skip + sum(file.metadata.row_group(one).num_rows for one in before)
+            first = row = skip + sum(file.metadata.row_group(group).num_rows for group in before)
             at_once = _rows_at_once(path, file, columns, wanted)
             pieces = file.iter_batches(at_once, row_groups=wanted, columns=list(columns))
             held: list[pa.RecordBatch] = []
@@ -225,7 +225,7 @@ def _rows_at_once(
             for leaf in range(about.num_columns):
                 column, rows = about.row_group(group).column(leaf), about.row_group(group).num_rows
                 name = column.path_in_schema
-                if not any(name == one or name.startswith(f"{one}.") for one in columns):
+                if not any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
                     continue
                 pages = list(pages_of(stream, column))
                 listed = about.schema.column(leaf).max_repetition_level > 0
@@ -290,12 +290,12 @@ def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            at = _first_without_text(column)
-            if at is None:
+            position = _first_without_text(column)
+            if position is None:
                 raise
             raise row_error(
                 rows,
-                at,
+                position,
                 f"has a {name!r} that is no text in UTF-8; write the file again in that encoding",
             ) from None
         lengths, most, unit = _lengths(column, weight)
@@ -303,13 +303,13 @@ def _require_readable(path: Path, first: int, batch: pa.RecordBatch, weight: int
             continue
         longest = np.asarray(pc.fill_null(lengths, 0))
         if longest.max() > most:
-            at = int(longest.argmax())
+            position = int(longest.argmax())
             raise row_error(
                 rows,
-                at,
+                position,
                 f"has {{count}} {unit} in column {name!r}, and at most {most:,} are read there; "
                 f"{_SMALLER}",
-                count=f"{longest[at]:,}",
+                count=f"{longest[position]:,}",
             )
 
 
@@ -331,9 +331,9 @@ def _first_without_text(column: pa.Array) -> int | None:
     """The first value that should be a text and cannot be decoded."""
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
         return None
-    for at, value in enumerate(column):
+    for position, value in enumerate(column):
         try:
             value.as_py()
         except UnicodeDecodeError:
-            return at
+            return position
     return None

@@ -38,7 +38,7 @@ def assign_parts(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.in
     Raises:
       ParameterError: there are fewer keys than parts.
     """
-    names, at = np.unique(np.array(keys, dtype=object), return_inverse=True)
+    names, key_positions = np.unique(np.array(keys, dtype=object), return_inverse=True)
     if names.size < parts:
         raise ParameterError.before_release(
             f"{names.size:,} records or groups cannot be dealt out to {parts:,} teachers; lower "
@@ -47,7 +47,7 @@ def assign_parts(keys: Sequence[str], parts: int, *, seed: int) -> NDArray[np.in
     order = seeded(seed, "parts of teachers").permutation(names.size)
     part = np.empty(names.size, dtype=np.int64)
     part[order] = np.arange(names.size) % parts
-    return part[at]
+    return part[key_positions]
 
 
 def write_parts(
@@ -77,15 +77,15 @@ def write_given_parts(
         raise DataError.before_release(
             f"{given} names {len(names)} teachers and teachers.count is {parts}; make them agree"
         )
-    number = {name: at for at, name in enumerate(names)}
+    number = {name: index for index, name in enumerate(names)}
     ids, keys = record_keys(source, group_column)
-    known = dict(zip(records, told, strict=True))
+    teacher_of = dict(zip(records, told, strict=True))
     # How many, not which: errors reach the orchestrator.
-    if missing := sum(one not in known for one in ids):
+    if missing := sum(record_id not in teacher_of for record_id in ids):
         raise DataError.before_release(
             f"{given} gives {missing:,} records of the pool to no teacher"
         )
-    dealt = np.array([number[known[one]] for one in ids], dtype=np.int64)
+    dealt = np.array([number[teacher_of[record_id]] for record_id in ids], dtype=np.int64)
     # Checked before it is written: what lies there is taken for good.
     if len(set(zip(keys, dealt.tolist(), strict=True))) > len(set(keys)):
         raise DataError.before_release(

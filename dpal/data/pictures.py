@@ -51,13 +51,13 @@ def decode_pictures(
       DataError: one cannot be read, is too large, or differs in shape.
     """
     pixels = None
-    for at, value in enumerate(column):
-        with _opened(value.as_py(), rows, at) as picture:
+    for position, value in enumerate(column):
+        with _opened(value.as_py(), rows, position) as picture:
             here = _shape_of(picture)
             if shape is not None and here != shape:
                 raise row_error(
                     rows,
-                    at,
+                    position,
                     "has an image of shape {here}, others have {others}; bring all images to one "
                     "size and mode",
                     here=here,
@@ -66,7 +66,7 @@ def decode_pictures(
             shape = here
             if pixels is None:
                 pixels = np.empty((len(column), *shape), dtype=np.uint8)
-            pixels[at] = _pixels(picture)
+            pixels[position] = _pixels(picture)
     return np.empty((0, *(shape or ())), np.uint8) if pixels is None else pixels
 
 
@@ -89,7 +89,7 @@ def is_deep(encoded: bytes) -> bool:
 
 
 @contextmanager
-def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.Image]:
+def _opened(encoded: bytes, rows: RowNumbers | None, position: int) -> Iterator[Image.Image]:
     """A picture of which no pixel is decoded yet."""
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as picture:
@@ -97,7 +97,7 @@ def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.
             if width * height > MOST_PIXELS:
                 raise row_error(
                     rows,
-                    at,
+                    position,
                     "has an image of {width} x {height} pixels, and at most "
                     f"{MOST_PIXELS:,} are read; bring it to a size that a model reads",
                     width=f"{width:,}",
@@ -105,11 +105,11 @@ def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.
                 )
             frames = getattr(picture, "n_frames", 1)
             if picture.format == "PNG" and frames > 1:
-                raise row_error(rows, at, "has an animation; give it one image")
+                raise row_error(rows, position, "has an animation; give it one image")
             if picture.mode not in (*_GREY, *_DEEP, *_COLOUR):
                 raise row_error(
                     rows,
-                    at,
+                    position,
                     "has an image of mode {mode}, which is not read; save it in grey or RGB with 8 "
                     "bits",
                     mode=picture.mode,
@@ -121,11 +121,13 @@ def _opened(encoded: bytes, rows: RowNumbers | None, at: int) -> Iterator[Image.
         if isinstance(error, Image.DecompressionBombError):
             raise row_error(
                 rows,
-                at,
+                position,
                 f"has an image of more than {MOST_PIXELS:,} pixels, the most that are read; bring "
                 "it to a size that a model reads",
             ) from error
-        raise row_error(rows, at, "holds no readable PNG or JPEG image; restore it") from error
+        raise row_error(
+            rows, position, "holds no readable PNG or JPEG image; restore it"
+        ) from error
 
 
 def _shape_of(picture: Image.Image) -> Shape:

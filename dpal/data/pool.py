@@ -102,14 +102,14 @@ def write_merged(
     Raises:
       DataError: a record is not in the pool or is labeled already; nothing was written.
     """
-    found, leaving, schema = 0, set(retired), pq.read_schema(before)
+    matched, leaving, schema = 0, set(retired), pq.read_schema(before)
     stored = schema.field("label").type
     multi = task_of(stored) is Task.MULTI_LABEL
-    if any(isinstance(one, int) is multi for one in labels.values()):
+    if any(isinstance(label, int) is multi for label in labels.values()):
         raise DataError("labels are of another kind than the pool's; nothing was merged")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal found
+        nonlocal matched
         with pq.ParquetFile(before) as file:
             for batch in file.iter_batches():
                 ids = batch.column("id").to_pylist()
@@ -117,16 +117,16 @@ def write_merged(
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
                 if (cohorts[new] != UNLABELED).any():
                     raise DataError("a record was selected that is labeled already")
-                found += int(new.sum())
+                matched += int(new.sum())
                 cohorts[new] = cohort
                 cohorts[[name in leaving for name in ids]] = RETIRED
-                known = batch.column("label").to_pylist()
-                merged = [labels.get(name, old) for name, old in zip(ids, known, strict=True)]
+                old_labels = batch.column("label").to_pylist()
+                merged = [labels.get(name, old) for name, old in zip(ids, old_labels, strict=True)]
                 columns = [pa.array(cohorts), pa.array(merged, stored)]
                 yield pa.record_batch(
                     [batch.column("id"), *columns, batch.column("block")], schema=schema
                 )
-        if found != len(labels):
+        if matched != len(labels):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
 
@@ -167,7 +167,7 @@ def _selected(path: Path, *, retired: bool) -> list[str]:
 
 def write_labels(labels: Mapping[str, Label], path: Path) -> None:
     """Writes the answers to one query, all of one kind."""
-    several = any(not isinstance(one, int) for one in labels.values())
+    several = any(not isinstance(label, int) for label in labels.values())
     kind = stored_type(Task.MULTI_LABEL if several else Task.SINGLE_LABEL)
     schema = pa.schema([("id", pa.string()), ("label", kind)])
     table = pa.record_batch(
@@ -200,12 +200,12 @@ def holds_all(source: Source, state: Path) -> bool:
         return np.array([hash(name) for name in names.cast(pa.string()).to_pylist()], np.int64)
 
     here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"])]
-    known = np.sort(np.concatenate(here))
+    pool_hashes = np.sort(np.concatenate(here))
     with pq.ParquetFile(state) as file:
         for batch in file.iter_batches(columns=["id"]):
             wanted = hashed(batch.column("id"))
-            at = np.minimum(np.searchsorted(known, wanted), known.size - 1)
-            if (known[at] != wanted).any():
+            positions = np.minimum(np.searchsorted(pool_hashes, wanted), pool_hashes.size - 1)
+            if (pool_hashes[positions] != wanted).any():
                 return False
     return True
 
@@ -223,8 +223,10 @@ def write_carried(before: Path, state: Path, path: Path) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(state) as file:
             for batch in file.iter_batches(columns=["id", "cohort"]):
-                known = pc.is_in(batch.column("id"), value_set=labeled)
-                here = batch.filter(pc.and_(known, pc.equal(batch.column("cohort"), UNLABELED)))
+                was_labeled = pc.is_in(batch.column("id"), value_set=labeled)
+                here = batch.filter(
+                    pc.and_(was_labeled, pc.equal(batch.column("cohort"), UNLABELED))
+                )
                 if here.num_rows:
                     retired = pa.array(np.zeros(here.num_rows, dtype=bool))
                     yield pa.record_batch([here.column("id"), retired], schema=_SELECTION)

@@ -56,9 +56,9 @@ def raw_batches(source: Source, columns: list[str]) -> Iterator[RawBatch]:
     first_row, wanted = 0, wanted_columns(source, columns)
     for path in source.paths:
         for row, batch in read_batches(path, wanted, weigh=record_bytes(source, columns)):
-            kept, at = rows_of_role(source, batch, columns)
+            kept, positions = rows_of_role(source, batch, columns)
             if kept.num_rows:
-                yield RawBatch(first_row, kept, RowNumbers(path, row + at))
+                yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
                 first_row += kept.num_rows
 
 
@@ -82,7 +82,7 @@ def record_bytes(source: Source, columns: list[str]) -> Weigh:
 def wanted_columns(source: Source, columns: list[str]) -> list[str]:
     """Names of a file's columns behind those that `raw_batches` is asked for."""
     stands_for = {_TEXT: source.texts} if source.texts else {}
-    wanted = [one for name in columns for one in stands_for.get(name, (name,))]
+    wanted = [column for name in columns for column in stands_for.get(name, (name,))]
     return [*wanted, "split"] if source.has_split else wanted
 
 
@@ -99,15 +99,15 @@ def rows_of_role(
     Returns:
       m rows, and (m,) their positions in the batch.
     """
-    at = np.arange(batch.num_rows, dtype=np.int64)
+    positions = np.arange(batch.num_rows, dtype=np.int64)
     if source.has_split:
         mine = pc.fill_null(pc.equal(batch.column("split"), source.role.value), False)
-        batch, at = batch.filter(mine), at[np.asarray(mine)]
+        batch, positions = batch.filter(mine), positions[np.asarray(mine)]
     if not source.texts or _TEXT not in columns:
-        return batch.select(columns), at
+        return batch.select(columns), positions
     texts = pa.StructArray.from_arrays([batch.column(name) for name in source.texts], source.texts)
     values = [texts if name == _TEXT else batch.column(name) for name in columns]
-    return pa.record_batch(values, list(columns)), at
+    return pa.record_batch(values, list(columns)), positions
 
 
 def records_of(source: Source, column: pa.Array, *, rows: RowNumbers | None) -> Tensor:
@@ -159,8 +159,8 @@ def decode(
       DataError: a record is missing, cannot be read, or differs in shape from the first.
     """
     if column.null_count:
-        at = int(pc.index(pc.is_null(column), True).as_py())
-        raise row_error(rows, at, f"has no {content}; remove the row or fill it in")
+        position = int(pc.index(pc.is_null(column), True).as_py())
+        raise row_error(rows, position, f"has no {content}; remove the row or fill it in")
     if content is Content.FEATURES:
         return _features(column, rows)
     if content is Content.TEXT:

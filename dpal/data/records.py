@@ -219,8 +219,8 @@ def _decoded(source: Source, rows: NDArray[np.int64], like: Tensor, workers: int
 
             def place(start: int, done: int = done, column: pa.Array = column) -> None:
                 part = column.slice(start, _PART)
-                at = slice(done + start, done + start + len(part))
-                whole[at] = _like_others(source, part, like)
+                target = slice(done + start, done + start + len(part))
+                whole[target] = _like_others(source, part, like)
 
             list(threads.map(place, range(0, len(column), _PART)))
     return whole
@@ -283,5 +283,5 @@ def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
 
 
 def _by_block(blocks: NDArray[np.int16], factor: Callable[[int], float]) -> NDArray[np.float64]:
-    numbers, at = np.unique(blocks, return_inverse=True)
-    return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[at]
+    numbers, block_positions = np.unique(blocks, return_inverse=True)
+    return np.array([factor(int(number)) for number in numbers], dtype=np.float64)[block_positions]

@@ -58,25 +58,25 @@ def shards_of(source: Source, count: int) -> list[Shard]:
       DataError: a file cannot be read.
     """
     check.at_least(1, shards=count)
-    found, first_row, metadata = list[Shard](), 0, []
+    shards, first_row, metadata = list[Shard](), 0, []
     for path in source.paths:
         with reading(path):
             metadata.append(pq.read_metadata(path))
-    total = sum(one.num_rows for one in metadata)
+    total = sum(file_metadata.num_rows for file_metadata in metadata)
     length = min(-(-total // (count * BATCH_ROWS)) * BATCH_ROWS, MOST_ROWS)
     for number, (path, about) in enumerate(zip(source.paths, metadata, strict=True)):
         for start, end in _cuts(about, length):
             shard = Shard(
-                number=len(found),
+                number=len(shards),
                 file=number,
                 start=start,
                 rows=end - start,
                 first_row=first_row,
                 file_bytes=path.stat().st_size,
             )
-            found.append(shard)
+            shards.append(shard)
             first_row += _rows_of_role(source, path, about, shard)
-    return found
+    return shards
 
 
 def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[RawBatch]:
@@ -100,9 +100,9 @@ def shard_batches(source: Source, shard: Shard, columns: list[str]) -> Iterator[
         )
     wanted, weigh = wanted_columns(source, columns), record_bytes(source, columns)
     for row, batch in _read(path, about, shard, wanted, weigh):
-        kept, at = rows_of_role(source, batch, columns)
+        kept, positions = rows_of_role(source, batch, columns)
         if kept.num_rows:
-            yield RawBatch(first_row, kept, RowNumbers(path, row + at))
+            yield RawBatch(first_row, kept, RowNumbers(path, row + positions))
             first_row += kept.num_rows
 
 
@@ -112,7 +112,7 @@ def _cuts(metadata: pq.FileMetaData, length: int) -> Iterator[tuple[int, int]]:
     start, total = 0, metadata.num_rows
     while start < total:
         end = start + length
-        near = [one for one in bounds if start < one <= end and one > end - length // 4]
+        near = [bound for bound in bounds if start < bound <= end and bound > end - length // 4]
         end = min(near[-1] if near else end, total)
         yield start, end
         start = end

@@ -81,8 +81,8 @@ def texts_in(column: pa.StructArray, *, rows: RowNumbers | None) -> list[tuple[s
     texts = []
     for name, values in zip(fields, column.flatten(), strict=True):
         if values.null_count:
-            at = int(pc.index(pc.is_null(values), True).as_py())
-            raise row_error(rows, at, f"has no {name}; remove the row or fill it in")
+            position = int(pc.index(pc.is_null(values), True).as_py())
+            raise row_error(rows, position, f"has no {name}; remove the row or fill it in")
         texts.append(values.to_pylist())
     return list(zip(*texts, strict=True))
 
@@ -105,11 +105,11 @@ def _tokenizer(folder: Path, max_tokens: int) -> Tokenizer:
             f"the tokenizer in {folder} pads with id {padding}, where BERT-type models pad with "
             f"[PAD] as id {PADDING}; set model.weights to the folder of such a model"
         )
-    known, held = tokenizer.get_vocab_size(), _read(folder / "config.json").get("vocab_size")
-    if isinstance(held, int) and known > held:
+    token_count, held = tokenizer.get_vocab_size(), _read(folder / "config.json").get("vocab_size")
+    if isinstance(held, int) and token_count > held:
         raise DataError(
-            f"the tokenizer in {folder} knows {known} tokens and the model beside it {held}; use "
-            "a folder whose tokenizer and weights belong together"
+            f"the tokenizer in {folder} knows {token_count} tokens and the model beside it {held}; "
+            "use a folder whose tokenizer and weights belong together"
         )
     return tokenizer
 

@@ -111,14 +111,17 @@ def _runs(held: Inventory, first: int) -> bool:
     return len(numbers) > 1 and numbers == tuple(range(first, first + len(numbers)))
 
 
-def _shifted(one: str, zero: Inventory, other: str, shifted: Inventory) -> DataError:
+def _shifted(zero_name: str, zero: Inventory, other: str, shifted: Inventory) -> DataError:
     return DataError(
-        f"labels of the {one} run from 0 and those of the {other} from 1; number classes from 0 in "
-        "both, subtract 1 there"
+        f"labels of the {zero_name} run from 0 and those of the {other} from 1; number classes "
+        "from 0 in both, subtract 1 there"
     )
 
 
 def _named(classes: Sequence[int], names: Sequence[str]) -> str:
-    shown = [f"{one} ({names[one]})" if one < len(names) else f"{one}" for one in classes[:_SHOWN]]
+    shown = [
+        f"{number} ({names[number]})" if number < len(names) else f"{number}"
+        for number in classes[:_SHOWN]
+    ]
     more = f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
     return f"class{'es' if len(classes) > 1 else ''} {', '.join(shown)}{more}"

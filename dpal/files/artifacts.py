@@ -124,9 +124,9 @@ class PhaseFolder:
         if not self.manifest.is_file():
             return None
         manifest = _read_json(self.manifest)
-        for name, known in self.stated_files().items():
+        for name, digest in self.stated_files().items():
             path = self.root.parent / name
-            if not path.is_file() or file_digest(path) != known:
+            if not path.is_file() or file_digest(path) != digest:
                 return None
         return manifest
 
@@ -241,8 +241,8 @@ class CampaignFolder:
 
     def labeled_by(self) -> dict[str, Any] | None:
         """Under whose promise teachers gave the last labels; None where none did."""
-        found = sorted(self.root.glob(f"phase-*/{LABELED_BY}"))
-        return _read_json(found[-1]) if found else None
+        paths = sorted(self.root.glob(f"phase-*/{LABELED_BY}"))
+        return _read_json(paths[-1]) if paths else None
 
     def finished_phases(self) -> list[dict[str, Any]]:
         """Metrics of the phases finished so far, in order."""

@@ -117,8 +117,8 @@ def sweep(root: Path) -> None:
     """
     try:
         # Listed first, as names vanish on the way.
-        for found in list(root.rglob(f"{_STAGED}*")) + list(root.rglob(_JOURNAL)):
-            roll_forward(found.parent)
+        for leftover in list(root.rglob(f"{_STAGED}*")) + list(root.rglob(_JOURNAL)):
+            roll_forward(leftover.parent)
     except OSError as error:
         raise StorageError(str(root), error.strerror or type(error).__name__) from error
 

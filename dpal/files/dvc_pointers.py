@@ -24,8 +24,8 @@ def restore_command(folder: Path, phase: int, md5: str) -> str:
 
 def restore_commands(folder: CampaignFolder, phases: int) -> list[str]:
     """Those of a campaign's first phases, as far as they are versioned."""
-    known = [(at, pointed_at(folder.phase(at).root)) for at in range(phases)]
-    return [restore_command(folder.root, at, md5) for at, md5 in known if md5 is not None]
+    hashes = [(phase, pointed_at(folder.phase(phase).root)) for phase in range(phases)]
+    return [restore_command(folder.root, phase, md5) for phase, md5 in hashes if md5 is not None]
 
 
 def remove_torn_pointer(place: Path) -> None:

@@ -172,15 +172,15 @@ class Store:
         Raises:
           StoreError: the store does not answer, or a name is damaged.
         """
-        found: dict[str, ArtifactRef] = {}
+        by_name: dict[str, ArtifactRef] = {}
         with as_storage_errors(self.url):
             for part in (RELEASED, CONFIDENTIAL):
                 place = "/".join([self.url, part, self.campaign, _NAMES, below])
                 files, key = self._open(place.rstrip("/"))
                 for pointer in files.find(key) if files.exists(key) else ():
                     ref = self._read_pointer(pointer, files.cat_file(pointer))
-                    found[ref.name] = ref
-        return found
+                    by_name[ref.name] = ref
+        return by_name
 
     def has(self, ref: ArtifactRef) -> bool:
         """Whether a content is there.
@@ -279,7 +279,7 @@ def _write(files: Any, key: str, content: bytes) -> None:
 
 def _digest_of(files: Any, key: str) -> str:
     with files.open(key, "rb") as stream:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         while chunk := stream.read(1 << 20):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -39,7 +39,7 @@ def as_storage_errors(url: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _LOCAL_TROUBLE:
             raise  # no room here: `atomic_write` says so
-        classes = {one.__name__ for one in type(error).__mro__}
+        classes = {base.__name__ for base in type(error).__mro__}
         if classes & _NETWORK or _BUSY.search(str(error)):
             raise StoreUnreachable(url, _first_line(error)) from error
         raise StoreError(url, *_refusal(error, classes)) from error

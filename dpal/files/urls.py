@@ -60,6 +60,6 @@ def _netloc(parts: SplitResult) -> str:
     """The network location; only a web or database server's host has no capitals to tell."""
     if parts.scheme not in _DEFAULT_PORTS and not parts.scheme.startswith("postgresql"):
         return parts.netloc
-    user, at, host = parts.netloc.rpartition("@")
+    user, separator, host = parts.netloc.rpartition("@")
     port = _DEFAULT_PORTS.get(parts.scheme.partition("+")[0])
-    return user + at + host.lower().removesuffix(f":{port}")
+    return user + separator + host.lower().removesuffix(f":{port}")

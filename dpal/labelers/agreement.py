@@ -46,12 +46,12 @@ def agree(
         return answers[0]
     if agreement is Agreement.ADJUDICATE:
         return UnlabeledReason.DISPUTED
-    given = [one for one in answers if not isinstance(one, UnlabeledReason)]
+    given = [answer for answer in answers if not isinstance(answer, UnlabeledReason)]
     if 2 * len(given) <= len(answers):
         return (
             UnlabeledReason.SKIPPED if 2 * len(given) < len(answers) else UnlabeledReason.DISPUTED
         )
-    several = [one for one in given if isinstance(one, tuple)]
+    several = [label for label in given if isinstance(label, tuple)]
     return _each(several) if several else _most(given)
 
 

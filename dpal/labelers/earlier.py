@@ -23,8 +23,8 @@ class EarlierLabels:
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
         """Looks the records up."""
-        known = labels_of(self.state)
-        if not set(ids) <= known.keys():
+        labels = labels_of(self.state)
+        if not set(ids) <= labels.keys():
             raise LabelError("a carried record has no label in the earlier campaign; nothing was "
                              "merged, restore its files")  # fmt: skip
-        return {name: known[name] for name in ids}
+        return {name: labels[name] for name in ids}

@@ -150,11 +150,11 @@ def accept_labels(
             f"{len(missing)} of {len(query)} ids {verb} no label, "
             f"{_rows_named(missing)} of query.csv"
         )
-    found = [problem for problem in problems if problem]
-    if found:
+    mistakes = [problem for problem in problems if problem]
+    if mistakes:
         raise LabelError(
             f"{path}: {{problems}}; correct the file, nothing was merged",
-            problems="; ".join(found),
+            problems="; ".join(mistakes),
         )
     return {name: answers[name] for name in query}
 
@@ -166,11 +166,11 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             if not {"id", "label"} <= set(reader.fieldnames or []):
-                found = ", ".join(reader.fieldnames or []) or "nothing"
+                columns = ", ".join(reader.fieldnames or []) or "nothing"
                 raise LabelError(
                     f"{path} needs the columns id and label in its first row, separated by "
                     "commas, and has {found}; nothing was merged",
-                    found=found,
+                    found=columns,
                 )
             return [
                 (reader.line_num, row["id"] or "", (row["label"] or "").strip()) for row in reader
@@ -194,7 +194,7 @@ def _some_labels(text: str, by_name: Mapping[str, int], classes: int) -> Label |
     if text not in by_name and text.lower() == _NONE:
         return (0,) * classes
     parts = [text] if text in by_name else text.split(";")
-    numbers = [_class_number(one.strip(), by_name, classes) for one in parts]
+    numbers = [_class_number(part.strip(), by_name, classes) for part in parts]
     # A label written twice was probably meant to be another one.
     if None in numbers or len(set(numbers)) < len(numbers):
         return None

@@ -52,8 +52,8 @@ def make_form(question: Question, source: Source, ids: Sequence[str]) -> Form:
             "additionalProperties": False,
         },
         description="\n\n".join(
-            f"**Record {number}**\n\n{one}"
-            for number, one in enumerate(_shown(source, ids), start=1)
+            f"**Record {number}**\n\n{record}"
+            for number, record in enumerate(_shown(source, ids), start=1)
         ),
     )
 

@@ -98,8 +98,8 @@ class LabelStudioLabeler:
     @property
     def place(self) -> str:
         """Where people label."""
-        known = self._read().get("projects", {}).get(_LABEL)
-        return f"{self.server.url}/projects/{known}" if known else self.server.url
+        number = self._read().get("projects", {}).get(_LABEL)
+        return f"{self.server.url}/projects/{number}" if number else self.server.url
 
     def look(self, ids: Sequence[str], *, partly: bool = False) -> Progress:
         """Makes what is missing of the project, and reads what is there.
@@ -114,10 +114,10 @@ class LabelStudioLabeler:
         """
         state, progress = self._state(ids), Progress(partly=partly)
         keys: dict[str, str] = state["keys"]
-        found = self._project(state, _LABEL, keys, {}, progress)
+        contents = self._project(state, _LABEL, keys, {}, progress)
         disputed: dict[str, str] = {}
         for key, name in keys.items():
-            given = found.answers.get(key, [])
+            given = contents.answers.get(key, [])
             verdict = agree(given, annotators=self.rules.annotators, agreement=self.rules.agreement)
             again = verdict is UnlabeledReason.SKIPPED and self.rules.skipped is Skipped.ASK_AGAIN
             if again or verdict is UnlabeledReason.DISPUTED:
@@ -138,9 +138,9 @@ class LabelStudioLabeler:
     def _decide(self, state: dict[str, Any], said: dict[str, str], progress: Progress) -> None:
         """Lets one person decide, in a second project that holds only what is disputed."""
         records = {key: state["keys"][key] for key in said}
-        found = self._project(state, _DECIDE, records, said, progress)
+        contents = self._project(state, _DECIDE, records, said, progress)
         for key, name in records.items():
-            given = found.answers.get(key)
+            given = contents.answers.get(key)
             # Whoever answered last has decided.
             _note(name, given[-1] if given else UnlabeledReason.DISPUTED, progress)
 
@@ -166,18 +166,18 @@ class LabelStudioLabeler:
             decides=role == _DECIDE,
             webhook=self.webhook,
         )
-        found, known = None, state["projects"].get(role)
-        if known is not None:
-            found = project.read(known, records, said, progress.news, partly=progress.partly)
-            if found is None:
+        contents, saved = None, state["projects"].get(role)
+        if saved is not None:
+            contents = project.read(saved, records, said, progress.news, partly=progress.partly)
+            if contents is None:
                 progress.news.append(GONE)
-        if found is None:
+        if contents is None:
             number = state["projects"][role] = project.found_or_made(progress.news)
             self._write(state)
             again = project.read(number, records, said, progress.news, partly=progress.partly)
-            found = again or ProjectContents()
-        progress.invalid += found.invalid
-        return found
+            contents = again or ProjectContents()
+        progress.invalid += contents.invalid
+        return contents
 
     def _state(self, ids: Sequence[str]) -> dict[str, Any]:
         """Keys and projects; written down before anything is made from them."""

@@ -47,9 +47,9 @@ class LabelStudio:
         while True:
             asked = {"page": page, "page_size": _PAGE, "include": "id,description"}
             answer = self._ask("GET", "/api/projects/", params=asked).json()
-            for one in answer["results"]:
-                if marker in (one.get("description") or ""):
-                    return int(one["id"])
+            for project in answer["results"]:
+                if marker in (project.get("description") or ""):
+                    return int(project["id"])
             if not answer.get("next"):
                 return None
             page += 1
@@ -110,8 +110,8 @@ class LabelStudio:
             "actions": ["ANNOTATION_CREATED", "ANNOTATION_UPDATED", "TASKS_DELETED"],
         }
         try:
-            known = self._ask("GET", "/api/webhooks/", params={"project": project}).json()
-            if not any(one["url"] == url for one in known):
+            webhooks = self._ask("GET", "/api/webhooks/", params={"project": project}).json()
+            if not any(webhook["url"] == url for webhook in webhooks):
                 self._ask("POST", "/api/webhooks/", json=hook)
         except LabelStudioError:
             return False
@@ -180,12 +180,12 @@ def _parts(tasks: Sequence[Mapping[str, str]]) -> Iterator[list[dict[str, Any]]]
     """Tasks as their server takes them, in parts that fit into one request."""
     part: list[dict[str, Any]] = []
     size = 0
-    for one in tasks:
-        length = sum(map(len, one.values()))
+    for task in tasks:
+        length = sum(map(len, task.values()))
         if part and (len(part) == _AT_ONCE or size + length > _CHARACTERS):
             yield part
             part, size = [], 0
-        part.append({"data": dict(one)})
+        part.append({"data": dict(task)})
         size += length
     if part:
         yield part

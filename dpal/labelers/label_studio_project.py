@@ -118,43 +118,45 @@ class LabelingProject:
         about = self.server.project(number)
         if about is None:
             return None
-        there, found = int(about.get("task_number") or 0), ProjectContents()
+        there, contents = int(about.get("task_number") or 0), ProjectContents()
         given = int(about.get("total_annotations_number") or 0)
         given += int(about.get("skipped_annotations_number") or 0)
         enough = partly or given >= self.wanted * len(records)
         if there >= len(records) and not enough:
-            return found
-        known: set[str] = set()
+            return contents
+        exported: set[str] = set()
         for task in self.server.export(number) if there else ():
             key = task["data"].get(KEY)
             if key in records:  # others are somebody's own
-                known.add(key)
-                self._read_task(key, task, found)
-        missing = [key for key in records if key not in known]
+                exported.add(key)
+                self._read_task(key, task, contents)
+        missing = [key for key in records if key not in exported]
         if missing:
             if there and given:
                 news.append(REFILLED)
             tasks = self._shown(number, {key: records[key] for key in missing})
-            self.server.add_tasks(number, [{**one, **_said(one, said)} for one in tasks])
-        return found
+            self.server.add_tasks(number, [{**task, **_said(task, said)} for task in tasks])
+        return contents
 
-    def _read_task(self, key: str, task: Mapping[str, Any], found: ProjectContents) -> None:
+    def _read_task(self, key: str, task: Mapping[str, Any], contents: ProjectContents) -> None:
         latest: dict[str, Label | UnlabeledReason] = {}
-        for one in sorted(task["annotations"], key=lambda one: (one["updated_at"], one["id"])):
+        for annotation in sorted(
+            task["annotations"], key=lambda annotation: (annotation["updated_at"], annotation["id"])
+        ):
             answer: Label | UnlabeledReason | None = UnlabeledReason.SKIPPED
-            if not one.get("was_cancelled"):
-                answer = self.question.read(one["result"])
+            if not annotation.get("was_cancelled"):
+                answer = self.question.read(annotation["result"])
             elif self.decides and self.rules.skipped is Skipped.ASK_AGAIN:
-                self.server.delete_annotation(one["id"])  # else nobody is asked again
+                self.server.delete_annotation(annotation["id"])  # else nobody is asked again
                 continue
             if answer is None:
-                found.invalid.append(int(task["id"]))
+                contents.invalid.append(int(task["id"]))
                 continue
-            who = _annotator(one.get("completed_by"))
+            who = _annotator(annotation.get("completed_by"))
             latest.pop(who, None)
             latest[who] = answer
         # A task that was imported twice counts as one.
-        found.answers.setdefault(key, []).extend(latest.values())
+        contents.answers.setdefault(key, []).extend(latest.values())
 
     def _shown(self, number: int, records: Mapping[str, str]) -> list[dict[str, str]]:
         """The data of tasks: a key, and what a person sees of the record."""

@@ -35,7 +35,7 @@ class OracleLabeler:
                 "set labeler.kind: file"
             )
         wanted = pa.array(ids, pa.string())
-        found: dict[str, Label] = {}
+        labels: dict[str, Label] = {}
         for batch in raw_batches(self.source, ["id", self.source.label_column]):
             names = batch.table.column(0).cast(pa.string())
             hits = pc.is_in(names, value_set=wanted)
@@ -49,11 +49,11 @@ class OracleLabeler:
                         f"a selected record has no {self._wanted}; correct the pool's label "
                         "column, nothing was merged"
                     )
-                found[name] = as_label(label)
-        if len(found) != len(ids):
+                labels[name] = as_label(label)
+        if len(labels) != len(ids):
             # How many were selected may be confidential, and errors reach the orchestrator.
             raise LabelError("a selected record is not in the pool; nothing was merged")
-        return {name: found[name] for name in ids}
+        return {name: labels[name] for name in ids}
 
     def _valid(self, label: Label) -> bool:
         if isinstance(label, int):

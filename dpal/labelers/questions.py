@@ -66,7 +66,7 @@ class Question:
                 *said,
                 f'  <Choices name="{ANSWER}" toName="{self._first}" required="true" '
                 f'choice="{"multiple" if multi else "single"}" showInLine="true">',
-                *(f"    <Choice value={quoteattr(one)}/>" for one in choices),
+                *(f"    <Choice value={quoteattr(choice)}/>" for choice in choices),
                 "  </Choices>",
                 "</View>",
             ]
@@ -96,22 +96,22 @@ class Question:
           than one class, or "none of these" together with others.
         """
         chosen = [
-            str(one)
+            str(choice)
             for region in result
             if region.get("from_name") == ANSWER
-            for one in region.get("value", {}).get("choices", ())
+            for choice in region.get("value", {}).get("choices", ())
         ]
         if self.task is Task.MULTI_LABEL and chosen == [self.none]:
             return (0,) * len(self.choices)
         if not chosen or not set(chosen) <= set(self.choices):
             return None
         if self.task is Task.MULTI_LABEL:
-            return tuple(int(one in chosen) for one in self.choices)
+            return tuple(int(choice in chosen) for choice in self.choices)
         return self.choices.index(chosen[0]) if len(chosen) == 1 else None
 
     def name_of(self, label: Label) -> str:
         """A label as annotators know it."""
         if isinstance(label, int):
             return self.choices[label]
-        given = [name for name, one in zip(self.choices, label, strict=True) if one]
+        given = [name for name, applies in zip(self.choices, label, strict=True) if applies]
         return " + ".join(given) or self.none

@@ -51,10 +51,10 @@ def register_labeler(labeler: type[L]) -> type[L]:
       ParameterError: another labeler has its name.
     """
     made = labeler()
-    known = LABELERS.setdefault(made.name, made)
-    if known == labeler.__module__:
+    registered = LABELERS.setdefault(made.name, made)
+    if registered == labeler.__module__:
         LABELERS[made.name] = made
-    elif known is not made:
+    elif registered is not made:
         raise ParameterError(f"labeler.kind {made.name} names another labeler")
     return labeler
 
@@ -67,13 +67,13 @@ def labeler_named(name: str) -> Named:
     """
     if name not in LABELERS:
         raise ConfigError(f"labeler.kind cannot be {name!r}; choose one of {', '.join(LABELERS)}")
-    known = LABELERS[name]
-    if isinstance(known, str):
-        import_module(known)
-        known = LABELERS[name]
-    if isinstance(known, str):
-        raise ParameterError(f"{known} registers no labeler of the name {name}")
-    return known
+    registered = LABELERS[name]
+    if isinstance(registered, str):
+        import_module(registered)
+        registered = LABELERS[name]
+    if isinstance(registered, str):
+        raise ParameterError(f"{registered} registers no labeler of the name {name}")
+    return registered
 
 
 def explained() -> str:

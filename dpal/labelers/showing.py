@@ -18,15 +18,15 @@ from dpal.data.texts import texts_in
 def texts_of(source: Source, ids: Sequence[str]) -> dict[str, list[str]]:
     """The texts of some records, one for each of `source.texts`, in one pass over the file."""
     wanted = pa.array(ids, pa.string())
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for batch in raw_batches(source, ["id", Content.TEXT]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
-        for at in np.flatnonzero(hits).tolist():
+        for index in np.flatnonzero(hits).tolist():
             # One at a time: a message counts the rows of the file, never the selected ones.
-            column, row = batch.table.column(1).slice(at, 1), batch.numbers.slice(at, 1)
-            found[names[at].as_py()] = list(texts_in(column, rows=row)[0])
-    return found
+            column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
+            texts[names[index].as_py()] = list(texts_in(column, rows=row)[0])
+    return texts
 
 
 def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -35,10 +35,10 @@ def pictures_of(source: Source, ids: Sequence[str]) -> Iterator[tuple[str, bytes
     for batch in raw_batches(source, ["id", Content.IMAGE]):
         names = batch.table.column(0).cast(pa.string())
         hits = pc.is_in(names, value_set=wanted)
-        for at in np.flatnonzero(hits).tolist():
-            column, row = batch.table.column(1).slice(at, 1), batch.numbers.slice(at, 1)
+        for index in np.flatnonzero(hits).tolist():
+            column, row = batch.table.column(1).slice(index, 1), batch.numbers.slice(index, 1)
             pixels = decode(Content.IMAGE, column, rows=row).numpy()
-            yield names[at].as_py(), _png(pixels[0])
+            yield names[index].as_py(), _png(pixels[0])
 
 
 def _png(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:

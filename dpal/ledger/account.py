@@ -144,7 +144,7 @@ def epsilons_so_far(account: CampaignAccount) -> dict[int, float]:
     Returns:
       Epsilons at the campaign's delta, by number of the entry.
     """
-    spent = [one.release for one in account.releases]
+    spent = [reserved.release for reserved in account.releases]
     told = {} if account.ended is None else {account.ended: account.epsilon}
     bound = math.inf
     for count in range(len(spent), 0, -1):

@@ -129,8 +129,8 @@ class Anchors:
         """
         key = self._key()
         with self._locked():
-            known = _parse(self.read(identity))
-            if anew or known is None or known.sequence < entry.sequence:
+            remembered = _parse(self.read(identity))
+            if anew or remembered is None or remembered.sequence < entry.sequence:
                 self._write(key, identity, entry.sequence, entry.digest, entry.recorded_at)
 
     def require(

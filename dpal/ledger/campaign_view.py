@@ -66,7 +66,7 @@ class CampaignView:
     def planned(self) -> list[Release]:
         """All releases of the held plan, in order; none where nothing is held."""
         held = self._held()
-        return [] if held is None else [release_from(one) for one in held["releases"]]
+        return [] if held is None else [release_from(record) for record in held["releases"]]
 
     def data(self) -> DataHold | None:
         """What the campaign holds of a data set; None where none is registered."""
@@ -118,10 +118,12 @@ class CampaignView:
     def begun_elsewhere(self) -> bool:
         """Whether a release waits to be drawn or committed by whoever began it elsewhere."""
         entries = self.entries()
-        committed = {one.release for one in entries if one.kind is EntryKind.COMMIT}
+        committed = {entry.release for entry in entries if entry.kind is EntryKind.COMMIT}
         return any(
-            one.kind is EntryKind.RESERVE and one.release not in committed and not self.is_ours(one)
-            for one in entries
+            entry.kind is EntryKind.RESERVE
+            and entry.release not in committed
+            and not self.is_ours(entry)
+            for entry in entries
         )
 
     def _held(self) -> dict[str, Any] | None:

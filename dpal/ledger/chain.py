@@ -41,13 +41,13 @@ def verify_chain(entries: Iterable[Entry]) -> str:
     return head
 
 
-def missing_entry(expected: int, found: object) -> LedgerTampered:
+def missing_entry(expected: int, following: object) -> LedgerTampered:
     """What to raise where another entry stands in the place of one."""
-    return LedgerTampered(expected, f"it is missing (entry {found!r} follows)")
+    return LedgerTampered(expected, f"it is missing (entry {following!r} follows)")
 
 
 def known_keys(entries: Sequence[Entry]) -> set[str]:
     """Returns the public keys whose anchors and signatures a ledger accepts."""
-    opened = {one.body.get("anchor_key") for one in entries[:1] if one.kind is EntryKind.OPEN}
-    adopted = {one.body.get("key") for one in entries if one.kind is EntryKind.ADOPT}
+    opened = {entry.body.get("anchor_key") for entry in entries[:1] if entry.kind is EntryKind.OPEN}
+    adopted = {entry.body.get("key") for entry in entries if entry.kind is EntryKind.ADOPT}
     return {str(key) for key in opened | adopted if key is not None}

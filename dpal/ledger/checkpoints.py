@@ -156,8 +156,8 @@ class TrainingRelease:
 
     def _require_same_inputs(self, name: str) -> None:
         """A second attempt is about the records of the first, or both charges prove nothing."""
-        known = self._entry(EntryKind.RESERVE, name).body["inputs"]
-        if changed := first_changed(self.ledger.folder, self.inputs, known):
+        reserved_inputs = self._entry(EntryKind.RESERVE, name).body["inputs"]
+        if changed := first_changed(self.ledger.folder, self.inputs, reserved_inputs):
             raise LedgerError(
                 f"{changed[0]} is not as it was when {name} was reserved; nothing was charged, "
                 f"restore the file (`dvc checkout` or `dvc pull` in {self.ledger.folder.parent})"

@@ -150,9 +150,9 @@ class SqliteDatabase(Database):
     def require_sound_file(self) -> None:
         """See `Database`."""
         with self.reading() as connection:
-            found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
-        if found != ["ok"]:
-            verdict = _first_line(found[0]) if found else "no verdict"
+            lines = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
+        if lines != ["ok"]:
+            verdict = _first_line(lines[0]) if lines else "no verdict"
             raise LedgerTampered(None, f"the database file is damaged ({verdict})")
 
     @contextmanager

@@ -152,7 +152,9 @@ class DataSet:
     def files(self) -> dict[str, str]:
         """Digests of its files, by name below the folder of all data sets."""
         parts = {f"{PART}{part}.parquet": digest for part, digest in enumerate(self.index)}
-        return {f"{self.name}/{name}": one for name, one in {SALT: self.salt, **parts}.items()}
+        return {
+            f"{self.name}/{name}": digest for name, digest in {SALT: self.salt, **parts}.items()
+        }
 
 
 def parts_added(entries: Iterable[Entry]) -> int:
@@ -195,8 +197,10 @@ def data_sets(entries: Iterable[Entry]) -> dict[str, DataSet]:
 
 def lost_entries(entries: Iterable[Entry]) -> int | None:
     """Number of the last entry by which somebody went on although entries were lost, or None."""
-    adopted = (one for one in entries if one.kind is EntryKind.ADOPT and one.body.get("despite"))
-    return max((one.sequence for one in adopted), default=None)
+    adopted = (
+        entry for entry in entries if entry.kind is EntryKind.ADOPT and entry.body.get("despite")
+    )
+    return max((entry.sequence for entry in adopted), default=None)
 
 
 def data_set(entries: Iterable[Entry], name: str) -> DataSet:
@@ -205,14 +209,14 @@ def data_set(entries: Iterable[Entry], name: str) -> DataSet:
     Raises:
       LedgerError: none of this name is registered.
     """
-    known = data_sets(entries)
-    if name not in known:
-        there = ", ".join(known) or "none is"
+    registered = data_sets(entries)
+    if name not in registered:
+        there = ", ".join(registered) or "none is"
         raise LedgerError.before_release(
             f"data set {name} is not registered in this ledger ({there} known); register it: dpal "
             f"data register {name} POOL.parquet --epsilon 8"
         )
-    return known[name]
+    return registered[name]
 
 
 def register_body(name: str, limit: Limit) -> dict[str, Any]:
@@ -248,7 +252,7 @@ def share_of(record: dict[str, Any]) -> BlockShare:
 def shares_in(body: dict[str, Any]) -> tuple[BlockShare, ...]:
     """The shares that stand in a hold or an end; none where no data set is registered."""
     data = body.get("data")
-    return tuple(share_of(one) for one in data["blocks"]) if data else ()
+    return tuple(share_of(record) for record in data["blocks"]) if data else ()
 
 
 def limit_of(body: dict[str, Any]) -> Limit:

@@ -22,8 +22,10 @@ def today_in_utc() -> date:
 
 def day_held(campaign: str, entries: Iterable[Entry]) -> str | None:
     """The day on which a campaign's plan was held, as YYYY-MM-DD; None before."""
-    held = (one for one in entries if one.kind is EntryKind.HOLD and one.campaign == campaign)
-    return next((one.recorded_at[: len("YYYY-MM-DD")] for one in held), None)
+    held = (
+        entry for entry in entries if entry.kind is EntryKind.HOLD and entry.campaign == campaign
+    )
+    return next((entry.recorded_at[: len("YYYY-MM-DD")] for entry in held), None)
 
 
 def day_of(campaign: str, entries: Iterable[Entry], today: date) -> str:

@@ -22,25 +22,25 @@ def digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
     Raises:
       LedgerError: one is missing. Nothing is released without it.
     """
-    found = {}
+    by_name = {}
     for path in files:
         if not path.exists():
             raise LedgerError.before_release(
                 f"{path} is missing; what was reserved stays spent, restore the file (`dvc "
                 f"checkout` or `dvc pull` in {folder.parent})"
             )
-        found[name_below(folder, path)] = file_digest(path)
-    return found
+        by_name[name_below(folder, path)] = file_digest(path)
+    return by_name
 
 
 def first_changed(
-    folder: Path, files: Iterable[Path], known: Mapping[str, str]
+    folder: Path, files: Iterable[Path], stated: Mapping[str, str]
 ) -> tuple[Path, str] | None:
     """The first file that is not as an entry says, and whether it is altered or missing."""
     for path in files:
         if not path.exists():
             return path, "missing"
-        if file_digest(path) != known.get(name_below(folder, path)):
+        if file_digest(path) != stated.get(name_below(folder, path)):
             return path, "altered"
     return None
 

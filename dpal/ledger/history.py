@@ -55,8 +55,10 @@ def history(entries: Sequence[Entry], campaign: str) -> list[Entry]:
     name = dataset_of(entries, campaign)
     campaigns = {campaign}
     if name is not None:
-        campaigns |= {one for one in _holders(entries) if dataset_of(entries, one) == name}
-        campaigns |= {one for block in data_set(entries, name).blocks for one in block.earlier}
+        campaigns |= {holder for holder in _holders(entries) if dataset_of(entries, holder) == name}
+        campaigns |= {
+            earlier for block in data_set(entries, name).blocks for earlier in block.earlier
+        }
     return [
         entry
         for entry in entries
@@ -72,10 +74,14 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[BlockCharge, ...]:
     Raises:
       LedgerError: no data set of this name is registered.
     """
-    known = data_set(entries, name)
-    whole = known.limit.filter.limit.divergence
+    registered = data_set(entries, name)
+    whole = registered.limit.filter.limit.divergence
     ends = {entry.campaign: entry for entry in entries if entry.kind is EntryKind.END}
-    parts = [part for account in known.blocks for part in _earlier_parts(entries, known, account)]
+    parts = [
+        part
+        for account in registered.blocks
+        for part in _earlier_parts(entries, registered, account)
+    ]
     for campaign in _holders(entries):
         if dataset_of(entries, campaign) != name:
             continue
@@ -102,12 +108,12 @@ def parts_of(entries: Sequence[Entry], name: str) -> tuple[BlockCharge, ...]:
 
 
 def _earlier_parts(
-    entries: Sequence[Entry], known: DataSet, account: BlockAccount
+    entries: Sequence[Entry], registered: DataSet, account: BlockAccount
 ) -> Iterator[BlockCharge]:
     """What a block counts of campaigns that began before its records were registered."""
-    limit, whole = known.limit.filter, known.limit.filter.limit.divergence
+    limit, whole = registered.limit.filter, registered.limit.filter.limit.divergence
     for campaign in account.earlier:
-        amount = charge_of_earlier(entries, campaign, limit, known.limit.adjacency)
+        amount = charge_of_earlier(entries, campaign, limit, registered.limit.adjacency)
         sole = account.sole == campaign
         yield BlockCharge(
             campaign=campaign,
@@ -115,9 +121,11 @@ def _earlier_parts(
             size=account.size,
             participation=1.0,
             basis=Basis.SOLE if sole else Basis.RENYI,
-            epsilon=account.epsilon_taken(known.limit) if sole else limit.epsilon_of(amount),
+            epsilon=account.epsilon_taken(registered.limit) if sole else limit.epsilon_of(amount),
             share=1.0 if sole else (amount.divergence / whole if whole else 0.0),
-            ended=any(one.kind is EntryKind.END and one.campaign == campaign for one in entries),
+            ended=any(
+                entry.kind is EntryKind.END and entry.campaign == campaign for entry in entries
+            ),
         )
 
 

@@ -60,7 +60,7 @@ def before_from(record: Mapping[str, Any] | None) -> PriorSpend | None:
         return None
     return PriorSpend(
         campaign=record["campaign"],
-        releases=tuple(release_from(one) for one in record["releases"]),
+        releases=tuple(release_from(release) for release in record["releases"]),
         declared=declared_of(record["declared"]),
     )
 

@@ -44,8 +44,8 @@ class Places:
 
     def last_lost(self) -> Anchor | None:
         """What is remembered of the last ledger that was written here; None where none was."""
-        found = [anchor for place in self.where for anchor in self._written(place)]
-        return found[-1] if found else None
+        remembered = [anchor for place in self.where for anchor in self._written(place)]
+        return remembered[-1] if remembered else None
 
     def require_known(self, identity: str) -> None:
         """Requires that a ledger is one that was written here before, or that none was.
@@ -77,9 +77,9 @@ class Places:
           anew: whether all others that were written here are given up.
         """
         for place in self.where:
-            known = [] if anew else self._read(place)
-            if identity not in known:
-                content = {"place": place, "identities": [*known, identity]}
+            identities = [] if anew else self._read(place)
+            if identity not in identities:
+                content = {"place": place, "identities": [*identities, identity]}
                 text = json.dumps(self.anchors.signed(content), indent=2)
                 write_text(self._path(place), text + "\n")
 
@@ -94,14 +94,14 @@ class Places:
         Raises:
           AnchorError: what is remembered was altered or damaged.
         """
-        found = []
+        remembered = []
         for identity in self._read(place):
             anchor = self.anchors.authentic(identity)
             if anchor is None:
                 raise AnchorError(self.name, "altered")
             if anchor.sequence > 0:
-                found.append(anchor)
-        return found
+                remembered.append(anchor)
+        return remembered
 
     def _read(self, place: str) -> list[str]:
         """Identities of the ledgers that were written at a place, the last one at the end.

@@ -150,15 +150,15 @@ def admit(entries: Iterable[Entry], name: str, campaign: str, shares: Sequence[B
     Raises:
       DataBudgetExceeded: a block would pass the limit. Nothing was held.
     """
-    known = data_set(entries, name)
+    registered = data_set(entries, name)
     for share in shares:
-        account = known.blocks[share.block]
-        fits = share.amount.within(account.left(known.limit))
+        account = registered.blocks[share.block]
+        fits = share.amount.within(account.left(registered.limit))
         if share.basis is Basis.SOLE:
             # Stated as what must hold: NaN is refused.
-            fits = account.is_untouched and share.epsilon <= known.limit.filter.epsilon
+            fits = account.is_untouched and share.epsilon <= registered.limit.filter.epsilon
         if not fits:
-            raise refusal(known, account, campaign, share)
+            raise refusal(registered, account, campaign, share)
 
 
 def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -> None:
@@ -170,19 +170,19 @@ def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -
       DataBudgetExceeded: a block would pass the limit. Nothing may be drawn.
     """
     entries = list(entries)
-    for known in data_sets(entries).values():
-        limit = known.limit.filter
-        for account in known.blocks:
+    for registered in data_sets(entries).values():
+        limit = registered.limit.filter
+        for account in registered.blocks:
             if campaign not in account.earlier or account.sole == campaign:
                 continue
-            about = (entries, campaign, limit, known.limit.adjacency)
+            about = (entries, campaign, limit, registered.limit.adjacency)
             more = charge_of_earlier(*about, further=[release]) - charge_of_earlier(*about)
             if not (account.taken + more).within(limit.limit):
                 raise DataBudgetExceeded(
                     campaign,
-                    f"block {account.block} of data set {known.name}",
+                    f"block {account.block} of data set {registered.name}",
                     limit.epsilon_of(account.taken + more),
-                    account.epsilon_taken(known.limit),
+                    account.epsilon_taken(registered.limit),
                     f"{limit.epsilon:g} allowed",
                     ", ".join(account.campaigns),
                     0.0,
@@ -190,14 +190,19 @@ def require_counted(entries: Iterable[Entry], campaign: str, release: Release) -
 
 
 def refusal(
-    known: DataSet, account: BlockAccount, campaign: str, share: BlockShare, *, fits: float = 0.0
+    registered: DataSet,
+    account: BlockAccount,
+    campaign: str,
+    share: BlockShare,
+    *,
+    fits: float = 0.0,
 ) -> DataBudgetExceeded:
     """The refusal of a share, with the numbers and, if known, the epsilon that would fit."""
-    limit = known.limit
+    limit = registered.limit
     total = limit.filter.epsilon_of(account.taken + share.amount)
     return DataBudgetExceeded(
         campaign,
-        f"block {account.block} of data set {known.name}",
+        f"block {account.block} of data set {registered.name}",
         share.epsilon if account.is_untouched else total,
         account.epsilon_taken(limit),
         f"{limit.filter.epsilon:g} allowed (delta {limit.filter.delta:g}, {limit.adjacency}, "

@@ -125,8 +125,8 @@ class Registry:
             campaigns took more than the limit.
         """
         with lock_folder(self.folder / name):
-            known = data_sets(self.store.entries()).get(name)
-            if known is None:
+            registered = data_sets(self.store.entries()).get(name)
+            if registered is None:
                 if any((self.folder / name).glob(f"{PART}*")):
                     raise self._lost(name)
                 _count(self.store.entries(), earlier, name, limit)
@@ -137,12 +137,12 @@ class Registry:
                     release=name,
                     body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
                 )
-            elif known.limit != limit:
-                filter_ = known.limit.filter
+            elif registered.limit != limit:
+                filter_ = registered.limit.filter
                 raise LedgerError(
                     f"data set {name} is registered with epsilon {filter_.epsilon:g}, delta "
-                    f"{filter_.delta:g}, {known.limit.adjacency}, {known.limit.unit}; to add "
-                    f"records: dpal data add {name} FILE, to change the limit: dpal data limit "
+                    f"{filter_.delta:g}, {registered.limit.adjacency}, {registered.limit.unit}; to "
+                    f"add records: dpal data add {name} FILE, to change the limit: dpal data limit "
                     f"{name} --epsilon E --reason TEXT (nothing was changed)"
                 )
 
@@ -155,13 +155,15 @@ class Registry:
         limits: list[Limit] = []
 
         def decided(entries: list[Entry]) -> dict[str, Any]:
-            known = data_set(entries, name)
-            limit = replace(known.limit, filter=replace(known.limit.filter, epsilon=epsilon))
-            for account in known.blocks:
+            registered = data_set(entries, name)
+            limit = replace(
+                registered.limit, filter=replace(registered.limit.filter, epsilon=epsilon)
+            )
+            for account in registered.blocks:
                 taken = (
-                    account.epsilon_taken(known.limit)
+                    account.epsilon_taken(registered.limit)
                     if account.sole
-                    else known.limit.filter.epsilon_of(account.taken)
+                    else registered.limit.filter.epsilon_of(account.taken)
                 )
                 fits = (
                     taken <= epsilon if account.sole else account.taken.within(limit.filter.limit)
@@ -212,33 +214,35 @@ class Registry:
             new ones look like known ones.
         """
         with lock_folder(self.folder / name):
-            known = self._require(name)
+            registered = self._require(name)
             self.require_unregistered(source, besides=name)
-            records = self._known(known)
-            marks, found = self._assigned(known, records, source, on_rows)
+            records = self._known(registered)
+            marks, assigned = self._assigned(registered, records, source, on_rows)
             if similar is None:
-                _require_few_copies(name, source, found)
-            fresh = found.blocks == UNKNOWN
+                _require_few_copies(name, source, assigned)
+            fresh = assigned.blocks == UNKNOWN
             added = Added(
-                block=len(known.blocks) if fresh.any() else None,
+                block=len(registered.blocks) if fresh.any() else None,
                 new=int(np.unique(marks.owners[fresh]).size),
                 known=int((~fresh).sum()),
-                copied=int(found.copied.sum()),
+                copied=int(assigned.copied.sum()),
                 unread=int(np.setdiff1d(records.unread, marks.stored).size),
             )
-            if not found.unindexed.any():
+            if not assigned.unindexed.any():
                 return added
             begun = _begun(self.store.entries())
             spent = earlier(fresh) if fresh.any() else PastCampaigns()
-            _count(self.store.entries(), spent.campaigns, name, known.limit)
-            part = len(known.index)
-            path, rows = self._part(name, part), found.unindexed
-            blocks = np.where(fresh, np.int16(len(known.blocks)), found.blocks)
-            of_contents = np.where(found.content_blocks == UNKNOWN, blocks, found.content_blocks)
+            _count(self.store.entries(), spent.campaigns, name, registered.limit)
+            part = len(registered.index)
+            path, rows = self._part(name, part), assigned.unindexed
+            blocks = np.where(fresh, np.int16(len(registered.blocks)), assigned.blocks)
+            of_contents = np.where(
+                assigned.content_blocks == UNKNOWN, blocks, assigned.content_blocks
+            )
             write_index(
                 marks.in_blocks(rows, blocks.astype(np.int16), of_contents.astype(np.int16)),
                 path,
-                salt=self._salt(known),
+                salt=self._salt(registered),
             )
             facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
             if fresh.any():
@@ -253,7 +257,7 @@ class Registry:
                         f"a run without a data set began while records were added to {name}, and "
                         "may be about them; nothing was added or released, type the same again"
                     )
-                taken = _count(entries, spent.campaigns, name, known.limit)
+                taken = _count(entries, spent.campaigns, name, registered.limit)
                 return {**facts, "earlier": taken} if taken else facts
 
             self.store.append(
@@ -271,9 +275,9 @@ class Registry:
           DataError: too many do.
           LedgerError: no data set of this name is registered.
         """
-        known = self._require(name)
-        _, found = self._assigned(known, self._known(known), source, _quietly)
-        _require_few_copies(name, source, found)
+        registered = self._require(name)
+        _, assigned = self._assigned(registered, self._known(registered), source, _quietly)
+        _require_few_copies(name, source, assigned)
 
     def locate(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Located:
         """Finds the block of every row of a pool.
@@ -282,18 +286,18 @@ class Registry:
           LedgerError: no data set of this name is registered.
           DataError: a record is in none of its blocks.
         """
-        known = self._require(name)
-        marks, found = self._assigned(known, self._known(known), source, on_rows)
-        strangers = int(found.strange.sum())
+        registered = self._require(name)
+        marks, assigned = self._assigned(registered, self._known(registered), source, on_rows)
+        strangers = int(assigned.strange.sum())
         if strangers:
             raise DataError.before_release(
                 f"{{count}} rows of {source.name} are not in data set {name}, or have changed; its "
                 f"owner can add them (new ones as a new block): dpal data add {name} "
                 f"{' '.join(str(path) for path in source.paths)}",
-                count=f"{strangers:,} of {found.strange.size:,}",
+                count=f"{strangers:,} of {assigned.strange.size:,}",
             )
-        eligible = first_of_owner(marks, ~found.disputed)
-        return Located(blocks=found.blocks, eligible=eligible, disputed=found.disputed)
+        eligible = first_of_owner(marks, ~assigned.disputed)
+        return Located(blocks=assigned.blocks, eligible=eligible, disputed=assigned.disputed)
 
     def require_unregistered(
         self,
@@ -320,17 +324,17 @@ class Registry:
           LedgerError: there are data sets here that this ledger does not know.
         """
         entries = self.store.entries()
-        known = data_sets(entries)
+        registered = data_sets(entries)
         for place in sorted(self.folder.glob(f"*/{PART}*")):
-            if place.parent.name not in known:
+            if place.parent.name not in registered:
                 raise self._lost(place.parent.name)
-        for name, one in known.items():
-            if name == besides or not one.index:
+        for name, dataset in registered.items():
+            if name == besides or not dataset.index:
                 continue
             names = {*pq.read_schema(source.paths[0]).names}
-            column = one.limit.owner_column if one.limit.owner_column in names else None
-            marks = scan(source, self._salt(one), owner_column=column, on_rows=on_rows)
-            if self._known(one).overlap(marks).is_more_than(coincidence):
+            column = dataset.limit.owner_column if dataset.limit.owner_column in names else None
+            marks = scan(source, self._salt(dataset), owner_column=column, on_rows=on_rows)
+            if self._known(dataset).overlap(marks).is_more_than(coincidence):
                 raise RecordsRegistered(
                     f"{source.name} holds records of data set {name}, or copies of them, and its "
                     "limit counts everything together that is made of them; a campaign on them "
@@ -342,17 +346,20 @@ class Registry:
         return data_set(self.store.entries(), name)
 
     def _assigned(
-        self, known: DataSet, records: KnownRecords, source: Source, on_rows: OnRows
+        self, registered: DataSet, records: KnownRecords, source: Source, on_rows: OnRows
     ) -> tuple[Marks, Assigned]:
         marks = scan(
-            source, self._salt(known), owner_column=known.limit.owner_column, on_rows=on_rows
+            source,
+            self._salt(registered),
+            owner_column=registered.limit.owner_column,
+            on_rows=on_rows,
         )
         return marks, records.assign(marks)
 
-    def _known(self, known: DataSet) -> KnownRecords:
-        salt, parts = self._salt(known), []
-        for part, digest in enumerate(known.index):
-            path = self._part(known.name, part)
+    def _known(self, registered: DataSet) -> KnownRecords:
+        salt, parts = self._salt(registered), []
+        for part, digest in enumerate(registered.index):
+            path = self._part(registered.name, part)
             if path.is_file() and file_digest(path) != digest:
                 raise LedgerError.before_release(
                     f"{path} is not the index that the ledger knows; restore it"
@@ -370,12 +377,12 @@ class Registry:
                 temporary.write_bytes(os.urandom(32))
         return path.read_bytes()
 
-    def _salt(self, known: DataSet) -> bytes:
-        path = self.folder / known.name / SALT
-        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != known.salt:
+    def _salt(self, registered: DataSet) -> bytes:
+        path = self.folder / registered.name / SALT
+        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != registered.salt:
             raise LedgerError.before_release(
                 f"{path} is missing or not the one that the ledger knows; without it records of "
-                f"data set {known.name} cannot be recognised, restore the folder"
+                f"data set {registered.name} cannot be recognised, restore the folder"
             )
         return path.read_bytes()
 
@@ -390,7 +397,9 @@ class Registry:
 def _begun(entries: Iterable[Entry]) -> list[str]:
     """Runs that no data set counts."""
     return [
-        one.campaign for one in entries if one.kind is EntryKind.HOLD and not one.body.get("data")
+        entry.campaign
+        for entry in entries
+        if entry.kind is EntryKind.HOLD and not entry.body.get("data")
     ]
 
 
@@ -400,14 +409,14 @@ def _count(
     return counted(entries, earlier, name, limit.filter, adjacency=limit.adjacency, unit=limit.unit)
 
 
-def _require_few_copies(name: str, source: Source, found: Assigned) -> None:
+def _require_few_copies(name: str, source: Source, assigned: Assigned) -> None:
     """Requires that what looks like known records is no more than coincidence explains.
 
     Copies that are recognised spend their originals' budget. Where there are many of them, some
     may have changed too much to be recognised, and would get a budget of their own.
     """
-    copied = int(found.copied.sum())
-    came_as_new = copied + int((found.blocks == UNKNOWN).sum())
+    copied = int(assigned.copied.sum())
+    came_as_new = copied + int((assigned.blocks == UNKNOWN).sum())
     if copied > COINCIDENCE * came_as_new:
         raise DataError(
             f"{copied:,} of {came_as_new:,} new rows of {source.name} look like records of data "

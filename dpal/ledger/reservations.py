@@ -172,8 +172,8 @@ class CampaignLedger(CampaignView):
             reserved = self._reserve(release, inputs)
         self._require_unaltered(release, inputs, reserved.body["inputs"], "reserved")
         if committed is not None:
-            known = committed.body["artifacts"]
-            self._require_unaltered(release, artifacts, known, "committed")
+            stated = committed.body["artifacts"]
+            self._require_unaltered(release, artifacts, stated, "committed")
             return
         self._require_ours(reserved)
         self._require_nothing_lost(self.store.entries())
@@ -217,7 +217,7 @@ class CampaignLedger(CampaignView):
         def used(entries: list[Entry]) -> dict[str, Any]:
             spent = self._spent_in(entries)
             return {
-                "releases": [one.name for one in spent],
+                "releases": [release.name for release in spent],
                 "data": data.used_by(planned, spent, target).record() if data else None,
             }
 
@@ -247,7 +247,7 @@ class CampaignLedger(CampaignView):
 
     def _has_all(self, held: dict[str, Any]) -> bool:
         """Whether every planned release is committed."""
-        return all(self.committed(one["release"]) is not None for one in held["releases"])
+        return all(self.committed(record["release"]) is not None for record in held["releases"])
 
     def _reserve(self, release: Release, inputs: Sequence[Path]) -> Entry:
         target, record = self.target(), release_record(release)
@@ -262,7 +262,9 @@ class CampaignLedger(CampaignView):
         self.carry(inputs)
 
         def paid(entries: list[Entry]) -> dict[str, Any]:
-            if any(one.kind is EntryKind.END and one.campaign == self.campaign for one in entries):
+            if any(
+                entry.kind is EntryKind.END and entry.campaign == self.campaign for entry in entries
+            ):
                 raise self._ended()
             self._require_nothing_lost(entries)
             spent = [*self._spent_in(entries), release]
@@ -283,8 +285,8 @@ class CampaignLedger(CampaignView):
         )
 
     def _spent_in(self, entries: list[Entry]) -> list[Release]:
-        own = (one for one in entries if one.campaign == self.campaign)
-        return [release_of(one) for one in own if one.kind is EntryKind.RESERVE]
+        own = (entry for entry in entries if entry.campaign == self.campaign)
+        return [release_of(entry) for entry in own if entry.kind is EntryKind.RESERVE]
 
     def _ended(self) -> LedgerError:
         return LedgerError.before_release(
@@ -293,9 +295,9 @@ class CampaignLedger(CampaignView):
         )
 
     def _require_unaltered(
-        self, release: Release, files: Sequence[Path], known: Mapping[str, str], since: str
+        self, release: Release, files: Sequence[Path], stated: Mapping[str, str], since: str
     ) -> None:
-        if changed := first_changed(self.folder, files, known):
+        if changed := first_changed(self.folder, files, stated):
             path, reason = changed
             name = name_below(self.folder, path)
             reserved = self._find(EntryKind.RESERVE, release.name)

@@ -160,8 +160,8 @@ def _newest(entries: Iterable[Entry], attempt: str) -> Entry:
 
 def _on_disk(folder: Path) -> list[int]:
     """Steps of all checkpoints of which at least one file is there."""
-    found = folder.iterdir() if folder.is_dir() else []
-    return sorted({int(path.stem) for path in found if path.stem.isdecimal()})
+    files = folder.iterdir() if folder.is_dir() else []
+    return sorted({int(path.stem) for path in files if path.stem.isdecimal()})
 
 
 def _follows(folder: Path, attempt: str, steps: int, newest: Entry, reserved: int) -> bool:
@@ -182,12 +182,14 @@ def _follows(folder: Path, attempt: str, steps: int, newest: Entry, reserved: in
         }
     except (OSError, ValueError):
         return False
-    known = isinstance(about, dict) and all(about.get(key) == one for key, one in wanted.items())
-    return known and steps <= reserved
+    matches = isinstance(about, dict) and all(
+        about.get(key) == value for key, value in wanted.items()
+    )
+    return matches and steps <= reserved
 
 
-def _require_newest(entries: Iterable[Entry], attempt: str, known: Entry) -> None:
-    if _newest(entries, attempt).digest != known.digest:
+def _require_newest(entries: Iterable[Entry], attempt: str, expected: Entry) -> None:
+    if _newest(entries, attempt).digest != expected.digest:
         raise CampaignBusy(
             f"another process has gone on with {attempt}; this one released nothing more, wait "
             "for that one to end and run the same command again"
@@ -216,8 +218,8 @@ def _record(
 
 
 def _require_there(ledger: CampaignLedger, attempt: str, newest: Entry) -> None:
-    known: dict[str, str] = newest.body["artifacts"] if newest.kind is EntryKind.CHECKPOINT else {}
-    if changed := first_changed(ledger.folder, [ledger.folder / name for name in known], known):
+    stated: dict[str, str] = newest.body["artifacts"] if newest.kind is EntryKind.CHECKPOINT else {}
+    if changed := first_changed(ledger.folder, [ledger.folder / name for name in stated], stated):
         path, reason = changed
         name = name_below(ledger.folder, path)
         forfeit(ledger.store, ledger.campaign, newest.release, name, reason)

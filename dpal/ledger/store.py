@@ -359,7 +359,7 @@ def _entry(row: Any) -> Entry:
     """Reads a row, whatever types its cells were given by a damage or a repair."""
     sequence, *texts = row
     try:
-        if not isinstance(sequence, int) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(sequence, int) or not all(isinstance(text, str) for text in texts):
             raise TypeError("a cell is of another type")
         body = json.loads(row.body)
         # One content, one text: a digest over the meaning alone would let a space pass.

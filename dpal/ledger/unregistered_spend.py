@@ -85,15 +85,15 @@ def counted(
     """
     if not campaigns:
         return []
-    held = {one.campaign: one.body for one in entries if one.kind is EntryKind.HOLD}
+    held = {entry.campaign: entry.body for entry in entries if entry.kind is EntryKind.HOLD}
     named = ", ".join(campaigns)
-    if why := _uncountable([held[one] for one in campaigns], held, campaigns, unit):
+    if why := _uncountable([held[campaign] for campaign in campaigns], held, campaigns, unit):
         raise LedgerError(
             f"{named} spent on these records without a data set, and {why}; nothing was "
             f"registered or released, register other records as {name}"
         )
     try:
-        taken = [charge_of_earlier(entries, one, limit, adjacency) for one in campaigns]
+        taken = [charge_of_earlier(entries, campaign, limit, adjacency) for campaign in campaigns]
         planned = limit.charge(_planned(held[campaigns[0]]), adjacency)
     except ParameterError as error:
         raise LedgerError(
@@ -108,7 +108,7 @@ def counted(
         return [{"campaign": campaigns[0], "basis": SOLE}]
     total = sum(taken, start=NOTHING)
     if total.within(limit.limit):
-        return [{"campaign": one, "basis": RENYI} for one in campaigns]
+        return [{"campaign": campaign, "basis": RENYI} for campaign in campaigns]
     raise LedgerError(
         f"{named} spent on these records before: together up to epsilon "
         f"{limit.epsilon_of(total):.4f} at delta {limit.delta:.3g}, as several are counted, and "
@@ -136,10 +136,13 @@ def _uncountable(
             return "what its start spent was only declared"
         if before and before["releases"]:
             start = held.get(before["campaign"]) if before["campaign"] in campaigns else None
-            made = [{**one, "release": planned_name(one["release"])} for one in before["releases"]]
-            if start is None or any(one not in start["releases"] for one in made):
+            made = [
+                {**release, "release": planned_name(release["release"])}
+                for release in before["releases"]
+            ]
+            if start is None or any(release not in start["releases"] for release in made):
                 return "what its start spent is not in this ledger"
-        charges = (charge for one in _planned(body) for charge in one.charges)
+        charges = (charge for release in _planned(body) for charge in release.charges)
         if not all(charge.event.adds_up for charge in charges):
             return "its votes are paid for within a bound, which a sum cannot count"
     return ""

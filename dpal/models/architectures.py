@@ -73,7 +73,7 @@ _BUILT_IN = (
         name="text_classifier", made_by="dpal.models.text.TextClassifier", reads_texts=True
     ),
 )
-ARCHITECTURES = {one.name: one for one in _BUILT_IN}
+ARCHITECTURES = {architecture.name: architecture for architecture in _BUILT_IN}
 
 
 def register_architecture(architecture: Architecture) -> Architecture:
@@ -89,5 +89,5 @@ def register_architecture(architecture: Architecture) -> Architecture:
 
 def backbones() -> list[str]:
     """Names of the models that make features; small ones, which hardly anybody publishes, last."""
-    found = [model for model in ARCHITECTURES.values() if model.is_backbone]
-    return [model.name for model in sorted(found, key=lambda model: not model.drops)]
+    models = [model for model in ARCHITECTURES.values() if model.is_backbone]
+    return [model.name for model in sorted(models, key=lambda model: not model.drops)]

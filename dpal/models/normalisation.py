@@ -41,7 +41,9 @@ class Normalisation:
     @classmethod
     def of_pixels(cls, mean: Sequence[float], std: Sequence[float]) -> Self:
         """From constants as they are usually printed, for pixels that run from 0 to 1."""
-        return cls(mean=tuple(2 * one - 1 for one in mean), std=tuple(2 * one for one in std))
+        return cls(
+            mean=tuple(2 * value - 1 for value in mean), std=tuple(2 * value for value in std)
+        )
 
     def require_fits(self, input_shape: tuple[int, ...]) -> None:
         """Requires as many numbers as records have channels or features.
@@ -68,7 +70,7 @@ class Normalisation:
                 "it out"
             )
         shape = (-1, *[1] * (inputs.dim() - 2))
-        mean, std = (inputs.new_tensor(one).reshape(shape) for one in (self.mean, self.std))
+        mean, std = (inputs.new_tensor(numbers).reshape(shape) for numbers in (self.mean, self.std))
         return (inputs - mean) / std
 
     def attach(self, model: nn.Module) -> None:

@@ -134,14 +134,14 @@ def read_sizes(folder: Path) -> Sizes:
         raise DataError(f"{path} does not describe a BERT; {_FOLDER}") from error
     kind = values.get("model_type", "bert")
     positions = values.get("position_embedding_type", "absolute")
-    for what, found, known in (
+    for what, value, supported in (
         ("model_type", kind, ("bert",)),
         ("position_embedding_type", positions, ("absolute",)),
         ("hidden_act", sizes.hidden_act, tuple(_ACTIVATIONS)),
     ):
-        if found not in known:
+        if value not in supported:
             raise DataError(
-                f"{what} is {found!r} in {path} and must be {' or '.join(known)}; {_FOLDER}"
+                f"{what} is {value!r} in {path} and must be {' or '.join(supported)}; {_FOLDER}"
             )
     return sizes
 
@@ -220,7 +220,7 @@ class _SelfAttention(nn.Module):
 
     def forward(self, asking: Tensor, hidden: Tensor, mask: Tensor) -> Tensor:
         parts = (self.query(asking), self.key(hidden), self.value(hidden))
-        query, key, value = (one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in parts)
+        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
         drop = self.drop if self.training else 0.0
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=drop)
         return mixed.transpose(1, 2).flatten(2)

@@ -50,7 +50,9 @@ class Alternative:
             "sample_rate_old": [phase.training.sample_rate_old for phase in plan.phases],
             "sample_rate_new": [phase.training.sample_rate_new for phase in plan.phases],
             "expected_precision": mean_precision(plan),
-            "precision_by_query": [precision_of(plan, at) for at in range(1, len(plan.phases))],
+            "precision_by_query": [
+                precision_of(plan, query) for query in range(1, len(plan.phases))
+            ],
             "precision_by_chance": mean_precision(_drawn_at_random(plan)),
             "labels": sum(phase.cohort_size for phase in plan.phases),
             "expected_labels": expected_labels(plan),
@@ -136,13 +138,13 @@ def precision_of(plan: Plan, phase: int) -> float | None:
 
 def mean_precision(plan: Plan) -> float | None:
     """`precision_of` over all queried labels; None where undefined, or nothing is queried."""
-    found, queried = 0.0, 0
-    for at in range(1, len(plan.phases)):
-        precision, size = precision_of(plan, at), plan.phases[at].cohort_size
+    correct, queried = 0.0, 0
+    for query in range(1, len(plan.phases)):
+        precision, size = precision_of(plan, query), plan.phases[query].cohort_size
         if precision is None:
             return None
-        found, queried = found + precision * size, queried + size
-    return found / queried if queried else None
+        correct, queried = correct + precision * size, queried + size
+    return correct / queried if queried else None
 
 
 def expected_labels(plan: Plan) -> int:
@@ -155,7 +157,7 @@ def expected_labels(plan: Plan) -> int:
 
 def pool_at(plan: Plan, phase: int) -> int:
     """Unlabeled records before a query."""
-    return plan.spec.pool_size - sum(one.cohort_size for one in plan.phases[:phase])
+    return plan.spec.pool_size - sum(earlier.cohort_size for earlier in plan.phases[:phase])
 
 
 def _drawn_at_random(plan: Plan) -> Plan:

@@ -58,13 +58,13 @@ def choose_bound(
       PlanRejected: not even the price of a bound fits.
     """
     check.inside(0.5, 1, agreement=agreement)
-    found = list(_choices(rule, queries, target, agreement, blocks))
-    if not found:
+    choices = list(_choices(rule, queries, target, agreement, blocks))
+    if not choices:
         raise PlanRejected(
             f"epsilon {target.epsilon:g} does not cover telling what votes cost; raise it, or "
             "leave the bound out"
         )
-    return max(found, key=lambda one: one.room)
+    return max(choices, key=lambda choice: choice.room)
 
 
 def sigma_for(
@@ -111,10 +111,10 @@ def _choices(
         if share <= 0:
             continue
         try:
-            one, changes = told_cost(rule, typical, float(order))
+            cost, changes = told_cost(rule, typical, float(order))
         except ParameterError:
             continue  # not proven at this order
-        expected, local = queries * one, queries * changes
+        expected, local = queries * cost, queries * changes
         for step in _BETAS:
             beta = step / order
             sensitivity = smooth(local, beta=beta)

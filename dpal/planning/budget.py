@@ -87,12 +87,12 @@ class Budget:
         record's answer tells more.
         """
         adjacency = self.spec.target.adjacency
-        found = []
+        directions = []
         for _, answers in self._selected:
             path = Path(answers=answers)
             remove, add = (greatest_loss(path, adjacency, direction) for direction in Direction)
-            found.append(tuple(Direction) if add > remove + 1e-9 else (Direction.REMOVE,))
-        return found
+            directions.append(tuple(Direction) if add > remove + 1e-9 else (Direction.REMOVE,))
+        return directions
 
     def calibrate_noise(self) -> tuple[float, Budget]:
         """Finds the least noise at which every cohort of the base schedule ends in time.

@@ -24,19 +24,19 @@ def plan_continual(budget: Budget) -> Plan:
     together = [
         plain_training(phase, sigma, first=index == 0) for index, phase in enumerate(budget.base)
     ]
-    alone = [None, *(_catch_up(budget, together, at) for at in range(1, len(together)))]
+    alone = [None, *(_catch_up(budget, together, index) for index in range(1, len(together)))]
     return assemble(budget, together, alone)
 
 
-def _catch_up(budget: Budget, together: list[TrainingPhase], at: int) -> TrainingPhase | None:
+def _catch_up(budget: Budget, together: list[TrainingPhase], index: int) -> TrainingPhase | None:
     """Steps on the new cohort alone, with batches of B or the whole cohort."""
-    size, sigma = budget.base[at].cohort_size, together[at].noise_multiplier
+    size, sigma = budget.base[index].cohort_size, together[index].noise_multiplier
     highest = min(1.0, budget.spec.schedule.batch_size / size)
-    joint = [together[at].new, *(phase.old for phase in together[at + 1 :])]
+    joint = [together[index].new, *(phase.old for phase in together[index + 1 :])]
     here = PhaseExposure(steps=1, sample_rate=highest, noise_multiplier=sigma)
 
     def final(steps: int, rate: float) -> float:
-        return budget.final(at, [*joint, replace(here, steps=steps, sample_rate=rate)])
+        return budget.final(index, [*joint, replace(here, steps=steps, sample_rate=rate)])
 
     if final(1, highest) > budget.limit:
         return None  # caught up already

@@ -108,8 +108,8 @@ def _envelope(certified: CertifiedPlan) -> Remark:
     """What the certificate over all paths adds to the largest cohort's."""
     by_rdp = certified.plan.spec.accountant is Accountant.RDP
     paths = {
-        one.spent.cohort: one.spent.epsilon_rdp if by_rdp else one.spent.epsilon_pld
-        for one in (*certified.cohorts, certified.never_selected)
+        cohort.spent.cohort: cohort.spent.epsilon_rdp if by_rdp else cohort.spent.epsilon_pld
+        for cohort in (*certified.cohorts, certified.never_selected)
     }
     worst = max(paths, key=paths.__getitem__)
     whole, added = certified.epsilon, certified.epsilon - paths[worst]

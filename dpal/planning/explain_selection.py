@@ -59,8 +59,8 @@ def labels(certified: CertifiedPlan) -> Remark:
     queries = range(1, len(plan.phases))
     budget = sum(phase.cohort_size for phase in plan.phases)
     expected = expected_labels(plan)
-    precision = [precision_of(plan, at) for at in queries]
-    chance = [plan.phases[at].cohort_size / pool_at(plan, at) for at in queries]
+    precision = [precision_of(plan, query) for query in queries]
+    chance = [plan.phases[query].cohort_size / pool_at(plan, query) for query in queries]
     numbers: dict[str, Any] = {
         "labels": budget,
         "expected_labels": expected,

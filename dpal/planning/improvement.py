@@ -120,7 +120,7 @@ class ImprovementPlan:
 
     def release(self, name: str) -> Release:
         """The release of this name."""
-        return next(one for one in self.releases() if one.name == name)
+        return next(release for release in self.releases() if release.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +164,8 @@ class CertifiedImprovement:
             "each": choice.each,
             "uncertainty": choice.uncertainty.value,
             "releases": [
-                {"release": one.name, **to_record(one.charges[0].event)}
-                for one in self.plan.releases()
+                {"release": release.name, **to_record(release.charges[0].event)}
+                for release in self.plan.releases()
             ],
             "plan_digest": self.plan.digest,
             # What is bought is one phase on public records, for those who look at phases.

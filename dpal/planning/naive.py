@@ -17,7 +17,7 @@ def plan_naive(budget: Budget) -> Plan:
     sigma, budget = budget.calibrate_noise()
     return assemble(
         budget,
-        [plain_training(phase, sigma, first=at == 0) for at, phase in enumerate(budget.base)],
+        [plain_training(phase, sigma, first=index == 0) for index, phase in enumerate(budget.base)],
     )
 
 

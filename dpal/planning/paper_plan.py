@@ -122,7 +122,7 @@ def published_schedule(spec: CampaignSpec) -> PublishedSchedule:
     releases, target = list(plan.releases()), spec.target
     return PublishedSchedule(
         plan=plan,
-        cohorts=tuple(spending(one, releases, target) for one in plan.cohorts),
+        cohorts=tuple(spending(cohort, releases, target) for cohort in plan.cohorts),
         epsilon_rdp=campaign_epsilon(releases, target, accountant=Accountant.RDP),
         epsilon_pld=campaign_epsilon(releases, target),
         epsilon_as_run=_as_run(plan),
@@ -171,8 +171,10 @@ def _solve(spec: CampaignSpec, base: Sequence[BasePhase]) -> Plan:
     return Plan(
         spec,
         tuple(
-            Phase(index=at, cohort_size=phase.cohort_size, selection=selection, training=training)
-            for at, (phase, selection, training) in enumerate(
+            Phase(
+                index=index, cohort_size=phase.cohort_size, selection=selection, training=training
+            )
+            for index, (phase, selection, training) in enumerate(
                 zip(base, design_selections(spec), solved, strict=True)
             )
         ),
@@ -235,14 +237,14 @@ def _amplified(
     while True:
         steps = round((low + high) / 2)
         exhausted = steps in (low, high)
-        found = rates(steps)
-        missing = batch - _batch(phase, found)
+        both_rates = rates(steps)
+        missing = batch - _batch(phase, both_rates)
         if missing < 0:
             low = steps
         else:
             high = steps
         if exhausted or abs(missing) <= _BATCH_TOLERANCE:
-            return high, found
+            return high, both_rates
 
 
 def _rate(spent: Callable[[float], float], target: float) -> float:

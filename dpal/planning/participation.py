@@ -29,13 +29,13 @@ _SEARCHES = 6  # halvings when looking for an epsilon that would fit
 
 
 def plan_within(
-    spec_for: Callable[[list[int]], CampaignSpec], known: DataSet, sizes: Mapping[int, int]
+    spec_for: Callable[[list[int]], CampaignSpec], dataset: DataSet, sizes: Mapping[int, int]
 ) -> CertifiedPlan:
     """Plans a campaign within what a data set has left, block by block.
 
     Args:
       spec_for: the wishes, for a pool of these blocks.
-      known: the data set as it stands.
+      dataset: as it stands.
       sizes: owners of each block that are in the campaign's pool.
 
     Returns:
@@ -49,15 +49,15 @@ def plan_within(
     taking = sorted(number for number, size in sizes.items() if size)
     while True:
         spec = spec_for(taking)
-        _require_same_promise(spec.target, known)
+        _require_same_promise(spec.target, dataset)
         certified = certified_or_next_best(spec)
         shares = [
             share
             for number in taking
-            if (share := _share(certified, known, known.blocks[number], sizes[number]))
+            if (share := _share(certified, dataset, dataset.blocks[number], sizes[number]))
         ]
         if not any(share.participation == 1.0 for share in shares):
-            raise _nothing_fits(certified, known, taking)
+            raise _nothing_fits(certified, dataset, taking)
         if len(shares) == len(taking):
             return certified.with_blocks(tuple(shares))
         taking = [share.block for share in shares]
@@ -67,7 +67,7 @@ def hold_in_full(
     name: str,
     releases: Sequence[Release],
     target: PrivacyTarget,
-    known: DataSet,
+    dataset: DataSet,
     sizes: Mapping[int, int],
     *,
     accountant: Accountant,
@@ -78,7 +78,7 @@ def hold_in_full(
       name: of the account that releases them.
       releases: all of them, in order.
       target: the account's promise.
-      known: the data set as it stands.
+      dataset: as it stands.
       sizes: owners of each block that are in the pool.
       accountant: by which the account's promise is kept.
 
@@ -87,8 +87,8 @@ def hold_in_full(
         to others.
       DataBudgetExceeded: a block has not enough left.
     """
-    _require_same_promise(target, known)
-    if not all(charge.event.adds_up for one in releases for charge in one.charges):
+    _require_same_promise(target, dataset)
+    if not all(charge.event.adds_up for release in releases for charge in release.charges):
         # Their loss is known at an order of their own, and may fail to hold.
         raise ParameterError.before_release(
             "answers within a bound cannot be added to what campaigns on the same data set "
@@ -96,27 +96,29 @@ def hold_in_full(
         )
     shares = []
     for number in sorted(number for number, size in sizes.items() if size):
-        account = known.blocks[number]
-        share = _full_share(releases, target, known, account, sizes[number], accountant=accountant)
+        account = dataset.blocks[number]
+        share = _full_share(
+            releases, target, dataset, account, sizes[number], accountant=accountant
+        )
         if share is None:
             asked = BlockShare(
                 block=number,
                 size=sizes[number],
                 participation=1.0,
                 basis=Basis.RENYI,
-                amount=known.limit.filter.charge(releases, target.adjacency),
+                amount=dataset.limit.filter.charge(releases, target.adjacency),
                 epsilon=target.epsilon,
             )
-            raise refusal(known, account, name, asked)
+            raise refusal(dataset, account, name, asked)
         shares.append(share)
-    return DataHold(dataset=known.name, limit=known.limit, shares=tuple(shares))
+    return DataHold(dataset=dataset.name, limit=dataset.limit, shares=tuple(shares))
 
 
-def _require_same_promise(target: PrivacyTarget, known: DataSet) -> None:
-    limit = known.limit
+def _require_same_promise(target: PrivacyTarget, dataset: DataSet) -> None:
+    limit = dataset.limit
     if target.adjacency is not limit.adjacency or target.unit is not limit.unit:
         raise ParameterError(
-            f"data set {known.name} is limited under adjacency {limit.adjacency} and unit "
+            f"data set {dataset.name} is limited under adjacency {limit.adjacency} and unit "
             f"{limit.unit}, and {target.adjacency} and {target.unit} are promised here; "
             f"set privacy.adjacency: {limit.adjacency} (the unit follows the data set)"
         )
@@ -125,14 +127,14 @@ def _require_same_promise(target: PrivacyTarget, known: DataSet) -> None:
 def _full_share(
     releases: Sequence[Release],
     target: PrivacyTarget,
-    known: DataSet,
+    dataset: DataSet,
     account: BlockAccount,
     size: int,
     *,
     accountant: Accountant = Accountant.PLD,
 ) -> BlockShare | None:
     """The share of a block whose records take part in full, or None where it does not fit."""
-    limit = known.limit
+    limit = dataset.limit
     amount = limit.filter.charge(releases, target.adjacency)
     alone = target.epsilon <= limit.filter.epsilon and target.delta <= limit.filter.delta
     if amount.within(account.left(limit)):
@@ -154,13 +156,13 @@ def _full_share(
 
 
 def _share(
-    certified: CertifiedPlan, known: DataSet, account: BlockAccount, size: int
+    certified: CertifiedPlan, dataset: DataSet, account: BlockAccount, size: int
 ) -> BlockShare | None:
     """The largest share that fits, or None where next to nothing does."""
-    target, limit = certified.plan.spec.target, known.limit
+    target, limit = certified.plan.spec.target, dataset.limit
     releases = list(certified.plan.releases())
     left = account.left(limit)
-    full = _full_share(releases, target, known, account, size)
+    full = _full_share(releases, target, dataset, account, size)
     if full is not None:
         return full
 
@@ -174,7 +176,7 @@ def _share(
         middle = (low + high) // 2
         low, high = (middle, high) if charge(middle / _FINENESS).within(left) else (low, middle)
     participation = low / _FINENESS
-    thinned = [scale_sampling_rate(one, participation) for one in releases]
+    thinned = [scale_sampling_rate(release, participation) for release in releases]
     return BlockShare(
         block=account.block,
         size=size,
@@ -186,18 +188,18 @@ def _share(
 
 
 def _nothing_fits(
-    certified: CertifiedPlan, known: DataSet, taking: list[int]
+    certified: CertifiedPlan, dataset: DataSet, taking: list[int]
 ) -> DataBudgetExceeded:
     """The refusal, for the block that has most left."""
     spec = certified.plan.spec
     if not taking:
         raise ParameterError(
-            f"no record of the pool belongs to data set {known.name}; add it first: "
-            f"dpal data add {known.name} POOL.parquet"
+            f"no record of the pool belongs to data set {dataset.name}; add it first: "
+            f"dpal data add {dataset.name} POOL.parquet"
         )
     best = max(
-        (known.blocks[number] for number in taking),
-        key=lambda one: one.left(known.limit).divergence,
+        (dataset.blocks[number] for number in taking),
+        key=lambda account: account.left(dataset.limit).divergence,
     )
     releases = list(certified.plan.releases())
     asked = BlockShare(
@@ -205,13 +207,13 @@ def _nothing_fits(
         size=best.size,
         participation=1.0,
         basis=Basis.RENYI,
-        amount=known.limit.filter.charge(releases, spec.target.adjacency),
+        amount=dataset.limit.filter.charge(releases, spec.target.adjacency),
         epsilon=certified.epsilon,
     )
-    return refusal(known, best, spec.name, asked, fits=_largest_epsilon(spec, known, best))
+    return refusal(dataset, best, spec.name, asked, fits=_largest_epsilon(spec, dataset, best))
 
 
-def _largest_epsilon(spec: CampaignSpec, known: DataSet, account: BlockAccount) -> float:
+def _largest_epsilon(spec: CampaignSpec, dataset: DataSet, account: BlockAccount) -> float:
     """The largest privacy.epsilon whose plan fits, to two digits; 0.0 when none is found."""
     fits, above = 0.0, spec.target.epsilon
     for _ in range(_SEARCHES):
@@ -223,10 +225,10 @@ def _largest_epsilon(spec: CampaignSpec, known: DataSet, account: BlockAccount) 
             selection_epsilon=spec.selection_epsilon * factor,
         )
         try:
-            found = _share(certified_plan(wished), known, account, account.size)
+            share = _share(certified_plan(wished), dataset, account, account.size)
         except (ParameterError, PlanRejected):
-            found = None  # too small for these queries
-        if found is not None and found.participation == 1.0:
+            share = None  # too small for these queries
+        if share is not None and share.participation == 1.0:
             fits = middle
         else:
             above = middle

@@ -261,13 +261,13 @@ class CertifiedPlan:
             "phases": [_phase_record(phase) for phase in self.plan.phases],
             "cohorts": [
                 {
-                    "cohort": int(one.spent.cohort),
-                    "size": one.size,
-                    "selection_epsilon": one.spent.selection_epsilon,
-                    "epsilon_rdp": one.spent.epsilon_rdp,
-                    "epsilon_pld": one.spent.epsilon_pld,
+                    "cohort": int(certificate.spent.cohort),
+                    "size": certificate.size,
+                    "selection_epsilon": certificate.spent.selection_epsilon,
+                    "epsilon_rdp": certificate.spent.epsilon_rdp,
+                    "epsilon_pld": certificate.spent.epsilon_pld,
                 }
-                for one in self.cohorts
+                for certificate in self.cohorts
             ],
             "never_selected_epsilon": self.never_selected.spent.epsilon_pld,
             "epsilon_pld": self.epsilon_pld,

@@ -188,8 +188,8 @@ def _affordable_noise(queries: int, failure: float, target: PrivacyTarget) -> fl
     """Noise at which all thresholds of a campaign, alone, cost no more than their share."""
 
     def cost(noise: float) -> float:
-        one = NoisyThreshold(noise_multiplier=noise, failure_probability=failure)
-        return epsilon_of_thresholds([one] * queries, target)
+        threshold = NoisyThreshold(noise_multiplier=noise, failure_probability=failure)
+        return epsilon_of_thresholds([threshold] * queries, target)
 
     return smallest_safe(cost, _THRESHOLD_SHARE * target.epsilon, low=1.0)
 

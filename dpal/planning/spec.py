@@ -227,7 +227,7 @@ class CampaignSpec:
         """The factor on the sample rates of a block's records; 0 for one that sits out."""
         if not self.blocks:
             return 1.0
-        return next((one.participation for one in self.blocks if one.block == block), 0.0)
+        return next((share.participation for share in self.blocks if share.block == block), 0.0)
 
     @property
     def selects(self) -> bool:

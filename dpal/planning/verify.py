@@ -77,14 +77,14 @@ def certified_or_next_best(spec: CampaignSpec) -> CertifiedPlan:
     try:
         return certified_plan(spec)
     except (PlanRejected, ParameterError):
-        found = [
+        alternatives = [
             plan
             for strategy in Strategy
             if strategy is not spec.strategy and (plan := _certified_by(strategy, spec)) is not None
         ]
-        if not found:
+        if not alternatives:
             raise
-        return max(found, key=_spent_by_labeled)
+        return max(alternatives, key=_spent_by_labeled)
 
 
 def _certified_by(strategy: Strategy, spec: CampaignSpec) -> CertifiedPlan | None:
@@ -129,8 +129,10 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
     certified = CertifiedPlan(
         plan=plan,
         cohorts=tuple(
-            CohortCertificate(size=plan.cohort_size(one), spent=spending(one, releases, target))
-            for one in plan.cohorts[:-1]
+            CohortCertificate(
+                size=plan.cohort_size(cohort), spent=spending(cohort, releases, target)
+            )
+            for cohort in plan.cohorts[:-1]
         ),
         never_selected=CohortCertificate(
             size=plan.cohort_size(plan.cohorts[-1]),

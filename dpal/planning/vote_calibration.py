@@ -24,8 +24,8 @@ def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) ->
       ParameterError: a bound is asked for where none is known.
     """
     if agreement is None:
-        found = sigma or least_sigma(spec, sum(spec.blocks))
-        return replace(spec, rule=replace(spec.rule, sigma=found))
+        fitting_sigma = sigma or least_sigma(spec, sum(spec.blocks))
+        return replace(spec, rule=replace(spec.rule, sigma=fitting_sigma))
     require_told(spec.rule)
     if spec.gate is not None or spec.before.releases or len(set(spec.blocks)) != 1:
         raise ParameterError.before_release(

@@ -80,7 +80,7 @@ class VotingSpec:
         rule, gate = self.rule, self.gate
         numbers = [*self.dependents, *([] if gate is None else [gate])]
         sound = gate is not None and self.dependents and len(set(numbers)) == len(numbers)
-        sound = sound and all(0 <= one < rule.labels for one in numbers)
+        sound = sound and all(0 <= number < rule.labels for number in numbers)
         plain = rule.mechanism is Mechanism.BINARY and rule.confidence is None
         if not sound or not plain or self.bound is not None:
             raise ParameterError.before_release(
@@ -148,7 +148,7 @@ class VotingPlan:
 
     def release(self, name: str) -> Release:
         """The release of this name."""
-        return next(one for one in self.releases() if one.name == name)
+        return next(release for release in self.releases() if release.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +188,9 @@ class CertifiedVoting:
             "blocks": list(spec.blocks),
             "bound": None if spec.bound is None else asdict(spec.bound),
             "releases": [
-                {"release": one.name, **to_record(charge.event)}
-                for one in self.plan.releases()
-                for charge in one.charges
+                {"release": release.name, **to_record(charge.event)}
+                for release in self.plan.releases()
+                for charge in release.charges
             ],
             "plan_digest": self.plan.digest,
         }
@@ -245,8 +245,8 @@ def voting_second_opinion(spec: VotingSpec) -> float:
     """The total of all blocks by a program that shares nothing with ours."""
     if spec.promise_accountant is Accountant.PLD:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
-    known = [*spec.before.releases, *VotingPlan(spec).releases()]
-    events = [charge.event for one in known for charge in one.charges]
+    releases = [*spec.before.releases, *VotingPlan(spec).releases()]
+    events = [charge.event for release in releases for charge in release.charges]
     if not all(event.is_vote for event in events) or spec.before.declared is not None:
         return total_second_opinion(spec.before, list(VotingPlan(spec).releases()), spec.target)
     from dpal.accounting.votes.second_opinion import epsilon_of_votes  # imports dp-accounting

@@ -22,10 +22,10 @@ _TITLES = {
 def findings_tables(report: AuditReport) -> list[Table]:
     """One table for each layer."""
     tables = (
-        table(title, [_row(one) for one in report.findings if one.layer is layer])
+        table(title, [_row(finding) for finding in report.findings if finding.layer is layer])
         for layer, title in _TITLES.items()
     )
-    return [one for one in tables if one.rows]
+    return [layer_table for layer_table in tables if layer_table.rows]
 
 
 def audit_verdict(report: AuditReport) -> str:
@@ -64,10 +64,10 @@ def audit_verdict(report: AuditReport) -> str:
 def defects(findings: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is likely wrong, one sentence for each check that failed."""
     return [
-        f"{one['what']}: expected {one['expected']}, measured {one['measured']}. Likely: "
-        f"{one['likely']}."
-        for one in findings
-        if not one["passed"]
+        f"{finding['what']}: expected {finding['expected']}, measured {finding['measured']}. "
+        f"Likely: {finding['likely']}."
+        for finding in findings
+        if not finding["passed"]
     ]
 
 
@@ -78,9 +78,9 @@ def audit_text(report: AuditReport, figure: str) -> str:
       report: of the audit.
       figure: path of the figure, from where the text is.
     """
-    found = defects(map(vars, report.findings))
+    sentences = defects(map(vars, report.findings))
     blocks: list[Block] = [audit_verdict(report)]
-    blocks += ["Defects:", Points(tuple(found))] if found else []
+    blocks += ["Defects:", Points(tuple(sentences))] if sentences else []
     blocks += [*findings_tables(report), f"Plan digest: `{report.plan_digest}`"]
     return blocks_in_markdown(f"Audit of {report.name}", blocks, [figure])
 

@@ -126,7 +126,10 @@ def _votes(labeled_by: Mapping[str, Any]) -> str:
 
 
 def _audit_point(audit: Mapping[str, Any]) -> tuple[bool, str]:
-    count, failed = len(audit["findings"]), sum(not one["passed"] for one in audit["findings"])
+    count, failed = (
+        len(audit["findings"]),
+        sum(not finding["passed"] for finding in audit["findings"]),
+    )
     if not audit["passed"]:
         return False, f"It was audited: {failed} of {count} checks failed."
     return True, f"It was attacked with its own code: all {count} checks passed."
@@ -137,24 +140,26 @@ def _audited(audit: Mapping[str, Any] | None) -> ReportSection:
     if audit is None:
         return section("Claimed and audited", _NO_AUDIT)
     findings = audit["findings"]
-    bounds = [one for one in findings if one["is_epsilon"] and one["value"] is not None]
-    highest = max([1.0, *(max(one["value"], one["claimed"] or 0.0) for one in bounds)]) * 1.1
-    found, rows = defects(findings), []
-    for one in bounds:
-        claimed = "not private" if one["claimed"] is None else f"{one['claimed']:.2f}"
-        rows.append((one["what"], f"{one['value']:.2f}", claimed))
+    bounds = [
+        finding for finding in findings if finding["is_epsilon"] and finding["value"] is not None
+    ]
+    highest = max([1.0, *(max(bound["value"], bound["claimed"] or 0.0) for bound in bounds)]) * 1.1
+    sentences, rows = defects(findings), []
+    for bound in bounds:
+        claimed = "not private" if bound["claimed"] is None else f"{bound['claimed']:.2f}"
+        rows.append((bound["what"], f"{bound['value']:.2f}", claimed))
     table = Table(
         "Proved and claimed",
         ("attack", "proved", "claimed"),
         tuple(rows),
-        bars=tuple(_proved(one, highest) for one in bounds),
+        bars=tuple(_proved(bound, highest) for bound in bounds),
         bars_title="proved (red: claimed)",
     )
     return section(
         "Claimed and audited",
         table if bounds else None,
-        "Defects:" if found else f"All {len(findings)} checks passed.",
-        Points(tuple(found)) if found else None,
+        "Defects:" if sentences else f"All {len(findings)} checks passed.",
+        Points(tuple(sentences)) if sentences else None,
         note=_AUDIT,
     )
 

@@ -88,7 +88,7 @@ def axis(
     room = max(high - low, 1e-9)
     raw = room / 5
     unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * one for one in (1, 2, 2.5, 5, 10) if unit * one >= raw * (1 - 1e-9))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * (1 - 1e-9))
     if whole:
         step = max(1.0, float(math.ceil(step)))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

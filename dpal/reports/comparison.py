@@ -31,7 +31,7 @@ def comparison_table(campaigns: Sequence[Compared]) -> Table:
 def comparability_note(campaigns: Sequence[Compared]) -> str:
     """Whether epsilons of these campaigns may be set side by side, in words."""
     keys = ("delta", "adjacency", "unit")
-    if len({tuple(one.summary[key] for key in keys) for one in campaigns}) == 1:
+    if len({tuple(campaign.summary[key] for key in keys) for campaign in campaigns}) == 1:
         return "All promise at the same delta, adjacency and unit."
     return (
         "Their deltas, adjacencies or units differ: a smaller epsilon is not always the stronger "
@@ -39,13 +39,13 @@ def comparability_note(campaigns: Sequence[Compared]) -> str:
     )
 
 
-def _row(one: Compared) -> dict[str, object]:
-    summary, last = one.summary, one.phases[-1]
+def _row(campaign: Compared) -> dict[str, object]:
+    summary, last = campaign.summary, campaign.phases[-1]
     name, value = headline(last)
     by_chance = summary["acquisition"] == "random"
     return {
         "campaign": summary["name"],
-        "phases": f"{len(one.phases)}/{len(summary['phases'])}",
+        "phases": f"{len(campaign.phases)}/{len(summary['phases'])}",
         "labels, up to": f"{last['labels']:,}",
         "validation": f"{percent(value)} {name}",
         "epsilon spent": f"{last['campaign_epsilon']:.4f}",

@@ -32,8 +32,8 @@ def improvement_table(summary: Mapping[str, Any], metrics: Mapping[str, Any]) ->
 def spending_by_release_table(summary: Mapping[str, Any]) -> Table:
     """What was released about private records, and what all of it comes to."""
     rows = [("start", summary["start"] or "a model's file", f"{summary['start_epsilon']:.4f}")]
-    for one in summary["releases"]:
-        rows.append((one["release"], _mechanism(one), "in the total"))
+    for release in summary["releases"]:
+        rows.append((release["release"], _mechanism(release), "in the total"))
     rows.append(("in all", f"delta {summary['delta']:.3g}", f"{summary['epsilon']:.4f}"))
     return Table("What private records have spent", ("release", "how", "epsilon"), tuple(rows))
 
@@ -117,9 +117,9 @@ def improvement_report(
     )
 
 
-def _mechanism(one: Mapping[str, Any]) -> str:
-    if one["mechanism"] == "noisy_moments":
-        return f"Gaussian, noise multiplier {one['noise_multiplier']:.4g}"
-    loss = one["epsilon"] * one["moved"]
-    counts = "one count" if one["moved"] == 1 else "two counts"
+def _mechanism(release: Mapping[str, Any]) -> str:
+    if release["mechanism"] == "noisy_moments":
+        return f"Gaussian, noise multiplier {release['noise_multiplier']:.4g}"
+    loss = release["epsilon"] * release["moved"]
+    counts = "one count" if release["moved"] == 1 else "two counts"
     return f"Laplace, pure loss {loss:.4g} ({counts} a record)"

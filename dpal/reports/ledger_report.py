@@ -87,7 +87,7 @@ def ledger_report(
     """
     account, story = campaign_account(entries, campaign), history(entries, campaign)
     others = [campaign_account(entries, name) for name in campaigns_in(story)]
-    so_far = {entry: spent for one in others for entry, spent in epsilons_so_far(one).items()}
+    so_far = {entry: spent for other in others for entry, spent in epsilons_so_far(other).items()}
     name, head = dataset_of(entries, campaign), entries[-1]
     again = (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")
     checks = check_commands(campaign, certificate=certificate, has_model=has_model)
@@ -145,7 +145,11 @@ def _verdict(
 
 
 def _mishaps(entries: Sequence[Entry], account: CampaignAccount) -> list[str]:
-    lost = [one.release.name for one in account.releases if one.state is State.FORFEIT]
+    lost = [
+        reservation.release.name
+        for reservation in account.releases
+        if reservation.state is State.FORFEIT
+    ]
     adopted = [str(entry.sequence) for entry in entries if entry.kind is EntryKind.ADOPT]
     told = []
     if lost:
@@ -182,29 +186,33 @@ def _how_to_read(account: CampaignAccount) -> str:
 
 
 def _dataset(entries: Sequence[Entry], name: str) -> ReportSection:
-    known, parts = data_set(entries, name), parts_of(entries, name)
+    dataset, parts = data_set(entries, name), parts_of(entries, name)
     held = {part.campaign: not part.ended for part in parts}
     legend = [
         (f"{campaign}{' (held, not spent yet)' * still}", style_of(number), still)
         for number, (campaign, still) in enumerate(held.items())
     ]
     about = (
-        f"Its owner's limit for every record: {limit_in_words(known.limit)}. Records that arrived "
-        "together are a block, with the whole limit to themselves, less what was spent on them "
-        "before. Shares of a block add up over campaigns; epsilons do not."
+        f"Its owner's limit for every record: {limit_in_words(dataset.limit)}. Records that "
+        "arrived together are a block, with the whole limit to themselves, less what was spent on "
+        "them before. Shares of a block add up over campaigns; epsilons do not."
     )
     shares = Legend((*legend, ("left", "track", False)))
-    tables = blocks_table(known, parts), parts_table(name, parts)
+    tables = blocks_table(dataset, parts), parts_table(name, parts)
     return section(f"Data set {name}", shares, *tables, note=about)
 
 
 def _timeline(account: CampaignAccount, so_far: dict[int, float]) -> Table:
     rows, bars = [], []
-    for one in account.releases:
-        under_way = one.state is State.RESERVE and one.steps_on_disk
-        state = STATES[one.state] + (f", {one.steps_on_disk:,} steps on disk" if under_way else "")
-        spent = so_far[one.sequence]
-        rows.append((f"entry {one.sequence}", one.release.name, state, f"{spent:.4f}"))
+    for reservation in account.releases:
+        under_way = reservation.state is State.RESERVE and reservation.steps_on_disk
+        state = STATES[reservation.state] + (
+            f", {reservation.steps_on_disk:,} steps on disk" if under_way else ""
+        )
+        spent = so_far[reservation.sequence]
+        rows.append(
+            (f"entry {reservation.sequence}", reservation.release.name, state, f"{spent:.4f}")
+        )
         bars.append(spent_bar(spent, account.target.epsilon))
     return Table(
         "Timeline of releases",
@@ -218,16 +226,16 @@ def _timeline(account: CampaignAccount, so_far: dict[int, float]) -> Table:
 
 def _progress(account: CampaignAccount) -> str:
     total = len(account.planned)
-    done = sum(one.state is State.COMMIT for one in account.releases)
+    done = sum(reservation.state is State.COMMIT for reservation in account.releases)
     ended = " The campaign has ended and can release nothing more." if account.ended else ""
     return f"{done} of {total} planned releases are committed.{ended}"
 
 
 def _whose(name: str | None, others: Sequence[CampaignAccount]) -> str:
     """Whose entries are told, and at which deltas."""
-    names = ", ".join(one.name for one in others)
+    names = ", ".join(campaign.name for campaign in others)
     told = f"the campaigns on data set {name} ({names}), those of its owner" if name else ""
-    deltas = ", ".join(f"{one.target.delta:.3g} ({one.name})" for one in others)
+    deltas = ", ".join(f"{campaign.target.delta:.3g} ({campaign.name})" for campaign in others)
     return (
         f"All entries of {told or 'this campaign'}, and those about the ledger itself. {_DAYS} The "
         f"epsilon is its campaign's so far, at that campaign's delta: {deltas}."

@@ -57,7 +57,10 @@ def limit_in_words(limit: Limit) -> str:
 
 def cohorts_table(account: CampaignAccount) -> Table:
     """What each cohort has spent, and any record on whatever path."""
-    spent = {"cohorts": [vars(one) for one in account.cohorts], "campaign_epsilon": account.epsilon}
+    spent = {
+        "cohorts": [vars(cohort) for cohort in account.cohorts],
+        "campaign_epsilon": account.epsilon,
+    }
     return spent_table(spent, promised_in(account))
 
 
@@ -65,14 +68,14 @@ def releases_table(account: CampaignAccount) -> Table:
     """Every release, with its mechanisms and whom they charge."""
     rows = [
         (
-            str(one.sequence),
-            one.release.name,
-            STATES[one.state],
+            str(reservation.sequence),
+            reservation.release.name,
+            STATES[reservation.state],
             cohorts_in_words(list(charge.cohorts)),
             *mechanism_in_words(to_record(charge.event)),
         )
-        for one in account.releases
-        for charge in one.release.charges
+        for reservation in account.releases
+        for charge in reservation.release.charges
     ]
     columns = ("entry", "release", "state", "about", "mechanism", "parameters")
     return Table("Releases", columns, tuple(rows))
@@ -99,30 +102,34 @@ def time_table(entries: Sequence[Entry], so_far: Mapping[int, float]) -> Table:
     return table("Entries, the last column is the campaign's epsilon so far", rows)
 
 
-def blocks_table(known: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
+def blocks_table(dataset: DataSet, parts: Sequence[BlockCharge] = ()) -> Table:
     """What is taken and left of each block.
 
     Args:
-      known: the data set.
+      dataset: the data set.
       parts: what campaigns take of it, for bars.
     """
-    whole, numbers = known.limit.filter.limit.divergence, numbers_of(parts)
+    whole, numbers = dataset.limit.filter.limit.divergence, numbers_of(parts)
     rows = (
         {
-            "block": one.block,
-            "size": f"{one.size:,}",
-            "epsilon taken": f"{one.epsilon_taken(known.limit):.4f}",
-            "share left": f"{100 * one.left(known.limit).divergence / (whole or math.inf):.1f}%",
-            "by": ", ".join(one.campaigns) or "-",
+            "block": block.block,
+            "size": f"{block.size:,}",
+            "epsilon taken": f"{block.epsilon_taken(dataset.limit):.4f}",
+            "share left": (
+                f"{100 * block.left(dataset.limit).divergence / (whole or math.inf):.1f}%"
+            ),
+            "by": ", ".join(block.campaigns) or "-",
         }
-        for one in known.blocks
+        for block in dataset.blocks
     )
-    segments: dict[int, list[tuple[float, str, bool]]] = {one.block: [] for one in known.blocks}
+    segments: dict[int, list[tuple[float, str, bool]]] = {
+        block.block: [] for block in dataset.blocks
+    }
     for part in parts:
         style = style_of(numbers[part.campaign])
         segments[part.block].append((100 * part.share, style, not part.ended))
     bars = tuple(Bar(tuple(pieces)) for pieces in segments.values()) if parts else ()
-    title = f"Data set {known.name}, block by block"
+    title = f"Data set {dataset.name}, block by block"
     return table(title, rows, *_BLOCKS, bars=bars, bars_title="share of its budget")
 
 
@@ -130,20 +137,22 @@ def parts_table(name: str, parts: Sequence[BlockCharge]) -> Table:
     """What each campaign takes of each block, in order of the campaigns."""
     rows = (
         {
-            "block": one.block,
-            "campaign": one.campaign,
-            "state": "spent" if one.ended else "held",
-            "size": f"{one.size:,}",
-            "takes part": f"{100 * one.participation:.1f}%",
-            "epsilon alone": f"{one.epsilon:.4f}",
-            "of it": f"{100 * one.share:.1f}%",
-            "counted": COUNTED[one.basis],
+            "block": part.block,
+            "campaign": part.campaign,
+            "state": "spent" if part.ended else "held",
+            "size": f"{part.size:,}",
+            "takes part": f"{100 * part.participation:.1f}%",
+            "epsilon alone": f"{part.epsilon:.4f}",
+            "of it": f"{100 * part.share:.1f}%",
+            "counted": COUNTED[part.basis],
         }
-        for one in sorted(parts, key=lambda one: one.block)
+        for part in sorted(parts, key=lambda part: part.block)
     )
     return table(f"Data set {name}, campaign by campaign", rows, *_PARTS)
 
 
 def numbers_of(parts: Sequence[BlockCharge]) -> dict[str, int]:
     """A number for each campaign on a data set, in order of their holds: its color."""
-    return {name: at for at, name in enumerate(dict.fromkeys(part.campaign for part in parts))}
+    return {
+        name: number for number, name in enumerate(dict.fromkeys(part.campaign for part in parts))
+    }

@@ -43,7 +43,7 @@ def describe_entry(entry: Entry) -> str:
             changed = f"changed the limit of {body['dataset']} to {_limit(body)}"
             return f"{changed}: {quoted(body['reason'])}"
         case EntryKind.BLOCK:
-            left = left_of_limit([str(one["campaign"]) for one in body.get("earlier", ())])
+            left = left_of_limit([str(run["campaign"]) for run in body.get("earlier", ())])
             said = f"added block {body['block']} of {body['size']:,} with {left}"
             return said + _similar(body) + _apart(body)
         case EntryKind.INDEX:
@@ -85,7 +85,7 @@ def about(entry: Entry) -> str:
         return str(body["dataset"])
     data = body.get("data") if entry.kind in (EntryKind.HOLD, EntryKind.END) else None
     if data:
-        blocks = ", ".join(str(one["block"]) for one in data["blocks"])
+        blocks = ", ".join(str(block["block"]) for block in data["blocks"])
         return f"{data['name']}, {_plural(len(data['blocks']), 'block', count=False)} {blocks}"
     return ""
 
@@ -104,8 +104,8 @@ def cohorts_in_words(names: list[str]) -> str:
 
 def mechanism_in_words(event: Mapping[str, Any]) -> tuple[str, str]:
     """A mechanism's name, and its parameters."""
-    known = {key: value for key, value in event.items() if value is not None}
-    parameters = {key: value for key, value in known.items() if key != "mechanism"}
+    given = {key: value for key, value in event.items() if value is not None}
+    parameters = {key: value for key, value in given.items() if key != "mechanism"}
     told = (f"{key.replace('_', ' ')} {value:.6g}" for key, value in parameters.items())
     return str(event["mechanism"]).replace("_", " "), ", ".join(told)
 
@@ -140,7 +140,9 @@ def quoted(text: str) -> str:
     "so \"they\" say\u001b"
     """
     told = json.dumps(text, ensure_ascii=False)
-    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in told)
+    return "".join(
+        character if character.isprintable() else f"\\u{ord(character):04x}" for character in told
+    )
 
 
 def _similar(body: Mapping[str, Any]) -> str:

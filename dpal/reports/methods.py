@@ -38,19 +38,21 @@ def methods_table(*runs: Methods, title: str = "") -> Table:
       title: of the table; left out it says what is averaged.
     """
     first = runs[0]
-    known = [key for key in AVERAGES if any(key in averages(one) for one in first.values())]
+    keys = [key for key in AVERAGES if any(key in averages(method) for method in first.values())]
     rows = []
     for name in first:
         mine = [run[name] for run in runs if name in run]
-        epsilons = [one["epsilon"] for one in mine]
+        epsilons = [repetition["epsilon"] for repetition in mine]
         spent = "none" if None in epsilons else f"{max(epsilons):.3f}"
-        cells = [mean_and_spread(averages(one).get(key) for one in mine) for key in known]
-        protects = [str(mine[0].get("protects", "record"))] if known else []
-        if not known:
-            cells = [_in_percent([one["figures"]["accuracy"] for one in mine])]
+        cells = [
+            mean_and_spread(averages(repetition).get(key) for repetition in mine) for key in keys
+        ]
+        protects = [str(mine[0].get("protects", "record"))] if keys else []
+        if not keys:
+            cells = [_in_percent([repetition["figures"]["accuracy"] for repetition in mine])]
         rows.append((WORDS[name], spent, *protects, *cells))
-    columns = ("protects", *(AVERAGES[key] for key in known)) if known else ("accuracy",)
-    usual = "Methods, figures averaged over labels" if known else "Methods"
+    columns = ("protects", *(AVERAGES[key] for key in keys)) if keys else ("accuracy",)
+    usual = "Methods, figures averaged over labels" if keys else "Methods"
     return Table(title or usual, ("method", "epsilon", *columns), tuple(rows))
 
 
@@ -84,8 +86,8 @@ def labels_table(*runs: Methods, figure: str, more: str = "") -> Table:
 
 def averages(method: Mapping[str, Any]) -> Mapping[str, float]:
     """Averages of a method over the labels; none where each record has a single one."""
-    found: Mapping[str, float] = method.get("averages", {})
-    return found
+    means: Mapping[str, float] = method.get("averages", {})
+    return means
 
 
 def mean_and_spread(values: Iterable[float | None]) -> str:

@@ -103,8 +103,8 @@ def selection_quality(summary: Mapping[str, Any]) -> str:
         )
     if summary["selection"] == SelectionMode.VISIBLE:
         told = ", ".join(
-            f"{100 * found:.0f} % in phase {phase} (chance: {100 * chance:.0f} %)"
-            for phase, found, chance in expected_hits(summary)
+            f"{100 * precision:.0f} % in phase {phase} (chance: {100 * chance:.0f} %)"
+            for phase, precision, chance in expected_hits(summary)
         )
         return (
             f"Of the selected, the plan expects among the highest-scored: {told or 'nothing'}. "
@@ -118,15 +118,15 @@ def selection_quality(summary: Mapping[str, Any]) -> str:
 
 def expected_hits(summary: Mapping[str, Any]) -> list[tuple[int, float, float]]:
     """Of visible selections: phase, expected share among the highest-scored, share by chance."""
-    found, unlabeled = [], int(summary["pool_size"])
+    hits, unlabeled = [], int(summary["pool_size"])
     for phase in summary["phases"]:
         answers = _answers(phase["selection"])
         share = phase["cohort_size"] / unlabeled
         if answers is not None and answers.above > answers.below:
             passing = (share - answers.below) / (answers.above - answers.below)
-            found.append((phase["phase"], expected_precision(answers, share, passing), share))
+            hits.append((phase["phase"], expected_precision(answers, share, passing), share))
         unlabeled -= phase["cohort_size"]
-    return found
+    return hits
 
 
 def _answers(events: Sequence[Mapping[str, Any]]) -> RandomizedResponse | None:

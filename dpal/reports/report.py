@@ -34,12 +34,12 @@ class Bar:
 
     def pieces(self) -> list[tuple[float, float, str, bool]]:
         """Start, width, style, and whether it is held, of each piece."""
-        found, start = [], 0.0
+        placed, start = [], 0.0
         for wanted, style, held in self.segments:
             width = max(0.0, min(100.0 - start, wanted))
-            found.append((start, width, style, held))
+            placed.append((start, width, style, held))
             start += width
-        return found
+        return placed
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Table:
     @property
     def bars_before(self) -> int:
         """Number of the column before which bars stand: the first of numbers."""
-        numbers = (at for at in range(len(self.columns)) if self.is_number(at))
+        numbers = (column for column in range(len(self.columns)) if self.is_number(column))
         return next(numbers, len(self.columns))
 
 
@@ -220,7 +220,7 @@ def pieces(text: str) -> list[tuple[bool, str]]:
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return [(False, text)]
-    return [(at % 2 == 1, part) for at, part in enumerate(parts)]
+    return [(index % 2 == 1, part) for index, part in enumerate(parts)]
 
 
 def capital(text: str) -> str:

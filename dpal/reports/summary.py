@@ -37,15 +37,15 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
 def cohort_table(summary: Mapping[str, Any]) -> Table:
     """What each cohort will have spent at the end, and any record on whatever path."""
     size, never = summary["pool_size"], f"{summary['never_selected_epsilon']:.4f}"
-    rest = size - sum(one["size"] for one in summary["cohorts"])
+    rest = size - sum(cohort["size"] for cohort in summary["cohorts"])
     both = (f"{summary[key]:.4f}" for key in ("epsilon_rdp", "epsilon_pld"))
     rows = [
         (
-            str(one["cohort"]),
-            f"{one['size']:,}",
-            *(f"{one[key]:.4f}" for key in ("selection_epsilon", "epsilon_rdp", "epsilon_pld")),
+            str(cohort["cohort"]),
+            f"{cohort['size']:,}",
+            *(f"{cohort[key]:.4f}" for key in ("selection_epsilon", "epsilon_rdp", "epsilon_pld")),
         )
-        for one in summary["cohorts"]
+        for cohort in summary["cohorts"]
     ]
     rows += [("never selected", f"{rest:,}", "all of it", "-", never)]
     rows += [("any path", f"{size:,}", "-", *both)]
@@ -57,13 +57,13 @@ def shares_table(summary: Mapping[str, Any]) -> Table:
     """How far each block of the data set takes part, and what this campaign takes of it."""
     rows = (
         {
-            "block": one["block"],
-            "records": f"{one['size']:,}",
-            "takes part": f"{100 * one['participation']:.1f} %",
-            "epsilon of this campaign": f"{one['epsilon']:.4f}",
-            "counted": COUNTED[Basis(one["basis"])],
+            "block": block["block"],
+            "records": f"{block['size']:,}",
+            "takes part": f"{100 * block['participation']:.1f} %",
+            "epsilon of this campaign": f"{block['epsilon']:.4f}",
+            "counted": COUNTED[Basis(block["basis"])],
         }
-        for one in summary["blocks"]
+        for block in summary["blocks"]
     )
     return table("Blocks of the data set that take part", rows)
 
@@ -75,7 +75,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]]) -> Table:
         {
             "phase": phase["phase"],
             "labels, up to": f"{phase['labels']:,}",
-            **{f"validation {name}": percent(one) for name, one in figures_in(phase).items()},
+            **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
         for phase in phases
@@ -94,11 +94,11 @@ def spent_table(spent: Mapping[str, Any], promised: Mapping[str, Any]) -> Table:
     keys = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
     key = f"epsilon_{promised['accountant']}"
     rows = [
-        (cohort_words(one["cohort"]), *(f"{one[key]:.4f}" for key in keys))
-        for one in spent["cohorts"]
+        (cohort_words(cohort["cohort"]), *(f"{cohort[key]:.4f}" for key in keys))
+        for cohort in spent["cohorts"]
     ]
-    rows.append(("any record, any path", *(whole if one == key else "-" for one in keys)))
-    epsilons = (*(one[key] for one in spent["cohorts"]), spent["campaign_epsilon"])
+    rows.append(("any record, any path", *(whole if column == key else "-" for column in keys)))
+    epsilons = (*(cohort[key] for cohort in spent["cohorts"]), spent["campaign_epsilon"])
     after = f"after phase {spent['phase']}" if "phase" in spent else "as the ledger adds it up"
     return Table(
         f"Epsilon by cohort, {after}",
@@ -161,7 +161,7 @@ def figures_in_words(accountant: str) -> str:
     'The promise is kept by PLD; figures by RDP are looser bounds, for information.'
     """
     keeper = Accountant(accountant)
-    other = next(one for one in CAMPAIGN if one is not keeper)
+    other = next(candidate for candidate in CAMPAIGN if candidate is not keeper)
     kind = "looser bounds" if keeper is Accountant.PLD else "tighter bounds"
     return (
         f"The promise is kept by {CAMPAIGN[keeper].short}; figures by {CAMPAIGN[other].short} are "

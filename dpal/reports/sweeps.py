@@ -122,8 +122,8 @@ def sweep_report(
             "each run has a certificate of its own. Where several were run on the same records, "
             "what they cost adds up."
         )
-    refused = (one for one in records if one.get("refused"))
-    blocks += [f"Not run: {one['swept']}: {one['refused']}" for one in refused]
+    refused = (record for record in records if record.get("refused"))
+    blocks += [f"Not run: {record['swept']}: {record['refused']}" for record in refused]
     return blocks_in_markdown(
         "Sweep", blocks, ["sweep.png"] if any(point.reached for point in points) else []
     )

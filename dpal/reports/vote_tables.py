@@ -113,13 +113,13 @@ def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
     """Mechanisms, the one to choose first."""
     rows = (
         {
-            "mechanism": one["mechanism"],
-            "limit": "-" if one["limit"] is None else f"{one['limit']:.3g}",
-            "sigma": f"{one['sigma']:.3g}",
-            "queries": f"{one['queries']:,}",
-            "why": one["why"],
+            "mechanism": option["mechanism"],
+            "limit": "-" if option["limit"] is None else f"{option['limit']:.3g}",
+            "sigma": f"{option['sigma']:.3g}",
+            "queries": f"{option['queries']:,}",
+            "why": option["why"],
         }
-        for one in options
+        for option in options
     )
     return table("Mechanisms", rows)
 

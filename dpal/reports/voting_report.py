@@ -77,16 +77,18 @@ def method_findings(
     """Where votes win or lose, and why, in sentences."""
     said = []
     mine = _figure_of(methods["pate"])
-    rivals = {name: _figure_of(one) for name, one in methods.items() if name.startswith("dp_sgd")}
-    known = {name: value for name, value in rivals.items() if value is not None}
-    if mine is not None and known:
-        best = max(known, key=lambda name: known[name])
-        apart = mine[1] - known[best][1]
+    rivals = {
+        name: _figure_of(method) for name, method in methods.items() if name.startswith("dp_sgd")
+    }
+    measured = {name: value for name, value in rivals.items() if value is not None}
+    if mine is not None and measured:
+        best = max(measured, key=lambda name: measured[name])
+        apart = mine[1] - measured[best][1]
         if abs(apart) < _CLOSE:
             verdict = f"are level with {WORDS[best]}"
         else:
             verdict = f"{'win over' if apart > 0 else 'lose to'} {WORDS[best]}"
-        said.append(f"Votes {verdict}: {mine[0]} {mine[1]:.3f} against {known[best][1]:.3f}.")
+        said.append(f"Votes {verdict}: {mine[0]} {mine[1]:.3f} against {measured[best][1]:.3f}.")
     turned = summary["unanimous_turned"]
     reasons = []
     if turned > _CLOSE:
@@ -104,7 +106,7 @@ def method_findings(
         )
     elif right is not None:
         reasons.append(f"released labels are right in {right:.1%} of the answers")
-    if summary["unit"] == "group" and known:
+    if summary["unit"] == "group" and measured:
         reasons.append("votes protect all records of a group, DP-SGD here a single one")
     if metrics["labels"] < 100:
         reasons.append(f"the student learns from {metrics['labels']} records alone")
@@ -122,10 +124,10 @@ def _of_labels(summary: Mapping[str, Any], methods: Methods, figure: str) -> tup
     return table, Picture(name=f"labels-{figure}", alt=alt, png=as_png(drawn))
 
 
-def _figure_of(one: Mapping[str, Any]) -> tuple[str, float] | None:
-    known = averages(one)
-    if "auc" in known:
-        return "AUC", known["auc"]
-    if known:
+def _figure_of(method: Mapping[str, Any]) -> tuple[str, float] | None:
+    means = averages(method)
+    if "auc" in means:
+        return "AUC", means["auc"]
+    if means:
         return None
-    return next(iter(figures_in(one["figures"], prefix="").items()), None)
+    return next(iter(figures_in(method["figures"], prefix="").items()), None)

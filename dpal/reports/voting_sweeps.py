@@ -43,7 +43,7 @@ def sweep_figures(members: Sequence[SweptVoting], figure: str = "auc") -> dict[s
     """For each combination bars of one figure, label by label; none for single labels."""
     return {
         "".join(sign if sign.isalnum() else "-" for sign in key): labels_figure(
-            *(one.methods for one in group),
+            *(member.methods for member in group),
             figure=figure,
             more=f", mean of {len(group)}, {key}",
             below=f"{terms(group[0].summary)}; {_rule(group[0].summary)}",
@@ -57,7 +57,7 @@ def sweep_figures(members: Sequence[SweptVoting], figure: str = "auc") -> dict[s
 def voting_sweep_report(name: str, members: Sequence[SweptVoting], pictures: Sequence[str]) -> str:
     """Writes the sweep as Markdown."""
     labels = [
-        labels_table(*(one.methods for one in group), figure="auc", more=f", {key}")
+        labels_table(*(member.methods for member in group), figure="auc", more=f", {key}")
         for key, group in _groups(members).items()
         if has_labels(group[0].methods)
     ]
@@ -77,18 +77,18 @@ def _rule(summary: Mapping[str, Any]) -> str:
 
 
 def _groups(members: Sequence[SweptVoting]) -> dict[str, list[SweptVoting]]:
-    found: dict[str, list[SweptVoting]] = {}
-    for one in members:
-        key = ", ".join(f"{setting} {value}" for setting, value in one.swept.items())
-        found.setdefault(key, []).append(one)
-    return found
+    groups: dict[str, list[SweptVoting]] = {}
+    for member in members:
+        key = ", ".join(f"{setting} {value}" for setting, value in member.swept.items())
+        groups.setdefault(key, []).append(member)
+    return groups
 
 
 def _table(key: str, group: Sequence[SweptVoting]) -> Table:
-    right, noise = [one.metrics.get("released_right") for one in group], group[0].summary
+    right, noise = [member.metrics.get("released_right") for member in group], group[0].summary
     answers = "" if None in right else f"; released answers right {mean_and_spread(right)}"
     title = (
         f"{key}: mean of {len(group)}; sigma {noise['sigma']:.3g}, unanimous votes turned "
         f"{noise['unanimous_turned']:.1%}{answers}"
     )
-    return methods_table(*(one.methods for one in group), title=title)
+    return methods_table(*(member.methods for member in group), title=title)

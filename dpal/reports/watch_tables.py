@@ -14,20 +14,21 @@ def watch_tables(state: WatchState) -> list[Table]:
     """Campaigns that were started or refused, accepted files and those in quarantine: the last."""
     runs = [
         {
-            "campaign": one.name,
-            "files": f"{one.files:,}",
-            "state": one.stage.value,
-            "plan": one.plan or "-",
-            "remark": one.said or "-",
+            "campaign": run.name,
+            "files": f"{run.files:,}",
+            "state": run.stage.value,
+            "plan": run.plan or "-",
+            "remark": run.said or "-",
         }
-        for one in state.runs
+        for run in state.runs
     ]
     files = [
-        {"file": one.name, "records": f"{one.records:,}", "block": _block(one)}
-        for one in state.accepted
+        {"file": file.name, "records": f"{file.records:,}", "block": _block(file)}
+        for file in state.accepted
     ]
     quarantine = [
-        {"file": one.name, "where it is": one.place, "why": one.reason} for one in state.quarantined
+        {"file": file.name, "where it is": file.place, "why": file.reason}
+        for file in state.quarantined
     ]
     titles = {"Campaigns": runs, "Accepted files": files, "Files in quarantine": quarantine}
     return [table(_title(title, rows), rows[-_LATEST:]) for title, rows in titles.items() if rows]
@@ -38,7 +39,7 @@ def _title(title: str, every: Sequence[object]) -> str:
     return f"{title} (the last {_LATEST} of {len(every):,})" if left_out > 0 else title
 
 
-def _block(one: Accepted) -> str:
-    if not one.registered:
+def _block(file: Accepted) -> str:
+    if not file.registered:
         return "not yet"
-    return "-" if one.block is None else str(one.block)
+    return "-" if file.block is None else str(file.block)

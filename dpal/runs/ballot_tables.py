@@ -41,12 +41,12 @@ def released_labels_table(
 
 def told_of(released: Path) -> str | None:
     """What was told of the cost of released labels, in a sentence; None for nothing."""
-    known = pq.read_schema(released).metadata or {}
-    if b"told_cost" not in known:
+    metadata = pq.read_schema(released).metadata or {}
+    if b"told_cost" not in metadata:
         return None
-    left = known[b"within_limit"] == b"True"
+    left = metadata[b"within_limit"] == b"True"
     verdict = "answers left" if left else "above the limit, so that no answer left"
-    return f"their cost was told as {float(known[b'told_cost']):.4f}: {verdict}"
+    return f"their cost was told as {float(metadata[b'told_cost']):.4f}: {verdict}"
 
 
 def read_ballots_file(path: Path) -> tuple[list[str], Ballots | Choices]:
@@ -91,9 +91,9 @@ def is_same_query(kept: pa.Table, table: pa.Table) -> bool:
 def ballots_digest(table: pa.Table) -> str:
     """By which the same ballots for the same purpose are known again. Private."""
     facts = [table.schema.metadata[key.encode()] for key in (*_FACTS, "purpose")]
-    found = hashlib.sha256(b"/".join(facts))
+    hasher = hashlib.sha256(b"/".join(facts))
     for name in ("id", "ballots"):
-        for one in table.column(name).to_pylist():
-            content = one.encode() if isinstance(one, str) else one
-            found.update(len(content).to_bytes(8, "little") + content)
-    return found.hexdigest()
+        for value in table.column(name).to_pylist():
+            content = value.encode() if isinstance(value, str) else value
+            hasher.update(len(content).to_bytes(8, "little") + content)
+    return hasher.hexdigest()

@@ -112,11 +112,11 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
         def draw() -> None:
             ids, asked = load_inputs(ensemble.public, asked_rows(ensemble))
             private, labels = load_all(ensemble.pool)
-            found = ask_neighbours(
+            answers = ask_neighbours(
                 neighbours, _flat(private), labels.numpy(), _flat(asked), rng=secure()
             )
             with atomic_write(released) as temporary:
-                pq.write_table(released_labels_table(ids, found.labels), temporary)
+                pq.write_table(released_labels_table(ids, answers.labels), temporary)
 
         ledger.release_once(release, draw, inputs=[], artifacts=[released])
     _, labels = read_released(released)
@@ -147,9 +147,9 @@ def run_baselines(
       judges: how each is measured.
       tell: is told what happens.
     """
-    known = judgements(ensemble.folder)
+    judged = judgements(ensemble.folder)
     for name in ensemble.config.baselines.run:
-        if name in known:
+        if name in judged:
             continue
         tell(f"for comparing: {name}")
         try:

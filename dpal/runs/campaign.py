@@ -104,7 +104,7 @@ def _audit(folder: CampaignFolder, plan: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        audit = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise damaged(path) from error
-    return found if isinstance(found, dict) and found.get("plan_digest") == plan else None
+    return audit if isinstance(audit, dict) and audit.get("plan_digest") == plan else None

@@ -56,7 +56,7 @@ def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
 
 def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     """Selects from the validation set as the campaign would from its pool, and listens."""
-    phase = next((one for one in campaign.plan.phases if one.selection.events), None)
+    phase = next((planned for planned in campaign.plan.phases if planned.selection.events), None)
     if phase is None:
         return []
     runtime = campaign.config.runtime.model_copy(update={"artifacts": scratch})
@@ -67,9 +67,9 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     with atomic_write(before.model) as temporary:
         temporary.write_bytes(save(model.state_dict()))
     ids = [
-        str(one)
+        str(record_id)
         for batch in raw_batches(campaign.validation, ["id"])
-        for one in batch.table.column("id").to_pylist()
+        for record_id in batch.table.column("id").to_pylist()
     ]
     notify("audit: a selection from the validation set")
     few = replace(phase, cohort_size=min(phase.cohort_size, len(ids)))
@@ -88,8 +88,8 @@ def _scores(campaign: Campaign, model: nn.Module, phase: Phase) -> list[float]:
     batch = campaign.config.runtime.physical_batch
     guesses = probabilities(model, inputs, physical_batch=batch, task=about)
     clipped = phase.selection.clips_scores
-    found = score(acquisition, guesses, task=about, clipped=clipped)
-    return [float(one) for one in found]
+    scores = score(acquisition, guesses, task=about, clipped=clipped)
+    return [float(value) for value in scores]
 
 
 def _of_what_was_run(campaign: Campaign) -> list[AuditFinding]:

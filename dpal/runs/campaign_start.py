@@ -153,7 +153,7 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
         )
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
-        known = data_set(store.verified(), name)
+        dataset = data_set(store.verified(), name)
         folder = config.runtime.artifacts / config.name
         ledger = CampaignLedger(store, config.name, folder)
         held = held_data(ledger, name)
@@ -161,7 +161,7 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
             sizes = {share.block: share.size for share in held.shares}
         else:
             sizes = locate(config, pool, store).sizes()
-        return Participants(rows=rows, dataset=known, sizes=sizes, held=held, earlier=earlier)
+        return Participants(rows=rows, dataset=dataset, sizes=sizes, held=held, earlier=earlier)
 
 
 def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
@@ -170,15 +170,15 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
     Raises:
       DataBudgetExceeded: the data set has not enough left.
     """
-    known, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
-    if known is None:
+    dataset, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
+    if dataset is None:
         certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
         return CampaignStart(
             certified=certified, data=None, earlier=None, compared=participants.compared
         )
     if earlier is not None:
         _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
-    unit = known.limit.unit
+    unit = dataset.limit.unit
 
     def wishes(taking: Iterable[int]) -> CampaignSpec:
         blocks = set(taking)
@@ -189,8 +189,10 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
         held = participants.held
         certified = certified_or_next_best(wishes(sizes)).with_blocks(held.shares)
     else:
-        certified = plan_within(wishes, known, sizes)
-        held = DataHold(dataset=known.name, limit=known.limit, shares=certified.plan.spec.blocks)
+        certified = plan_within(wishes, dataset, sizes)
+        held = DataHold(
+            dataset=dataset.name, limit=dataset.limit, shares=certified.plan.spec.blocks
+        )
     return CampaignStart(certified=certified, data=held, earlier=earlier)
 
 
@@ -237,7 +239,7 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
             f"files; finish it first (dpal status {folder.root})"
         )
     here = config.model_dump(mode="json")
-    models = [_architecture(one["model"]) for one in (before, here)]
+    models = [_architecture(settings["model"]) for settings in (before, here)]
     if config.data.dataset is None or before["data"].get("dataset") != config.data.dataset:
         raise ConfigError(
             f"start_from {config.start_from} needs data.dataset, the same in both campaigns, so "
@@ -257,7 +259,7 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     return PredecessorCampaign(
         folder=folder,
         labels=sum(phase["cohort_size"] for phase in plan["phases"]),
-        blocks=frozenset(one["block"] for one in plan["blocks"]),
+        blocks=frozenset(share["block"] for share in plan["blocks"]),
     )
 
 

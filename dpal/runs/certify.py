@@ -55,12 +55,12 @@ def keep_certificate(
       The certificate's file.
     """
     path, beside = folder.certificate, folder.signature
-    before, known = _text_of(path), _text_of(beside)
+    before, kept_signature = _text_of(path), _text_of(beside)
     text = text_to_keep(certified, before)
-    signature = _signature(read_certificate(text), known, anchors_of(runtime))
+    signature = _signature(read_certificate(text), kept_signature, anchors_of(runtime))
     # Together, as one without the other would look like a forgery.
-    found = {path: (before, text), beside: (known, signature)}
-    changed = {file.name: new for file, (old, new) in found.items() if new and new != old}
+    texts = {path: (before, text), beside: (kept_signature, signature)}
+    changed = {file.name: new for file, (old, new) in texts.items() if new and new != old}
     if changed:
         write_together(folder.root, {name: new.encode() for name, new in changed.items()})
     if signature is None:
@@ -103,10 +103,12 @@ def sign_files(
     return to
 
 
-def _signature(document: dict[str, Any], known: str | None, signer: Anchors) -> str | None:
+def _signature(document: dict[str, Any], kept_signature: str | None, signer: Anchors) -> str | None:
     """The signature that is there, where it holds; else one by this machine's key, if it may."""
-    if known is not None and not any_failed([author_of(document, known, Trust()).check]):
-        return known
+    if kept_signature is not None and not any_failed(
+        [author_of(document, kept_signature, Trust()).check]
+    ):
+        return kept_signature
     key = signer.public_key()
     if document["ledger"]["identity"] is not None and key not in ledger_keys(document):
         return None
@@ -133,10 +135,10 @@ def certificate_in(campaign: Campaign) -> dict[str, Any]:
 
 def program_versions() -> dict[str, str]:
     """Versions of the programs that ran a campaign; informative."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PROGRAMS:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

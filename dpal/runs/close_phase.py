@@ -47,7 +47,9 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
         entries, all_entries = ledger.entries(), ledger.store.verified()
         metrics = {
             "phase": phase.index,
-            "labels": sum(one.cohort_size for one in campaign.plan.phases[: phase.index + 1]),
+            "labels": sum(
+                planned.cohort_size for planned in campaign.plan.phases[: phase.index + 1]
+            ),
             **as_metrics(figures),
             "campaign_epsilon": campaign_epsilon(
                 ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant

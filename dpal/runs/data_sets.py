@@ -93,22 +93,22 @@ def count_owners(files: Sequence[Path], group: str | None) -> int:
     return int(np.unique(owners_in(source, group or "id")).size)
 
 
-def view_of(known: DataSet) -> dict[str, Any]:
+def view_of(dataset: DataSet) -> dict[str, Any]:
     """A data set as one JSON object."""
-    limit = known.limit
+    limit = dataset.limit
     whole = limit.filter.limit.divergence
     return {
-        **register_body(known.name, limit),
+        **register_body(dataset.name, limit),
         "blocks": [
             {
-                "block": one.block,
-                "size": one.size,
-                "epsilon_taken": one.epsilon_taken(limit),
-                "share_left": one.left(limit).divergence / whole if whole else 0.0,
-                "sole": one.sole,
-                "campaigns": list(one.campaigns),
+                "block": block.block,
+                "size": block.size,
+                "epsilon_taken": block.epsilon_taken(limit),
+                "share_left": block.left(limit).divergence / whole if whole else 0.0,
+                "sole": block.sole,
+                "campaigns": list(block.campaigns),
             }
-            for one in known.blocks
+            for block in dataset.blocks
         ],
     }
 

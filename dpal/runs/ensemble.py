@@ -118,7 +118,7 @@ class Ensemble(ConfiguredRun[VotingPlan]):
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of labels, numbers where the data has none."""
-        return self.class_names or tuple(str(one) for one in range(self.model.classes))
+        return self.class_names or tuple(str(number) for number in range(self.model.classes))
 
     @property
     def offered(self) -> int:
@@ -279,7 +279,9 @@ def voting_spec(
             }
         ),
         gate=None if voting.gate is None else _label(voting.gate, class_names, model.classes),
-        dependents=tuple(_label(one, class_names, model.classes) for one in voting.dependents),
+        dependents=tuple(
+            _label(dependent, class_names, model.classes) for dependent in voting.dependents
+        ),
     )
     return fitted(spec, sigma=voting.sigma, agreement=voting.agreement)
 
@@ -311,7 +313,7 @@ def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:
         return asked
     if asked in names:
         return names.index(str(asked))
-    known = ", ".join(names) or f"numbers from 0 to {labels - 1}"
+    allowed = ", ".join(names) or f"numbers from 0 to {labels - 1}"
     raise ConfigError.before_release(
-        f"voting.gate and voting.dependents name labels, and {asked!r} is none of {known}"
+        f"voting.gate and voting.dependents name labels, and {asked!r} is none of {allowed}"
     )

@@ -60,27 +60,27 @@ def find_start(config: CampaignConfig) -> AccountStart:
     with closing(store):
         ledger = CampaignLedger(store, config.name, config.runtime.artifacts / config.name)
         held = held_data(ledger, name)
-        known = None if name is None else data_set(store.verified(), name)
-        return AccountStart(begun=ledger.identity is not None, dataset=known, held=held)
+        dataset = None if name is None else data_set(store.verified(), name)
+        return AccountStart(begun=ledger.identity is not None, dataset=dataset, held=held)
 
 
-def owner_of_ballots(asked: str | None, pool: Source, known: DataSet | None) -> str | None:
+def owner_of_ballots(asked: str | None, pool: Source, dataset: DataSet | None) -> str | None:
     """The column whose groups go to one teacher each, and are protected; None for records.
 
     Args:
       asked: what the settings say.
       pool: private records.
-      known: the data set that they belong to, which says who is protected.
+      dataset: the data set that they belong to, which says who is protected.
 
     Raises:
       ConfigError: the settings protect somebody else than the data set does.
     """
-    if known is None:
+    if dataset is None:
         return ("group" if has_column(pool, "group") else None) if asked == AUTO else asked
-    column = known.limit.group_column
+    column = dataset.limit.group_column
     if asked not in (AUTO, column):
         raise ConfigError.before_release(
-            f"data set {known.name} protects {_owners(column)} and teachers.group_column "
+            f"data set {dataset.name} protects {_owners(column)} and teachers.group_column "
             f"{_owners(asked)}; set it to auto"
         )
     return column
@@ -125,22 +125,22 @@ def further_shares(
     """
     if data is None:
         return None
-    known = data_set(store.verified(), data.dataset)
+    dataset = data_set(store.verified(), data.dataset)
     sizes: Mapping[int, int] = {share.block: share.size for share in data.shares}
-    return hold_in_full(name, releases, target, known, sizes, accountant=Accountant.PLD)
+    return hold_in_full(name, releases, target, dataset, sizes, accountant=Accountant.PLD)
 
 
-def _require_whole(located: Located, pool: Source, known: DataSet) -> None:
+def _require_whole(located: Located, pool: Source, dataset: DataSet) -> None:
     """Requires that a ballot moves with no more of an owner than the limit speaks of."""
-    single = known.limit.unit is Unit.RECORD
+    single = dataset.limit.unit is Unit.RECORD
     wrong = ~located.eligible if single else located.disputed
     if not wrong.any():
         return
     also = "are a second one of their id or " if single else ""
     raise DataError.before_release(
         f"{{rows}} of {wrong.size:,} rows of {pool.name} {also}have the content of a record of "
-        f"another block of data set {known.name}, and a teacher learns from every row that it has; "
-        "take them out",
+        f"another block of data set {dataset.name}, and a teacher learns from every row that it "
+        "has; take them out",
         rows=f"{int(wrong.sum()):,}",
     )
 

@@ -101,7 +101,7 @@ def fine_tune_model(improving: Improving) -> None:
             on_step=shown.step,
         )
     with atomic_write(files.model) as temporary:
-        save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
+        save_file({name: tensor.cpu() for name, tensor in model.state_dict().items()}, temporary)
     notify(f"fine-tuned on {len(inputs):,} labels of public records")
 
 
@@ -199,7 +199,7 @@ def _choice(improving: Improving) -> ChosenRecords:
     spec, about = improving.spec.choice, improving.spec.model.task
     match spec.method:
         case PublicSelectionMethod.RANDOM:
-            total = sum(one.table.num_rows for one in raw_batches(improving.public, ["id"]))
+            total = sum(batch.table.num_rows for batch in raw_batches(improving.public, ["id"]))
             return random_choice(total, spec.labels, seed=spec.seed)
         case PublicSelectionMethod.UNCERTAIN_ENTROPY:
             return _most(improving, Uncertainty.ENTROPY, about)

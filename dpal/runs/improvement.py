@@ -96,8 +96,8 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
     def results(self, folder: CampaignFolder) -> Shown:
         """Accuracy before and after, and what private records have spent."""
         summary, metrics = folder.read_record()["plan"], folder.finished_phases()[0]
-        found = [improvement_table(summary, metrics), spending_by_release_table(summary)]
-        return [*found, pollution_table(metrics)] if "irrelevant_chosen" in metrics else found
+        tables = [improvement_table(summary, metrics), spending_by_release_table(summary)]
+        return [*tables, pollution_table(metrics)] if "irrelevant_chosen" in metrics else tables
 
     def sweep_member(self, values: dict[str, Any]) -> dict[str, Any]:
         """Settings of one improvement of a sweep, with a start that alike ones share."""

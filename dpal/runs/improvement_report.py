@@ -88,9 +88,9 @@ def central_examples(improving: Improving) -> list[Central]:
     )
     first = central == 0
     by_row = dict(zip(rows[first].tolist(), clusters[first].tolist(), strict=True))
-    wanted = {row for row, _ in sorted(by_row.items(), key=lambda one: one[1])[:_PICTURES]}
+    wanted = {row for row, _ in sorted(by_row.items(), key=lambda pair: pair[1])[:_PICTURES]}
     labels, model = read_labels(improving.files.labels), improving.load_start()
-    found: dict[int, Central] = {}
+    examples: dict[int, Central] = {}
     for batch in raw_batches(improving.public, ["id", Content.IMAGE.value]):
         mine = np.isin(batch.rows, list(wanted))
         if not mine.any():
@@ -103,16 +103,16 @@ def central_examples(improving: Improving) -> list[Central]:
             model, inputs, classes=improving.spec.model.classes, physical_batch=_PICTURES
         )
         names = part.column(0).to_pylist()
-        for at, row in enumerate(batch.rows[mine].tolist()):
-            label = labels.get(str(names[at]))
-            found[by_row[row]] = Central(
-                image=_pixels(decoded[at].numpy()),
-                predicted=_name(improving, int(logits[at].argmax())),
+        for position, row in enumerate(batch.rows[mine].tolist()):
+            label = labels.get(str(names[position]))
+            examples[by_row[row]] = Central(
+                image=_pixels(decoded[position].numpy()),
+                predicted=_name(improving, int(logits[position].argmax())),
                 label=_name(improving, label) if isinstance(label, int) else None,
             )
     if improving.spec.model.task is Task.MULTI_LABEL:
         return []
-    return [found[cluster] for cluster in sorted(found)]
+    return [examples[cluster] for cluster in sorted(examples)]
 
 
 def _start_weights(improving: Improving) -> Path:

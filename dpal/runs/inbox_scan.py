@@ -62,9 +62,9 @@ class InboxScan:
 
     def finish_quarantine(self) -> None:
         """Puts away what a crash left half put away."""
-        for at, one in enumerate(self.state.quarantined):
-            if not one.done:
-                self._put_away(at)
+        for position, file in enumerate(self.state.quarantined):
+            if not file.done:
+                self._put_away(position)
 
     def at_all(self, listing: Listing, *, now: float) -> None:
         """Looks at every file that is new and has settled.
@@ -76,9 +76,9 @@ class InboxScan:
         before = self.state
         self.state = replace(before, seen=observe(listing.files, before.seen, now=now))
         waiting = sum(
-            not self._take(name, listing.files[name], one, age=now - one.since)
-            for name, one in self.state.seen.items()
-            if not one.digest
+            not self._take(name, listing.files[name], observation, age=now - observation.since)
+            for name, observation in self.state.seen.items()
+            if not observation.digest
         )
         taken = len(self.state.accepted) - len(before.accepted)
         put = len(self.state.quarantined) - len(before.quarantined)
@@ -114,9 +114,9 @@ class InboxScan:
             return False
         judged = self._judge(name, path, digest, whole=bool(whole))
         if judged:
-            known = {**self.state.seen, name: replace(seen, digest=digest)}
-            self.state = replace(self.state, seen=known)
-        if not self.inbox.is_local and all(one.path != str(path) for one in self.state.accepted):
+            observations = {**self.state.seen, name: replace(seen, digest=digest)}
+            self.state = replace(self.state, seen=observations)
+        if not self.inbox.is_local and all(file.path != str(path) for file in self.state.accepted):
             path.unlink(missing_ok=True)  # a copy that no campaign will read
         return judged
 
@@ -125,7 +125,7 @@ class InboxScan:
             return True
         if not whole:
             return self._quarantine(name, digest, f"{name} is not a whole Parquet file")
-        if any(one.name == name for one in self.state.accepted):
+        if any(file.name == name for file in self.state.accepted):
             reason = (
                 f"another file came before under the name {name}, and campaigns read it; put that "
                 "one back, and bring new records under a new name"
@@ -143,19 +143,21 @@ class InboxScan:
             )
             return self._quarantine(name, digest, reason, detail)
         self._names = np.concatenate([earlier, names])
-        one = Accepted(name=name, path=str(path), digest=digest, records=records)
-        self.state = replace(self.state, accepted=(*self.state.accepted, one))
+        accepted = Accepted(name=name, path=str(path), digest=digest, records=records)
+        self.state = replace(self.state, accepted=(*self.state.accepted, accepted))
         return True
 
     def _is_repeat(self, name: str, path: Path, digest: str) -> bool:
         """Whether the same content was accepted before; a renamed file keeps its place."""
         every = self.state.accepted
-        at = next((at for at, one in enumerate(every) if one.digest == digest), None)
-        if at is None:
+        position = next((index for index, file in enumerate(every) if file.digest == digest), None)
+        if position is None:
             return False
-        if every[at].name not in self.state.seen and self.inbox.is_local:
-            renamed = replace(every[at], name=name, path=str(path))
-            self.state = replace(self.state, accepted=(*every[:at], renamed, *every[at + 1 :]))
+        if every[position].name not in self.state.seen and self.inbox.is_local:
+            renamed = replace(every[position], name=name, path=str(path))
+            self.state = replace(
+                self.state, accepted=(*every[:position], renamed, *every[position + 1 :])
+            )
         return True
 
     def _examine(
@@ -202,44 +204,48 @@ class InboxScan:
         config = self.config.campaign_on(_NAME, Path())
         place = config.data.validation
         _, validation = open_sources(self.config.campaign_on(_NAME, place))
-        found = inspect(validation)
-        return replace(found, classes=max(found.classes, len(validation.class_names)))
+        inventory = inspect(validation)
+        return replace(inventory, classes=max(inventory.classes, len(validation.class_names)))
 
     def _earlier_names(self) -> NameHashes:
         """Hashes of all ids that were accepted so far; read once a look."""
         if self._names is None:
-            parts = [name_hashes(self._source(Path(one.path))) for one in self.state.accepted]
+            parts = [name_hashes(self._source(Path(file.path))) for file in self.state.accepted]
             self._names = np.concatenate([np.zeros(0, np.uint64), *parts])
         return self._names
 
     def _quarantine(self, name: str, digest: str, reason: str, detail: str = "") -> bool:
         free = free_place(Inbox.at(self.config.quarantine_place), name)
-        one = Quarantined(name=name, digest=digest, reason=reason, place=free, detail=detail)
-        self.state = replace(self.state, quarantined=(*self.state.quarantined, one))
+        quarantined = Quarantined(
+            name=name, digest=digest, reason=reason, place=free, detail=detail
+        )
+        self.state = replace(self.state, quarantined=(*self.state.quarantined, quarantined))
         self.folder.write(self.state)  # before it is moved: a crash is then gone on from
         self._put_away(len(self.state.quarantined) - 1)
         return True
 
-    def _put_away(self, at: int) -> None:
+    def _put_away(self, position: int) -> None:
         every = self.state.quarantined
-        one = every[at]
+        file = every[position]
         place = put_away(
             self.inbox,
-            one.name,
+            file.name,
             Inbox.at(self.config.quarantine_place),
-            one.place,
-            one.detail or one.reason,
+            file.place,
+            file.detail or file.reason,
             here=self.folder.quarantine,
         )
-        done = replace(one, place=place, done=True)
-        self.state = replace(self.state, quarantined=(*every[:at], done, *every[at + 1 :]))
+        done = replace(file, place=place, done=True)
+        self.state = replace(
+            self.state, quarantined=(*every[:position], done, *every[position + 1 :])
+        )
         self.folder.write(self.state)
-        notify(f"{one.name} was put into quarantine: {one.reason}")
+        notify(f"{file.name} was put into quarantine: {file.reason}")
 
 
 def missing_files(accepted: Iterable[Accepted]) -> str:
     """Says which accepted files are not where they were; empty when all are."""
-    missing = [one.name for one in accepted if not Path(one.path).is_file()]
+    missing = [file.name for file in accepted if not Path(file.path).is_file()]
     if not missing:
         return ""
     more = f" and {len(missing) - 1} more" if missing[1:] else ""

@@ -27,39 +27,39 @@ def evaluate_model(ensemble: Ensemble, model: nn.Module) -> dict[str, Any]:
     inputs, labels = load_all(ensemble.validation)
     scores = scores_of(ensemble, model, inputs)
     about = ensemble.model.task
-    found: dict[str, Any] = {"figures": evaluation_metrics(about, scores, labels.numpy())}
+    evaluation: dict[str, Any] = {"figures": evaluation_metrics(about, scores, labels.numpy())}
     if about is Task.SINGLE_LABEL:
-        return found
+        return evaluation
     cuts = np.full(ensemble.model.classes, 0.5)
     cut = ensemble.config.student.cut
     if cut is not Cut.HALF and ensemble.tuning is not None:
-        known, truth = load_all(ensemble.tuning)
+        tuning_inputs, truth = load_all(ensemble.tuning)
         per_label = cut is Cut.PER_LABEL
         cuts = best_thresholds(
-            scores_of(ensemble, model, known), truth.numpy(), per_label=per_label
+            scores_of(ensemble, model, tuning_inputs), truth.numpy(), per_label=per_label
         )
     judged = label_figures(scores, labels.numpy(), cuts)
-    found["averages"] = judged.averages()
-    found["labels"] = {
+    evaluation["averages"] = judged.averages()
+    evaluation["labels"] = {
         name: _finite(
             {
-                "records": int(judged.positives[at]),
-                "acc": judged.acc[at],
-                "bac": judged.bac[at],
-                "auc": judged.auc[at],
-                "ap": judged.average_precision[at],
-                "f1": judged.f1[at],
+                "records": int(judged.positives[index]),
+                "acc": judged.acc[index],
+                "bac": judged.bac[index],
+                "auc": judged.auc[index],
+                "ap": judged.average_precision[index],
+                "f1": judged.f1[index],
             }
         )
-        for at, name in enumerate(ensemble.names)
+        for index, name in enumerate(ensemble.names)
     }
-    return found
+    return evaluation
 
 
 def keep_judgement(ensemble: Ensemble, method: str, judged: Mapping[str, Any]) -> None:
     """Adds a method's figures to those of the report."""
-    known = {**judgements(ensemble.folder), method: dict(judged)}
-    write_text(ensemble.folder.root / METHODS, json.dumps(known, indent=2) + "\n")
+    methods = {**judgements(ensemble.folder), method: dict(judged)}
+    write_text(ensemble.folder.root / METHODS, json.dumps(methods, indent=2) + "\n")
 
 
 def judgements(folder: CampaignFolder) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def judgements(folder: CampaignFolder) -> dict[str, Any]:
     path = folder.root / METHODS
     if not path.is_file():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    methods: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return methods
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: None if np.isnan(one) else float(one) for key, one in values.items()}
+    return {key: None if np.isnan(value) else float(value) for key, value in values.items()}

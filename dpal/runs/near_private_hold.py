@@ -47,11 +47,13 @@ def _require_same_plan(improving: Improving) -> None:
     Nothing is held for a free method, so its record is what a run that goes on is held to.
     """
     folder = improving.folder
-    known = (folder.root / RECORD).is_file()
-    before = folder.read_record().get("plan", {}).get("plan_digest") if known else None
+    recorded = (folder.root / RECORD).is_file()
+    before = folder.read_record().get("plan", {}).get("plan_digest") if recorded else None
     free = improving.spec.guidance is None
-    noted = free and any(one.campaign == improving.config.name for one in improving.known_entries())
-    if noted or (known and before != improving.plan.digest):
+    noted = free and any(
+        entry.campaign == improving.config.name for entry in improving.known_entries()
+    )
+    if noted or (recorded and before != improving.plan.digest):
         raise LedgerError.before_release(
             f"improvement {folder.name} was begun with other settings, another start or other "
             "public records; use what it was begun with to continue it, or choose another name"
@@ -78,14 +80,14 @@ def _shares(improving: Improving) -> DataHold | None:
         _require_room(improving, held, amount)
     shares = tuple(
         BlockShare(
-            block=one.block,
-            size=one.size,
+            block=share.block,
+            size=share.size,
             participation=1.0,
             basis=Basis.RENYI,
             amount=amount,
             epsilon=epsilon,
         )
-        for one in held.shares
+        for share in held.shares
     )
     return replace(held, shares=shares)
 
@@ -95,9 +97,9 @@ def _require_room(improving: Improving, start: DataHold, amount: Amount) -> None
 
     The start was planned as if it were alone; with less left, records would take part less.
     """
-    known = data_set(improving.known_entries(), start.dataset)
+    dataset = data_set(improving.known_entries(), start.dataset)
     for share in start.shares:
-        left = known.blocks[share.block].left(known.limit)
+        left = dataset.blocks[share.block].left(dataset.limit)
         whole = share.basis is Basis.RENYI and share.participation == 1.0
         if not whole or not (share.amount + amount).within(left):
             raise ParameterError.before_release(

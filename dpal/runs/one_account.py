@@ -45,8 +45,8 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
             or account.name in _counted(artifacts, record.get("after"))
         ):
             continue
-        found = recognised((request.cast.queries, request.ballots), _blocks_of(folder))
-        if found is Recognition.SAME:
+        recognition = recognised((request.cast.queries, request.ballots), _blocks_of(folder))
+        if recognition is Recognition.SAME:
             raise ParameterError.before_release(
                 f"these teachers have the account {folder.name} already, and two promises add up; "
                 f"ask with {request.written('name', folder.name)} and the names that they have "
@@ -55,7 +55,7 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
         doubt = ""
         if not set(record.get("teachers", ())).isdisjoint(request.cast.teachers):
             doubt = "a teacher of each has the same name"
-        elif found is Recognition.ALIKE:
+        elif recognition is Recognition.ALIKE:
             doubt = "most answered alike"
         elif _lost(folder):
             doubt = "ballots that it released are missing here"
@@ -76,13 +76,13 @@ def require_one_account(account: Account, request: VoteRequest) -> dict[str, str
 
 def _counted(artifacts: Path, after: str | None) -> set[str]:
     """The account that `after` names, and those that it counts itself."""
-    found: set[str] = set()
-    while after is not None and after not in found:
-        found.add(after)
+    counted: set[str] = set()
+    while after is not None and after not in counted:
+        counted.add(after)
         folder = CampaignFolder(artifacts / after)
-        known = (folder.root / RECORD).is_file()
-        after = folder.read_record().get("after") if known else None
-    return found
+        recorded = (folder.root / RECORD).is_file()
+        after = folder.read_record().get("after") if recorded else None
+    return counted
 
 
 def _reasons(folder: CampaignFolder) -> dict[str, str]:

@@ -115,7 +115,7 @@ def ledger_of_all(artifacts: Path) -> LedgerStore:
       LedgerError: the ledger is missing, or they do not share one.
     """
     folders = campaigns_of(artifacts)
-    places = {one.read_record()["config"]["runtime"].get("ledger") for one in folders}
+    places = {folder.read_record()["config"]["runtime"].get("ledger") for folder in folders}
     if len(places) > 1:
         raise LedgerError(
             f"the campaigns of {artifacts} do not share one ledger; name one of them instead, such "

@@ -235,15 +235,15 @@ def _changes(campaign: Campaign) -> str:
     record = folder.read_record()
     before = _deciding(record["config"])
     now = _deciding(with_absolute_paths(campaign.config).model_dump(mode="json"))
-    found = [
+    changes = [
         f"{key} was {json.dumps(before.get(key))}, is {json.dumps(value)}"
         for key, value in now.items()
         if before.get(key) != value
     ]
     for key, digest in _public_weights(campaign).items():
         if record.get("public_weights", {}).get(key) != digest:
-            found.append(f"what lies at {key} is not what lay there then")
-    return ", ".join(found)
+            changes.append(f"what lies at {key} is not what lay there then")
+    return ", ".join(changes)
 
 
 def _public_weights(campaign: Campaign) -> dict[str, str | None]:
@@ -257,14 +257,14 @@ def _public_weights(campaign: Campaign) -> dict[str, str | None]:
 
 def _deciding(values: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted key, but for those that decide no plan."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in values.items():
         if name in ("runtime", "labeler"):
             continue
         if name == "data":
-            found |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}
+            settings |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}
         elif isinstance(value, dict):
-            found |= {f"{name}.{key}": one for key, one in _deciding(value).items()}
+            settings |= {f"{name}.{key}": nested for key, nested in _deciding(value).items()}
         else:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings

@@ -48,10 +48,10 @@ _DELTA = 1e-5  # where a declared delta is 0 and nobody asks for another
 def prepare_improvement(config: PublicConfig) -> Improving:
     """Certifies a plan before anything is released."""
     improving = plan_improvement(config)
-    found = improving.certified
+    certified = improving.certified
     notify(
-        f"plan certified: {found.epsilon:.4f} of epsilon {improving.spec.target.epsilon:g} in all, "
-        f"the start alone {found.start_epsilon:.4f}"
+        f"plan certified: {certified.epsilon:.4f} of epsilon {improving.spec.target.epsilon:g} in "
+        f"all, the start alone {certified.start_epsilon:.4f}"
     )
     start = improving.start
     if start.data is None and start.private is not None and config.choice.method.reads_private:
@@ -140,14 +140,14 @@ def _with_training(config: PublicConfig) -> Improving:
             schedule = replace(spec.schedule, initial=owners, batch_size=batch)
             return replace(spec, schedule=schedule, target=replace(spec.target, epsilon=epsilon))
 
-        found = plan_start(settings(epsilon, 1), opened.pool, opened.rows, spec_for)
-        releases = tuple(found.certified.plan.releases())
-        return PriorSpend(campaign=config.start_name, releases=releases), found
+        candidate = plan_start(settings(epsilon, 1), opened.pool, opened.rows, spec_for)
+        releases = tuple(candidate.certified.plan.releases())
+        return PriorSpend(campaign=config.start_name, releases=releases), candidate
 
     opened = open_data(settings(wanted, 1))
-    before, found = planned(wanted)
-    owners = found.certified.plan.spec.pool_size
-    target = replace(found.certified.plan.spec.target, epsilon=total)
+    before, campaign_start = planned(wanted)
+    owners = campaign_start.certified.plan.spec.pool_size
+    target = replace(campaign_start.certified.plan.spec.target, epsilon=total)
     start = StartModel(
         weights=None,
         spec=opened.spec.model,
@@ -158,7 +158,7 @@ def _with_training(config: PublicConfig) -> Improving:
         target=target,
         before=before,
         to_train=settings(wanted, owners),
-        data=found.data,
+        data=campaign_start.data,
     )
     spec, public = _spec(config, start, target)
     if config.start.epsilon is None and spec.guidance is not None:

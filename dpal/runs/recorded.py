@@ -22,19 +22,19 @@ def recorded_settings(folder: CampaignFolder) -> RunConfig:
     """
     values = folder.read_record()["config"]
     values["runtime"]["artifacts"] = str(folder.root.resolve().parent)
-    found, kind = parse_any(values), recorded_kind(folder)
-    if kind_of(found) is not kind:
+    config, kind = parse_any(values), recorded_kind(folder)
+    if kind_of(config) is not kind:
         raise ConfigError(
             f"{folder.name} is {kind.noun}, and its folder does not record all of its settings; "
             "name the file that they are in"
         )
-    host().require_allowed(found)
-    return found
+    host().require_allowed(config)
+    return config
 
 
 def recorded_as(folder: CampaignFolder, settings: type[S]) -> S | None:
     """The same, where they are of such a schema; None where the folder is of another run."""
     if not issubclass(recorded_kind(folder).settings, settings):
         return None
-    found = recorded_settings(folder)
-    return found if isinstance(found, settings) else None
+    config = recorded_settings(folder)
+    return config if isinstance(config, settings) else None

@@ -64,7 +64,9 @@ def make_report(folder: CampaignFolder) -> Path:
         report, text=folder.report, page=folder.report_page, figures=folder.figures
     )
     entries = _newest_entries(folder)
-    if not any((one.sequence, one.digest) == (head["sequence"], head["digest"]) for one in entries):
+    if not any(
+        (entry.sequence, entry.digest) == (head["sequence"], head["digest"]) for entry in entries
+    ):
         entries = []
     sign_files(entries, pages, recorded_runtime(folder), upto=int(head["sequence"]))
     return folder.report

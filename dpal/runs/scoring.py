@@ -180,7 +180,7 @@ def _opened_on_worker(scoring: Scoring) -> Scorer:
 
 
 def _source(config: CampaignConfig, role: Role) -> Source:
-    return next(one for one in open_sources(config) if one.role is role)
+    return next(source for source in open_sources(config) if source.role is role)
 
 
 def _weights(path: Path, digest: str | None) -> bytes:

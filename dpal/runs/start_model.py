@@ -87,8 +87,8 @@ class StartModel:
         """
         if self.committed is None or self.private is None:
             return
-        salt, known = self.committed
-        if commitment(salt.read_bytes(), digest_of(self.private.paths)) != known:
+        salt, expected = self.committed
+        if commitment(salt.read_bytes(), digest_of(self.private.paths)) != expected:
             raise DataError.before_release(
                 f"{self.private.name} is not what the start was trained on; restore it"
             )
@@ -168,8 +168,8 @@ def training_settings(
 
 def charged_in(document: Mapping[str, Any]) -> tuple[Release, ...]:
     """What a campaign's certificate lists as charged, in order."""
-    entries = [parse_entry(one) for one in document["ledger"]["entries"]]
-    return tuple(release_of(one) for one in entries if one.kind is EntryKind.RESERVE)
+    entries = [parse_entry(raw_entry) for raw_entry in document["ledger"]["entries"]]
+    return tuple(release_of(entry) for entry in entries if entry.kind is EntryKind.RESERVE)
 
 
 def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
@@ -259,7 +259,7 @@ def _sound_certificate(
             f"{path} is of a model that was improved already; start from the campaign below it"
         )
     checks = verify_certificate(document, ledger=ledger, model=Model.at(weights))
-    failed = [one for one in checks if one.outcome is CheckOutcome.FAILED]
+    failed = [check for check in checks if check.outcome is CheckOutcome.FAILED]
     if failed:
         raise CertificateError.before_release(
             f"{path} does not hold for {weights} ({failed[0].name}: {failed[0].detail}); use the "

@@ -95,12 +95,12 @@ def keep_files(run: Run[Any]) -> None:
     if run.runtime.store is None or not run.is_held():
         return
     folder, store = run.folder.root, _store(run)
-    known = retry_while_store_is_down(store.known)
+    stored = retry_while_store_is_down(store.known)
     for path in _files_of(run.folder):
         name = name_below(folder, path)
-        if _may_hold(store, name) and (name not in known or not _is_here(folder, known[name])):
+        if _may_hold(store, name) and (name not in stored or not _is_here(folder, stored[name])):
             put(store, name, path)
-    for name, ref in known.items():
+    for name, ref in stored.items():
         if is_checkpoint(name) and not (folder / name).exists():
             store.forget(ref)
     _keep_data_sets(run.runtime)
@@ -129,12 +129,12 @@ def bring_files(name: str, runtime: RuntimeConfig) -> None:
             return
         store, entries = store_of(name, runtime, opened.identity), opened.entries()
     folder = CampaignFolder(runtime.artifacts / name)
-    known = retry_while_store_is_down(store.known)
+    stored = retry_while_store_is_down(store.known)
     recorded = _recorded(entries)
     trained = {Path(name).parts[0] for name in recorded if name.endswith("/model.safetensors")}
     missing = [
         ref
-        for name, ref in known.items()
+        for name, ref in stored.items()
         if name not in recorded
         and not (folder.root / name).exists()
         and not (is_checkpoint(name) and Path(name).parts[0] in trained)
@@ -150,21 +150,21 @@ def bring_files(name: str, runtime: RuntimeConfig) -> None:
 
 def _recorded(entries: Iterable[Entry]) -> dict[str, str]:
     """Digests by name of the files that a run cannot go on without, as its ledger says."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     under_way: dict[str, dict[str, str]] = {}
     for entry in entries:
         planned = planned_name(entry.release)
         if entry.kind is EntryKind.RESERVE:
-            found |= entry.body["inputs"]
+            digests |= entry.body["inputs"]
             under_way[planned] = {}
         elif entry.kind is EntryKind.CHECKPOINT:
             under_way[planned] = dict(entry.body["artifacts"])
         elif entry.kind is EntryKind.COMMIT:
-            found |= entry.body["artifacts"]
+            digests |= entry.body["artifacts"]
             under_way.pop(planned, None)
     for newest in under_way.values():
-        found |= newest
-    return found
+        digests |= newest
+    return digests
 
 
 def _bring(store: Store, ref: ArtifactRef, folder: Path) -> bool:
@@ -185,17 +185,17 @@ def _keep_data_sets(runtime: RuntimeConfig) -> None:
     folder, store = runtime.artifacts, _data_sets_store(runtime)
     if store.holds is not StoreHolds.EVERYTHING or not (folder / DATASETS).is_dir():
         return
-    known = retry_while_store_is_down(store.known)
+    stored = retry_while_store_is_down(store.known)
     for path in _shown(folder / DATASETS):
         name = name_below(folder, path)
-        if name not in known or not _is_here(folder, known[name]):
+        if name not in stored or not _is_here(folder, stored[name]):
             put(store, name, path)
 
 
 def _bring_data_sets(runtime: RuntimeConfig, entries: Iterable[Entry]) -> None:
     folder, store = runtime.artifacts, _data_sets_store(runtime)
-    for one in data_sets(entries).values():
-        for name, sha256 in one.files.items():
+    for dataset in data_sets(entries).values():
+        for name, sha256 in dataset.files.items():
             _bring(store, store.ref(f"{DATASETS}/{name}", sha256), folder)
 
 
@@ -205,14 +205,14 @@ def _data_sets_store(runtime: RuntimeConfig) -> Store:
 
 def _files_of(folder: CampaignFolder) -> Iterator[Path]:
     for path in _shown(folder.root):
-        if not any(path.is_relative_to(one) for one in (folder.scratch, folder.errors)):
+        if not any(path.is_relative_to(excluded) for excluded in (folder.scratch, folder.errors)):
             yield path
 
 
 def _shown(folder: Path) -> list[Path]:
     """Files below a folder, but for locks, journals and half-written ones."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in found if not path.name.startswith(".")]
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in files if not path.name.startswith(".")]
 
 
 def _may_hold(store: Store, name: str) -> bool:

@@ -58,8 +58,8 @@ def carry_in(store: Store, folder: Path, paths: Sequence[Path]) -> None:
             put(store, name, path)
     for place in {path.parent for path in paths if path.parent.parent.name == _CHECKPOINTS}:
         oldest = min(int(path.stem) for path in place.iterdir() if path.stem.isdecimal())
-        known = retry_while_store_is_down(partial(store.known, name_below(folder, place)))
-        for name, ref in known.items():
+        stored = retry_while_store_is_down(partial(store.known, name_below(folder, place)))
+        for name, ref in stored.items():
             if int(Path(name).stem) < oldest:
                 store.forget(ref)
 

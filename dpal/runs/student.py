@@ -45,7 +45,7 @@ def train_on_votes(ensemble: Ensemble) -> None:
         )
     model = student_from(ensemble, asked_rows(ensemble), labels)
     with atomic_write(path) as temporary:
-        save_file({name: one.cpu() for name, one in model.state_dict().items()}, temporary)
+        save_file({name: tensor.cpu() for name, tensor in model.state_dict().items()}, temporary)
 
 
 def student_from(
@@ -115,8 +115,8 @@ def _truth_of(ensemble: Ensemble, labels: NDArray[np.integer]) -> dict[str, floa
     """How often released labels are right, where the public records have labels of their own."""
     if ensemble.public.label_column is None:
         return {}
-    _, known = load_rows(ensemble.public, asked_rows(ensemble), ensemble.model.task)
-    truth, answered = known.numpy(), labels != UNANSWERED
+    _, own_labels = load_rows(ensemble.public, asked_rows(ensemble), ensemble.model.task)
+    truth, answered = own_labels.numpy(), labels != UNANSWERED
     if not answered.any():
         return {"released_right": 0.0}
     right = {"released_right": float((labels[answered] == truth[answered]).mean())}

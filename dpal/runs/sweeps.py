@@ -69,13 +69,13 @@ def members(
     if len(set(keys)) != len(keys):
         raise ConfigError("a setting stands twice among --sweep and --repeat; give each once")
     for chosen in product(*(given for _, given in (*axes, *repeated))):
-        changed, known = copy.deepcopy(dict(values)), dict(zip(keys, chosen, strict=True))
-        for key, value in known.items():
+        changed, chosen_settings = copy.deepcopy(dict(values)), dict(zip(keys, chosen, strict=True))
+        for key, value in chosen_settings.items():
             override(changed, key, value)
         yield Member(
             config=kind.parse(kind.use_cases().sweep_member(changed)),
-            swept={key: known[key] for key, _ in axes},
-            repeated={key: known[key] for key, _ in repeated},
+            swept={key: chosen_settings[key] for key, _ in axes},
+            repeated={key: chosen_settings[key] for key, _ in repeated},
         )
 
 

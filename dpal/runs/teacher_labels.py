@@ -55,18 +55,18 @@ def labels_by_teachers(asked: LabelingJob, files: PhaseFolder) -> Mapping[str, L
     purposes = _purposes(ensemble, asked, files, _planned(asked, files))
     if len(selected) > len(purposes) * size:
         raise LabelError.before_release("more records were selected than planned")
-    found: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     with lock_folder(ensemble.folder.root, patience=_PATIENCE):
         _require_blocks(ensemble, purposes)
         for number, purpose in enumerate(purposes):
             names = selected[number * size : (number + 1) * size]
-            found |= _one_block(ensemble, asked, names, purpose)
+            labels |= _one_block(ensemble, asked, names, purpose)
         certify_votes(ensemble.account, model=ensemble.files.model)
         write_reports(ensemble.folder)  # it names the certificate
         _join(ensemble, files)
     name = ensemble.config.name
     notify(f"{files.root.name}: labels from the teachers of {name}, {len(purposes)} blocks")
-    return found
+    return labels
 
 
 def require_answers(asked: LabelingJob, planned: Mapping[int, int]) -> None:
@@ -96,8 +96,8 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
     """
     name, runtime = asked.config.labeler.teachers, asked.config.runtime
     folder = CampaignFolder(runtime.artifacts / str(name))
-    known = (folder.root / RECORD).is_file()
-    teachers = recorded_as(folder, PateConfig) if known else None
+    recorded = (folder.root / RECORD).is_file()
+    teachers = recorded_as(folder, PateConfig) if recorded else None
     if teachers is None or not folder.finished_phases():
         raise LabelError.before_release(
             f"labeler.teachers {name} is no finished private voting in {runtime.artifacts}; run it "
@@ -147,21 +147,21 @@ def _purposes(
 ) -> list[str]:
     """What each block is for that a phase takes; so many, however many were selected."""
     blocks = max(1, math.ceil(planned / ensemble.config.voting.block_size))
-    return [f"{asked.folder.name}/{files.root.name}/{one + 1}" for one in range(blocks)]
+    return [f"{asked.folder.name}/{files.root.name}/{index + 1}" for index in range(blocks)]
 
 
 def _require_blocks(ensemble: Ensemble, purposes: Sequence[str]) -> None:
     """Requires a block for each purpose, its own or a free one, before any is released."""
     account, numbers = ensemble.account, range(1, len(ensemble.spec.blocks) + 1)
     with account.ledger() as ledger:
-        reserved = {one.release for one in ledger.entries() if one.kind is EntryKind.RESERVE}
-    taken = [one for one in numbers if block_name(one) in reserved]
-    known = {
-        pq.read_schema(account.ballots_file(one)).metadata[b"purpose"].decode()
-        for one in taken
-        if account.ballots_file(one).is_file()
+        reserved = {entry.release for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
+    taken = [number for number in numbers if block_name(number) in reserved]
+    taken_purposes = {
+        pq.read_schema(account.ballots_file(number)).metadata[b"purpose"].decode()
+        for number in taken
+        if account.ballots_file(number).is_file()
     }
-    wanted, left = len(set(purposes) - known), len(numbers) - len(taken)
+    wanted, left = len(set(purposes) - taken_purposes), len(numbers) - len(taken)
     if wanted > left:
         raise ParameterError.before_release(
             f"{wanted} blocks of the teachers of {ensemble.config.name} are needed and {left} are "
@@ -179,14 +179,17 @@ def _one_block(
         ids, inputs = load_inputs(ensemble.public, [0])
         ids, ballots = [], cast_votes(ensemble, inputs).rows(slice(0, 0))
     path = release_ballot_block(ensemble.account, ids, ballots, purpose=purpose, confidential=True)
-    known, labels = read_released(path)
+    released_ids, labels = read_released(path)
     if asked.pool.task is Task.SINGLE_LABEL:
         answered = labels != UNANSWERED
-        return {one: int(label) for one, label, given in zip(known, labels, answered, strict=True)
-                if given}  # fmt: skip
+        return {
+            name: int(label)
+            for name, label, given in zip(released_ids, labels, answered, strict=True)
+            if given
+        }
     return {
-        one: as_label(row.tolist())
-        for one, row in zip(known, labels, strict=True)
+        name: as_label(row.tolist())
+        for name, row in zip(released_ids, labels, strict=True)
         if (row != UNANSWERED).all()
     }
 
@@ -194,11 +197,11 @@ def _one_block(
 def _rows_of(
     asked: LabelingJob, names: list[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    wanted, found = pa.array(names, pa.string()), []
+    wanted, matches = pa.array(names, pa.string()), []
     for batch in raw_batches(asked.pool, ["id"]):
         hits = pc.is_in(batch.table.column(0).cast(pa.string()), wanted)
-        found.append(batch.rows[np.asarray(hits)])
-    rows = np.concatenate(found) if found else np.zeros(0, np.int64)
+        matches.append(batch.rows[np.asarray(hits)])
+    rows = np.concatenate(matches) if matches else np.zeros(0, np.int64)
     if rows.size != len(names):
         raise LabelError.before_release("a selected record is not in the pool")
     return rows
@@ -208,4 +211,4 @@ def _planned(asked: LabelingJob, files: PhaseFolder) -> int:
     """Labels that the plan could buy in a phase; public."""
     phases = asked.folder.read_record()["plan"]["phases"]
     number = int(files.root.name.rpartition("-")[2])
-    return int(next(one["cohort_size"] for one in phases if one["phase"] == number))
+    return int(next(phase["cohort_size"] for phase in phases if phase["phase"] == number))

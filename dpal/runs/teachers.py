@@ -83,7 +83,7 @@ def _trained(part: TeacherPart, *, on_step: OnStep) -> bytes:
         exact_arithmetic()
     model = build_model(part.model).to(part.device)
     fine_tune(model, inputs, labels, part.training, task=part.model.task, on_step=on_step)
-    return save({name: one.cpu().contiguous() for name, one in model.state_dict().items()})
+    return save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
 
 
 def deal_records(ensemble: Ensemble) -> None:
@@ -112,7 +112,9 @@ def deal_records(ensemble: Ensemble) -> None:
 def train_teachers(ensemble: Ensemble) -> None:
     """Trains the teachers that are not trained yet, side by side on the workers."""
     about, parts = ensemble.config.teachers, read_parts(ensemble.parts_file)
-    missing = [one for one in range(about.count) if not ensemble.teacher_file(one).exists()]
+    missing = [
+        number for number in range(about.count) if not ensemble.teacher_file(number).exists()
+    ]
     runtime = ensemble.config.runtime
     here = runtime.task_runner is TaskRunnerKind.LOCAL
     device = ensemble.device if here else runtime.device
@@ -128,7 +130,7 @@ def train_teachers(ensemble: Ensemble) -> None:
         )
         for number in missing
     ]
-    if not all(one.rows.size for one in work):
+    if not all(teacher.rows.size for teacher in work):
         raise DataError.before_release("a teacher has no record")
     if not work:
         return
@@ -157,8 +159,8 @@ def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
         if tuned is not None:
             # A function of one teacher and of public records: part of its ballot.
             per_label = ensemble.config.teachers.cut is Cut.PER_LABEL
-            known = scores_of(ensemble, model, tuned[0])
-            own = best_thresholds(known, tuned[1].numpy(), per_label=per_label)
+            tuning_scores = scores_of(ensemble, model, tuned[0])
+            own = best_thresholds(tuning_scores, tuned[1].numpy(), per_label=per_label)
         said.append(np.packbits(scores > own, axis=1))
     if about is Task.SINGLE_LABEL:
         return Choices(np.stack(said, axis=1).astype(np.int64), ensemble.model.classes)
@@ -188,7 +190,7 @@ def load_inputs(source: Source, rows: Sequence[int] | Rows) -> tuple[list[str], 
         mine = np.intersect1d(wanted, batch.rows) - batch.first_row
         if mine.size:
             part = batch.table.take(mine)
-            ids += [str(one) for one in part.column(0).to_pylist()]
+            ids += [str(record_id) for record_id in part.column(0).to_pylist()]
             inputs.append(records_of(source, part.column(1), rows=None))
     if not inputs:
         raise DataError(f"{source.name} has none of the records that are asked for")

@@ -103,9 +103,9 @@ def _release(campaign: Campaign, phase: Phase, ledger: CampaignLedger) -> Traini
 def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
     """Whether the releases still to come can all be paid."""
     spent, target = ledger.spent(), ledger.target()
-    begun = {planned_name(one.name) for one in spent}
+    begun = {planned_name(release.name) for release in spent}
     planned = list(campaign.plan.releases())
-    whole = [*spent, *(one for one in planned if one.name not in begun)]
+    whole = [*spent, *(release for release in planned if release.name not in begun)]
     epsilon = campaign_epsilon(whole, target, accountant=ledger.accountant())
     data = ledger.data()
     return epsilon <= target.epsilon and (data is None or data.covers(planned, whole, target))

@@ -116,15 +116,15 @@ def same_files(
       artifacts: folder of the runs.
       besides: runs that are not meant.
     """
-    held = {one.campaign: one.body for one in entries if one.kind is EntryKind.HOLD}
-    others = [one for one, body in held.items() if one not in besides and not body.get("data")]
+    held = {entry.campaign: entry.body for entry in entries if entry.kind is EntryKind.HOLD}
+    others = [name for name, body in held.items() if name not in besides and not body.get("data")]
     if not others:
         return []
     digest = digest_of(pool.paths)
     return [
-        one
-        for one in others
-        if _commits(CampaignFolder(artifacts / one), digest, str(held[one]["pool"]))
+        other
+        for other in others
+        if _commits(CampaignFolder(artifacts / other), digest, str(held[other]["pool"]))
     ]
 
 
@@ -145,8 +145,10 @@ def tell_of_others(runtime: RuntimeConfig, pool: Source, name: str, *, start: st
     others = same_files(pool, entries, runtime.artifacts, besides={name, start})
     if not others:
         return
-    held = {one.campaign: one.body["epsilon"] for one in entries if one.kind is EntryKind.HOLD}
-    promised = ", ".join(f"{one} (epsilon {held[one]:g})" for one in others)
+    held = {
+        entry.campaign: entry.body["epsilon"] for entry in entries if entry.kind is EntryKind.HOLD
+    }
+    promised = ", ".join(f"{other} (epsilon {held[other]:g})" for other in others)
     notify(
         f"note: {promised} spent on the same files, and no data set counts them together with "
         f"{name}: what a record may lose adds up. To set one limit for all of them: dpal data "
@@ -191,13 +193,17 @@ def _pools(artifacts: Path) -> Iterator[Source]:
             yield pool
 
 
-def _committed(folder: CampaignFolder, known: str, pools: Sequence[Source]) -> Source | None:
+def _committed(
+    folder: CampaignFolder, pool_commitment: str, pools: Sequence[Source]
+) -> Source | None:
     """The files for which a plan was held, if they are there and as they were."""
-    return next((pool for pool in pools if _commits(folder, digest_of(pool.paths), known)), None)
+    return next(
+        (pool for pool in pools if _commits(folder, digest_of(pool.paths), pool_commitment)), None
+    )
 
 
-def _commits(folder: CampaignFolder, digest: str, known: str) -> bool:
-    return folder.salt.is_file() and commitment(folder.salt.read_bytes(), digest) == known
+def _commits(folder: CampaignFolder, digest: str, pool_commitment: str) -> bool:
+    return folder.salt.is_file() and commitment(folder.salt.read_bytes(), digest) == pool_commitment
 
 
 def _is_of_ballots(folder: CampaignFolder) -> bool:
@@ -210,11 +216,11 @@ def _is_of_ballots(folder: CampaignFolder) -> bool:
 def _are_alike(pool: Source, source: Source, rows: Rows | None) -> bool:
     """Whether some records are another pool's, or copies of them."""
     salt = os.urandom(32)
-    before, now = (scan(one, salt, owner_column="id") for one in (pool, source))
+    before, now = (scan(files, salt, owner_column="id") for files in (pool, source))
     every = np.ones(before.owners.size, bool)
     block = np.zeros(before.owners.size, np.int16)
-    known = KnownRecords.of_index([before.in_blocks(every, block, block)])
-    return known.overlap(now if rows is None else now.of(rows)).is_more_than(COINCIDENCE)
+    known_records = KnownRecords.of_index([before.in_blocks(every, block, block)])
+    return known_records.overlap(now if rows is None else now.of(rows)).is_more_than(COINCIDENCE)
 
 
 def _has_id_of(folder: CampaignFolder, source: Source, rows: Rows | None) -> bool:

@@ -106,7 +106,10 @@ class UseCases(ABC, Generic[C, R]):
         summary = folder.read_record()["plan"]
         if not folder.certificate.is_file():
             raise DataError(f"{folder.name} is not finished, so there is nothing to report")
-        rows = [{"release": one["release"], "kind": one["kind"]} for one in summary["releases"]]
+        rows = [
+            {"release": release["release"], "kind": release["kind"]}
+            for release in summary["releases"]
+        ]
         proof = (
             f"{summary['epsilon']:.4f} by the accountant {summary['accountant']}; dp-accounting, "
             f"the second opinion, finds {summary['epsilon_oracle']:.4f}"

@@ -149,13 +149,15 @@ def release_ballot_block(
         def draw() -> None:
             # From the file, not from memory: what was reserved is what is counted.
             ids, kept = read_ballots_file(path)
-            found = released_labels_table(ids, *_drawn(account, kept, block))
+            label_table = released_labels_table(ids, *_drawn(account, kept, block))
             if confidential:
                 # Under salt: the ledger shows its digest, which tells of no record, nor of none.
-                write_private_parquet(released, found.schema, lambda: iter(found.to_batches()))
+                write_private_parquet(
+                    released, label_table.schema, lambda: iter(label_table.to_batches())
+                )
                 return
             with atomic_write(released) as temporary:
-                pq.write_table(found, temporary)
+                pq.write_table(label_table, temporary)
 
         ledger.release_once(
             plan.release(block_name(block)), draw, inputs=[path], artifacts=[released]
@@ -190,8 +192,8 @@ def released_summary(account: Account, queries: Sequence[str], ballots: Ballots)
                 write_text(released, canonical_json(noisy_summary(kept, sigma, rng=secure())))
 
         ledger.release_once(plan.release(SUMMARY), draw, inputs=[path], artifacts=[released])
-    found = json.loads(released.read_text(encoding="utf-8"))
-    return LabelStatistics(**{**found, "sizes": tuple(found["sizes"])})
+    summary = json.loads(released.read_text(encoding="utf-8"))
+    return LabelStatistics(**{**summary, "sizes": tuple(summary["sizes"])})
 
 
 def certify_votes(account: Account, *, model: Path | None = None) -> Path:

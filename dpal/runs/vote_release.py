@@ -61,9 +61,9 @@ def release_summary(
     account = certified_vote_account(request, spec)
     with lock_folder(account.folder.root), only_vote(account.runtime.artifacts):
         _hold(account, request)
-        known = released_summary(account, request.cast.queries, ballots)
+        summary = released_summary(account, request.cast.queries, ballots)
         certify_votes(account)
-    return account, known
+    return account, summary
 
 
 def _hold(account: Account, request: VoteRequest) -> None:

@@ -97,11 +97,11 @@ class VoteRequest:
         Raises:
           DataError: they cannot be counted. Nothing was released.
         """
-        found = read_ballots(self.places, cut=self.cut)
+        cast_ballots = read_ballots(self.places, cut=self.cut)
         if self.partitions is not None:
             groups = self.unit is Unit.GROUP
-            require_disjoint(self.partitions, found.teachers, groups=groups)
-        return found
+            require_disjoint(self.partitions, cast_ballots.teachers, groups=groups)
+        return cast_ballots
 
     @cached_property
     def ballots(self) -> Ballots | Choices:
@@ -120,10 +120,10 @@ class VoteRequest:
 
     def changed(self, **settings: Any) -> VoteRequest:
         """The same with other settings; ballots are not read again."""
-        found = replace(self, **settings)
+        request = replace(self, **settings)
         # Where cached properties keep what they found.
-        vars(found).update(cast=self.cast, ballots=self.ballots)
-        return found
+        vars(request).update(cast=self.cast, ballots=self.ballots)
+        return request
 
     @cached_property
     def target(self) -> PrivacyTarget:
@@ -175,9 +175,9 @@ class VoteRequest:
         """Queries of each block; of an account that is there already its own."""
         folder = CampaignFolder(self.runtime.artifacts / (self.name or UNNAMED))
         if self.name is not None and (folder.root / RECORD).is_file():
-            known = tuple(folder.read_record()["plan"].get("blocks", ()))
-            if known and self.blocks in (None, len(known)):
-                return known
+            block_sizes = tuple(folder.read_record()["plan"].get("blocks", ()))
+            if block_sizes and self.blocks in (None, len(block_sizes)):
+                return block_sizes
         return equal_blocks(self.ballots.queries, self.blocks or 1)
 
     def _before(self) -> PriorSpend:

@@ -96,8 +96,8 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
             )
             for member in finished
         ]
-        record = [{"name": one.name, "swept": one.swept, "metrics": one.metrics,
-                   "methods": one.methods} for one in swept]  # fmt: skip
+        record = [{"name": voting.name, "swept": voting.swept, "metrics": voting.metrics,
+                   "methods": voting.methods} for voting in swept]  # fmt: skip
         write_text(folder / RESULTS, json.dumps([*record, *refused], indent=1) + "\n")
         if not swept:
             return [f"results: {folder / RESULTS}"]
@@ -117,8 +117,8 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
             key: float(value) for key, value in metrics.items() if isinstance(value, float | int)
         }
         for method, judged in methods.items():
-            found = {**judged["figures"], **judged.get("averages", {})}
-            figures |= {f"{method}.{key}": float(value) for key, value in found.items()}
+            values = {**judged["figures"], **judged.get("averages", {})}
+            figures |= {f"{method}.{key}": float(value) for key, value in values.items()}
         tags = {} if ensemble.data is None else {"dpal.dataset": ensemble.data.dataset}
         if "non_private" in methods:
             tags["dpal.not_private"] = (

@@ -70,7 +70,7 @@ def planned_step_seconds(
       processes: that share the records of a step.
       clock: seconds since some moment.
     """
-    part = max(phase.parts, key=lambda one: one.expected_batch_size)
+    part = max(phase.parts, key=lambda candidate: candidate.expected_batch_size)
     records = max(1, math.ceil(part.expected_batch_size / processes))
     few = min(records, max(1, physical_batch // recipe.augmentation.multiplicity))
     device = next(model.parameters()).device

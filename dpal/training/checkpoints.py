@@ -114,7 +114,7 @@ def latest_weights(released: Path, carried: Path) -> bytes:
     """
     prefix = f"{_MODEL}{_BETWEEN}"
     stored = load_file(carried).items()
-    raw = {name.removeprefix(prefix): one for name, one in stored if name.startswith(prefix)}
+    raw = {name.removeprefix(prefix): tensor for name, tensor in stored if name.startswith(prefix)}
     return save(raw) if raw else released.read_bytes()
 
 

@@ -63,11 +63,11 @@ class Clipper:
             for parameter in layer.parameters():
                 if parameter.requires_grad:
                     numbers.setdefault(id(parameter), number)
-        found = [numbers[id(p)] for p in model.parameters() if p.requires_grad]
+        layer_numbers = [numbers[id(p)] for p in model.parameters() if p.requires_grad]
         if self._clipping.kind is not ClippingKind.PER_LAYER:
-            return [0] * len(found)
-        order = {number: at for at, number in enumerate(dict.fromkeys(found))}
-        return [order[number] for number in found]
+            return [0] * len(layer_numbers)
+        order = {number: position for position, number in enumerate(dict.fromkeys(layer_numbers))}
+        return [order[number] for number in layer_numbers]
 
     def weigh(self, squared: Tensor) -> Tensor:
         """Weights (groups, n) of records with squared norms (groups, n); 0 if not finite."""

@@ -96,11 +96,11 @@ class PrivateGradient:
         """
         scale = self._multiplier * self._clipper.bound
         noisy = noisy_sum(total, scale, rng=self._rng) / self._divisor
-        at = 0
+        start = 0
         for parameter in self._parameters:
-            part = noisy[at : at + parameter.numel()].reshape(tuple(parameter.shape))
+            part = noisy[start : start + parameter.numel()].reshape(tuple(parameter.shape))
             parameter.grad = torch.from_numpy(part).to(parameter)
-            at += parameter.numel()
+            start += parameter.numel()
         if self._clipper.adaptive:
             deviation = self._clipper.count_deviation(self._divisor)
             released = noisy_sum(np.array([count]), deviation, rng=self._rng)[0]
@@ -127,7 +127,7 @@ class PrivateGradient:
             sums = engine.weighted_sum(
                 views, targets, real=real, copies=copies, weigh=self._clipper.weigh
             )
-            total += torch.cat([one.reshape(-1) for one in sums])
+            total += torch.cat([part.reshape(-1) for part in sums])
         return np.asarray(total.cpu().numpy())
 
     def close(self) -> None:

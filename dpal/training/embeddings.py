@@ -42,7 +42,7 @@ def last_layer(model: nn.Module, *, classes: int) -> nn.Linear:
     Raises:
       ParameterError: the model does not end in a linear layer of that many outputs.
     """
-    layers = [one for one in model.modules() if isinstance(one, nn.Linear)]
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers or layers[-1].out_features != classes:
         raise ParameterError(
             f"the model does not end in a linear layer of {classes} outputs, whose inputs would be "

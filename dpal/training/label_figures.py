@@ -98,11 +98,15 @@ class LabelFigures:
         """
         judged, ranked = self.judged, self.ranked
         cp, cr = float(self.precision[judged].mean()), float(self.recall[judged].mean())
-        hits, said, true = (one.sum() for one in (self.hits, self.said, self.positives))
+        hits, said, true = (counts.sum() for counts in (self.hits, self.said, self.positives))
         by_rank = {"bac": self.bac, "auc": self.auc, "map": self.average_precision}
         return {
             "acc": float(self.acc[judged].mean()),
-            **{name: float(one[ranked].mean()) for name, one in by_rank.items() if ranked.any()},
+            **{
+                name: float(figures[ranked].mean())
+                for name, figures in by_rank.items()
+                if ranked.any()
+            },
             "cp": cp,
             "cr": cr,
             "cf1_mean": float(self.f1[judged].mean()),
@@ -134,19 +138,19 @@ def label_figures(scores: Floats, labels: Answers, thresholds: Floats) -> LabelF
     Source:
       AUC: Hanley & McNeil (1982). CP, CR, OP, OR: Wang et al. (2016), "CNN-RNN".
     """
-    sound, known = _sound(scores, labels)
+    sound, answered = _sound(scores, labels)
     if thresholds.shape != labels.shape[1:] or np.isnan(thresholds).any():
         raise ParameterError(
             f"thresholds of shape {thresholds.shape} do not decide on {labels.shape[1]} labels; "
             "give one number for each"
         )
-    if not known.any():
+    if not answered.any():
         raise ParameterError("no label of any record is known; there is nothing to judge")
-    true, said = known & (labels == 1), known & (sound > thresholds)
-    records, positives = known.sum(axis=0), true.sum(axis=0)
+    true, said = answered & (labels == 1), answered & (sound > thresholds)
+    records, positives = answered.sum(axis=0), true.sum(axis=0)
     areas, precisions = np.full((2, labels.shape[1]), np.nan)
     for label in np.flatnonzero((positives > 0) & (positives < records)):
-        rows = known[:, label]
+        rows = answered[:, label]
         ranking = sound[rows, label], true[rows, label]
         areas[label], precisions[label] = roc_auc(*ranking), average_precision(*ranking)
     return LabelFigures(
@@ -175,8 +179,8 @@ def average_precision(scores: Floats, true: Bools) -> float:
     """
     order = np.argsort(-scores)
     last = _last_of_equals(scores[order])
-    found = true[order].cumsum()[last]
-    return float((np.diff(found, prepend=0) * found / (last + 1)).sum() / found[-1])
+    hits = true[order].cumsum()[last]
+    return float((np.diff(hits, prepend=0) * hits / (last + 1)).sum() / hits[-1])
 
 
 def best_thresholds(scores: Floats, labels: Answers, *, per_label: bool) -> Floats:
@@ -199,14 +203,14 @@ def best_thresholds(scores: Floats, labels: Answers, *, per_label: bool) -> Floa
     Raises:
       ParameterError: shapes do not belong together, or a label is neither 0 nor 1 nor NaN.
     """
-    sound, known = _sound(scores, labels)
-    true = known & (labels == 1)
-    positives, negatives = true.sum(axis=0), (known & ~true).sum(axis=0)
+    sound, answered = _sound(scores, labels)
+    true = answered & (labels == 1)
+    positives, negatives = true.sum(axis=0), (answered & ~true).sum(axis=0)
     usable = (positives > 0) & (negatives > 0)
     thresholds = np.full(labels.shape[1], THRESHOLD)
     # What saying yes to a record adds to its label's recall + specificity - 1.
     gains = np.where(true, 1 / np.maximum(1, positives), -1 / np.maximum(1, negatives))
-    counted = known & usable
+    counted = answered & usable
     if per_label:
         for label in np.flatnonzero(usable):
             rows = counted[:, label]
@@ -244,10 +248,10 @@ def _sound(scores: Floats, labels: Answers) -> tuple[Floats, Bools]:
             f"labels of shape {labels.shape} cannot judge scores of shape {scores.shape}; give "
             "one row of labels a record"
         )
-    known = ~np.isnan(labels)
-    if not np.isin(labels[known], (0, 1)).all():
+    answered = ~np.isnan(labels)
+    if not np.isin(labels[answered], (0, 1)).all():
         raise ParameterError("a label is 0, 1 or NaN where it is not known; others were given")
-    return np.where(np.isfinite(scores), scores, 0.0).astype(np.float64), known
+    return np.where(np.isfinite(scores), scores, 0.0).astype(np.float64), answered
 
 
 def _share(part: Counts, whole: Counts, where: Bools) -> Floats:

@@ -123,10 +123,10 @@ def _mask(mask: Tensor, layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[A
 @contextmanager
 def _in_evaluation(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; every module gets its own mode back."""
-    found = {module: module.training for module in model.modules()}
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         yield
     finally:
-        for module, training in found.items():
+        for module, training in modes.items():
             module.training = training

@@ -54,7 +54,11 @@ def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dic
         "macro_f1": float(f1(*counts).mean()),
         "subset_accuracy": float((said == true).all(axis=1).mean()),
     }
-    areas = [roc_auc(*one) for one in zip(sound.T, true.T, strict=True) if 0 < one[1].mean() < 1]
+    areas = [
+        roc_auc(*ranking)
+        for ranking in zip(sound.T, true.T, strict=True)
+        if 0 < ranking[1].mean() < 1
+    ]
     return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
 
 

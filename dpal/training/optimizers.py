@@ -27,7 +27,7 @@ def build_optimizer(
       A torch optimizer, whose rate may be set anew before every step.
     """
     listed = list(parameters)
-    trained = [one for one in listed if one.requires_grad]
+    trained = [parameter for parameter in listed if parameter.requires_grad]
     rate, decay = spec.learning_rate, spec.weight_decay
     if spec.name == "sgd_agc":
         return AgcSgd(
@@ -81,15 +81,15 @@ class AgcSgd(torch.optim.SGD):
           weight_decay: added after clipping.
         """
         super().__init__(parameters, lr=rate, momentum=momentum, weight_decay=weight_decay)
-        self._clipping, self._whole = clipping, {id(one) for one in whole}
+        self._clipping, self._whole = clipping, {id(parameter) for parameter in whole}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Clips gradients in place, then makes SGD's step."""
         for group in self.param_groups:
-            for one in group["params"]:
-                if one.grad is not None and id(one) not in self._whole:
-                    _clip_units(one.grad, one, self._clipping)
+            for parameter in group["params"]:
+                if parameter.grad is not None and id(parameter) not in self._whole:
+                    _clip_units(parameter.grad, parameter, self._clipping)
         loss: float | None = super().step(closure)
         return loss
 
@@ -129,5 +129,5 @@ def _unit_norms(values: Tensor) -> Tensor:
 
 def _last_layer(parameters: Sequence[nn.Parameter]) -> Sequence[nn.Parameter]:
     """The last weight matrix and what follows it: the classifier, which comes last everywhere."""
-    weights = [place for place, one in enumerate(parameters) if one.dim() > 1]
+    weights = [place for place, parameter in enumerate(parameters) if parameter.dim() > 1]
     return parameters[weights[-1] :] if weights else []

@@ -120,12 +120,12 @@ def require_finite(model: nn.Module, message: str) -> None:
     Raises:
       ParameterError: with this message, they are not: nothing of use was made.
     """
-    if not all(bool(one.isfinite().all()) for one in model.parameters()):
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         raise ParameterError(message)
 
 
 def _optimizer(model: nn.Module, spec: Settings) -> torch.optim.Optimizer:
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if spec.optimizer == "adam":
         return torch.optim.AdamW(trained, lr=spec.learning_rate, weight_decay=spec.weight_decay)
     return torch.optim.SGD(

@@ -135,16 +135,16 @@ def masked_loss(logits: Tensor, targets: Tensor) -> Tensor:
       A scalar, 0 if there is none. Every answer weighs the same; logits without one have a
       gradient of exactly 0.
     """
-    known = ~targets.isnan()  # selected first: multiplied by 0 the gradient would stay NaN
-    answers = targets[known].to(logits.dtype)
-    losses = functional.binary_cross_entropy_with_logits(logits[known], answers, reduction="sum")
-    return losses / known.sum().clamp(min=1)
+    given = ~targets.isnan()  # selected first: multiplied by 0 the gradient would stay NaN
+    answers = targets[given].to(logits.dtype)
+    losses = functional.binary_cross_entropy_with_logits(logits[given], answers, reduction="sum")
+    return losses / given.sum().clamp(min=1)
 
 
 def masked_error(logits: Tensor, targets: Tensor) -> Tensor:
     """Squared error of probabilities, averaged likewise; arguments as in `masked_loss`."""
-    known = ~targets.isnan()
-    return (torch.sigmoid(logits[known]) - targets[known]).square().sum() / known.sum().clamp(min=1)
+    given = ~targets.isnan()
+    return (torch.sigmoid(logits[given]) - targets[given]).square().sum() / given.sum().clamp(min=1)
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
@@ -275,7 +275,7 @@ def _mixmatch(sample: _Sample, rest: _Rest) -> Iterator[Tensor]:
         if spec.mixup:
             partner = torch.from_numpy(mixing.permutation(len(records))).to(device)
             share = mixing_shares(len(records), spec.mixup, rng=mixing).to(device)
-            records, targets = (blend(one, partner, share) for one in (records, targets))
+            records, targets = (blend(values, partner, share) for values in (records, targets))
         logits, answers = sample.model(records), len(labels)
         weight = spec.unlabeled_weight * min(1.0, step / rising if spec.ramp else 1.0)
         error = masked_error(logits[answers:], targets[answers:])
@@ -292,7 +292,10 @@ def _guess(model: nn.Module, looks: list[Tensor], temperature: float) -> Tensor:
 
 
 def _require_alike_and_finite(pools: list[Tensor]) -> None:
-    if len({tuple(pool.shape[1:]) for pool in pools}) > 1 or len({one.dtype for one in pools}) > 1:
+    if (
+        len({tuple(pool.shape[1:]) for pool in pools}) > 1
+        or len({pool.dtype for pool in pools}) > 1
+    ):
         raise ParameterError("unlabeled records are not of the shape and type of the others")
     for pool in pools:
         # Part by part: a mask of all records at once would be as large as they are.

@@ -111,29 +111,31 @@ def noisy_summary(ballots: Ballots, sigma: float, *, rng: BitSource) -> LabelSta
     shares = np.maximum.accumulate(np.clip(noisy[:-1], 0, 1))
     return LabelStatistics(
         labels=ballots.labels,
-        sizes=tuple(float(one) for one in shares),
+        sizes=tuple(float(share) for share in shares),
         consensus=float(np.clip(noisy[-1], 0.51, 0.99)),
         joint=None,
         source="a paid-for summary of the ballots",
     )
 
 
-def options(known: LabelStatistics, *, teachers: int, epsilon: float, delta: float) -> list[Option]:
+def options(
+    statistics: LabelStatistics, *, teachers: int, epsilon: float, delta: float
+) -> list[Option]:
     """All mechanisms with as much noise as typical votes stand, the one to choose first."""
-    lead = (2 * known.consensus - 1) * teachers
+    lead = (2 * statistics.consensus - 1) * teachers
     # Noise turns a vote that leads by so much with the chance WRONG.
     sigma = max(0.1, lead / (math.sqrt(2) * float(-scipy.special.ndtri(WRONG))))
     binary = VotingRule(
-        mechanism=Mechanism.BINARY, teachers=teachers, labels=known.labels, sigma=sigma
+        mechanism=Mechanism.BINARY, teachers=teachers, labels=statistics.labels, sigma=sigma
     )
-    limit = known.limit
-    found = [_option(binary, "one answer for each label", epsilon, delta)]
-    if limit < known.labels:
-        found.append(_truncated(binary, limit, epsilon, delta))
-        found.append(_scaled(binary, limit, epsilon, delta))
-    if known.labels <= 62:
-        found.append(_sets(binary, known, epsilon, delta))
-    return sorted(found, key=lambda one: -one.queries)
+    limit = statistics.limit
+    candidates = [_option(binary, "one answer for each label", epsilon, delta)]
+    if limit < statistics.labels:
+        candidates.append(_truncated(binary, limit, epsilon, delta))
+        candidates.append(_scaled(binary, limit, epsilon, delta))
+    if statistics.labels <= 62:
+        candidates.append(_sets(binary, statistics, epsilon, delta))
+    return sorted(candidates, key=lambda option: -option.queries)
 
 
 def _option(rule: VotingRule, why: str, epsilon: float, delta: float) -> Option:
@@ -159,17 +161,17 @@ def _scaled(binary: VotingRule, limit: int, epsilon: float, delta: float) -> Opt
     return _option(rule, why, epsilon, delta)
 
 
-def _sets(binary: VotingRule, known: LabelStatistics, epsilon: float, delta: float) -> Option:
+def _sets(binary: VotingRule, statistics: LabelStatistics, epsilon: float, delta: float) -> Option:
     """The winning set needs whole ballots to agree."""
-    limit = known.limit if known.limit < known.labels else None
-    joint = 1.0 if known.joint is None else known.joint
-    whole = known.consensus ** (known.labels * max(joint, 1 / known.labels))
+    limit = statistics.limit if statistics.limit < statistics.labels else None
+    joint = 1.0 if statistics.joint is None else statistics.joint
+    whole = statistics.consensus ** (statistics.labels * max(joint, 1 / statistics.labels))
     rule = replace(binary, mechanism=Mechanism.POWERSET, limit=limit)
     # Ahead of the best of all empty sets, not of one.
     spread = math.sqrt(2 * math.log(rule.classes)) + float(-scipy.special.ndtri(WRONG))
     rule = replace(rule, sigma=max(0.1, whole * rule.teachers / spread))
     hang = "correlated" if joint < 0.7 else "nearly independent"
-    told = "taken as independent" if known.joint is None else f"are {hang}"
+    told = "taken as independent" if statistics.joint is None else f"are {hang}"
     why = f"about {whole:.0%} cast the very same set (labels {told})"
     return _option(rule, why, epsilon, delta)
 

@@ -129,8 +129,8 @@ class Choices:
 
     def counts(self, rule: VotingRule) -> Floats:
         """Votes for each class, shape (queries, classes)."""
-        at = self.chosen + self.classes * np.arange(self.queries)[:, None]
-        flat = np.bincount(at.ravel(), minlength=self.queries * self.classes)
+        bins = self.chosen + self.classes * np.arange(self.queries)[:, None]
+        flat = np.bincount(bins.ravel(), minlength=self.queries * self.classes)
         return flat.reshape(self.queries, self.classes).astype(np.float64)
 
 
@@ -155,9 +155,9 @@ def cast_of(codes: Codes) -> Cast:
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     run = np.cumsum(first, axis=1) - 1 + teachers * np.arange(queries)[:, None]
     votes = np.bincount(run.ravel(), minlength=queries * teachers).reshape(queries, teachers)
-    found = np.zeros_like(ordered)
-    found.ravel()[run[first]] = ordered[first]
-    return Cast(found, votes)
+    distinct = np.zeros_like(ordered)
+    distinct.ravel()[run[first]] = ordered[first]
+    return Cast(distinct, votes)
 
 
 def votes_for(rule: VotingRule, ballots: Ballots | Choices) -> Floats:
@@ -231,14 +231,14 @@ def _require_ballots(votes: NDArray[np.generic]) -> None:
         )
     zero_or_one = (votes == 0) | (votes == 1)
     if votes.dtype.kind not in "biuf" or not zero_or_one.all():
-        at = tuple(np.argwhere(~zero_or_one)[0]) if not zero_or_one.all() else (0, 0, 0)
+        position = tuple(np.argwhere(~zero_or_one)[0]) if not zero_or_one.all() else (0, 0, 0)
         raise DataError.before_release(
             "the ballot of teacher {teacher} on query {query} has {number} for label {label}; "
             "votes are 0 or 1, turn scores into votes by a threshold first",
-            teacher=at[1],
-            query=at[0],
-            number=votes[at],
-            label=at[2],
+            teacher=position[1],
+            query=position[0],
+            number=votes[position],
+            label=position[2],
         )
 
 

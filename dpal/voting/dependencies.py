@@ -72,8 +72,8 @@ def release_with_gate(
     if max(dependencies.gate, *dependencies.dependents) >= rule.labels:
         raise ParameterError(f"there are {rule.labels} labels, numbered from 0")
     single = replace(rule, labels=1)
-    rest = [one for one in range(rule.labels) if one != dependencies.gate]
-    free = [one for one in rest if one not in dependencies.dependents]
+    rest = [label for label in range(rule.labels) if label != dependencies.gate]
+    free = [label for label in rest if label not in dependencies.dependents]
     labels = np.full((ballots.queries, rule.labels), UNANSWERED, dtype=np.int8)
     counts = ballots.counts(rule)
     for row, votes in zip(labels, counts, strict=True):

@@ -36,8 +36,8 @@ def turned_by_noise(rule: VotingRule, ballots: Ballots | Choices) -> float | Non
     else:
         counts = some.counts(rule).astype(np.int64)
     turned = []
-    for one in counts:
-        cast = one[one > 0]
+    for row in counts:
+        cast = row[row > 0]
         law = plurality_law(cast, classes=rule.classes, sigma=rule.sigma)
         turned.append(1 - float(law[int(cast.argmax())]))
     return float(np.mean(turned))

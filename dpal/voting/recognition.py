@@ -50,7 +50,7 @@ def recognised(asked: Said, others: Iterable[Said]) -> Recognition:
     """
     queries, ballots = asked
     row_of = {query: row for row, query in enumerate(queries)}
-    found = Recognition.NOTHING
+    strongest = Recognition.NOTHING
     mine: list[bytes] = []
     theirs: list[bytes] = []
     for ids, said in others:
@@ -61,16 +61,16 @@ def recognised(asked: Said, others: Iterable[Said]) -> Recognition:
         my_block, their_block = _answers(ballots, my_rows), _answers(said, their_rows)
         # Shared queries may be spread over blocks, or lie in two blocks with other answers.
         mine, theirs = _joined(mine, my_block), _joined(theirs, their_block)
-        found = max(found, _compared(my_block, their_block), _compared(mine, theirs))
-    return found
+        strongest = max(strongest, _compared(my_block, their_block), _compared(mine, theirs))
+    return strongest
 
 
 def _answers(ballots: Ballots | Choices, rows: Sequence[int]) -> list[bytes]:
     """A digest of what each teacher answered in some rows."""
     content = ballots.chosen if isinstance(ballots, Choices) else ballots.packed
-    at = np.asarray(rows)
+    row_numbers = np.asarray(rows)
     return [
-        hashlib.sha256(content[at, teacher].tobytes()).digest()
+        hashlib.sha256(content[row_numbers, teacher].tobytes()).digest()
         for teacher in range(ballots.teachers)
     ]
 
@@ -79,7 +79,10 @@ def _joined(before: list[bytes], block: list[bytes]) -> list[bytes]:
     """Digests of all blocks so far."""
     if not before:
         return block
-    return [hashlib.sha256(one + other).digest() for one, other in zip(before, block, strict=True)]
+    return [
+        hashlib.sha256(earlier + other).digest()
+        for earlier, other in zip(before, block, strict=True)
+    ]
 
 
 def _compared(mine: Sequence[bytes], theirs: Sequence[bytes]) -> Recognition:

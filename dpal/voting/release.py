@@ -126,8 +126,8 @@ def _highest(noisy: Floats, rng: BitSource) -> NDArray[np.intp]:
     equal = noisy == noisy[np.arange(len(noisy)), best][:, None]
     for row in np.flatnonzero(equal.sum(axis=1) > 1):
         tied = np.flatnonzero(equal[row])
-        at = uniform_below(np.array([tied.size], dtype=np.uint64), rng=rng)
-        best[row] = tied[int(at[0])]
+        drawn = uniform_below(np.array([tied.size], dtype=np.uint64), rng=rng)
+        best[row] = tied[int(drawn[0])]
     return np.asarray(best)
 
 
@@ -153,14 +153,14 @@ def _above_all(steps: Floats, empty: NDArray[np.int64], rng: BitSource) -> NDArr
 
 def _unused(rule: VotingRule, codes: Codes, used: NDArray[np.bool_], rng: BitSource) -> Codes:
     """A uniform set that nobody cast, for each row: drawn again until it is one."""
-    found = np.zeros(len(codes), dtype=np.uint64)
+    unused = np.zeros(len(codes), dtype=np.uint64)
     open_rows = np.arange(len(codes))
     while open_rows.size:
         drawn = _any_set(rule, open_rows.size, rng)
         taken = ((codes[open_rows] == drawn[:, None]) & used[open_rows]).any(axis=1)
-        found[open_rows[~taken]] = drawn[~taken]
+        unused[open_rows[~taken]] = drawn[~taken]
         open_rows = open_rows[taken]
-    return found
+    return unused
 
 
 def _any_set(rule: VotingRule, count: int, rng: BitSource) -> Codes:
@@ -168,8 +168,8 @@ def _any_set(rule: VotingRule, count: int, rng: BitSource) -> Codes:
     if rule.limit is None:
         return rng.words(count) >> np.uint64(64 - rule.labels)
     sizes = np.array([math.comb(rule.labels, size) for size in range(int(rule.limit) + 1)])
-    at = uniform_below(np.full(count, rule.classes, dtype=np.uint64), rng=rng)
-    size = np.searchsorted(np.cumsum(sizes), at.astype(np.int64), side="right")
+    drawn = uniform_below(np.full(count, rule.classes, dtype=np.uint64), rng=rng)
+    size = np.searchsorted(np.cumsum(sizes), drawn.astype(np.int64), side="right")
     order = np.argsort(rng.words(count * rule.labels).reshape(count, rule.labels), axis=1)
     places = np.uint64(1) << order.astype(np.uint64)
     places[np.arange(rule.labels) >= size[:, None]] = 0

@@ -67,7 +67,7 @@ def settings_to_allow(configs: Sequence[RunConfig | WatchConfig]) -> list[Guarde
     from dpal.config.guarded import GuardedSetting, guarded_settings
     from dpal.data.inbox.state import WATCHES, WatchFolder
 
-    wanted = [one for config in configs for one in guarded_settings(config)]
+    wanted = [setting for config in configs for setting in guarded_settings(config)]
     for config in configs:
         if isinstance(config, WatchConfig):  # lays the pools of its campaigns out in its folder
             folder = config.campaign.runtime.artifacts.absolute() / WATCHES / config.name

@@ -68,8 +68,8 @@ def audit_command(
         for table in findings_tables(report):
             print_table(table)
         out.print(audit_verdict(report), markup=False)
-        for one in defects(map(vars, report.findings)):
-            out.print(f"DEFECT  {one}", style="red", markup=False)
+        for defect in defects(map(vars, report.findings)):
+            out.print(f"DEFECT  {defect}", style="red", markup=False)
         out.print(f"report: {folder_of(config).root / 'audit' / TEXT}")
     if not report.passed:
         raise typer.Exit(_FAILED)

@@ -25,7 +25,7 @@ def compare(
     """Set campaigns side by side: promises, what was spent, labels, accuracy."""
     from dpal.reports.comparison import Compared, comparability_note, comparison_table
 
-    found = []
+    compared = []
     for folder in map(campaign_folder, campaigns):
         if kind := folder.read_record().get("kind"):
             raise DataError(f"{folder.name} is no campaign (kind: {kind}); leave it out")
@@ -35,12 +35,12 @@ def compare(
                 f"campaign {folder.name} has no finished phase to compare yet; leave it out, or "
                 "continue it with `dpal run`"
             )
-        found.append(Compared(summary=folder.read_record()["plan"], phases=phases))
-    print_table(comparison_table(found))
-    out.print(comparability_note(found), markup=False)
+        compared.append(Compared(summary=folder.read_record()["plan"], phases=phases))
+    print_table(comparison_table(compared))
+    out.print(comparability_note(compared), markup=False)
     if plot is not None:
         from dpal.reports.figures.campaign import comparison_curves
         from dpal.reports.figures.style import save
 
-        save(comparison_curves(found), plot)
+        save(comparison_curves(compared), plot)
         out.print(str(plot), markup=False)

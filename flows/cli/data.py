@@ -132,22 +132,22 @@ def show_data(
     from dpal.reports.ledger_tables import blocks_table, limit_in_words
     from dpal.runs import data_sets
 
-    known = data_sets.registered(runtime_from(settings))
+    registered = data_sets.registered(runtime_from(settings))
     if name is not None:
-        if name not in known:
-            there = ", ".join(known) or "none"
+        if name not in registered:
+            there = ", ".join(registered) or "none"
             raise ConfigError(f"data set {name} is not registered (registered: {there})")
-        known = {name: known[name]}
+        registered = {name: registered[name]}
     if as_json:
-        views = {one: data_sets.view_of(each) for one, each in known.items()}
+        views = {set_name: data_sets.view_of(each) for set_name, each in registered.items()}
         typer.echo(json.dumps(views, indent=2))
         return
-    if not known:
+    if not registered:
         out.print("no data set is registered; start with: dpal data register --help")
-    for one, each in known.items():
-        out.print(f"data set {one}: {limit_in_words(each.limit)}", soft_wrap=True)
+    for set_name, each in registered.items():
+        out.print(f"data set {set_name}: {limit_in_words(each.limit)}", soft_wrap=True)
         print_table(blocks_table(each))
-    if known:
+    if registered:
         out.print("shares of a block add up over campaigns; their epsilons do not")
 
 
@@ -157,12 +157,13 @@ def _say_added(name: str, added: Added) -> None:
     if added.block is None:
         out.print(f"nothing new: all {added.known:,} records are known to data set {name}")
     else:
-        known = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
+        known_note = f"; {added.known:,} were known and stay in their blocks" if added.known else ""
         left = left_of_limit(added.earlier)
         if added.earlier:
             left += f" (dpal data show {name})"
         out.print(
-            f"block {added.block}: {added.new:,} new records with {left}{known}", soft_wrap=True
+            f"block {added.block}: {added.new:,} new records with {left}{known_note}",
+            soft_wrap=True,
         )
     if added.copied:
         out.print(

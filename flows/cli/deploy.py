@@ -89,14 +89,14 @@ def deploy(
     wanted = pools_of(kinds, dict(_limit_of(text) for text in limits), own)
     err.print("asking Prefect ...", style="dim")
     changes = _remove(own) if remove else make(own, wanted, _folders(workdirs), notify)
-    rows = tuple((one.kind, one.name, one.done.value, one.about) for one in changes)
+    rows = tuple((change.kind, change.name, change.done.value, change.about) for change in changes)
     print_table(Table("On the Prefect server", _KINDS, rows))
     if remove:
         return
     for pool in wanted:
         out.print(f"on a machine that works for it: {worker_command(pool.name, pool.type)}")
-    for one in own or [CAMPAIGN]:
-        out.print(f"start one: on Prefect's page, or prefect deployment run {one.full_name}")
+    for deployment in own or [CAMPAIGN]:
+        out.print(f"start one: on Prefect's page, or prefect deployment run {deployment.full_name}")
 
 
 def make(
@@ -114,8 +114,10 @@ def make(
     from flows.ops.deployments import folder_for, usual
     from flows.ops.prefect_server import prefect_server
 
-    here = {one.name: folder_for(one, folders, Path.cwd()) for one in pools}
-    placed = [replace(one, folder=here[one.pool]) for one in [*usual(pools), *own]]
+    here = {pool.name: folder_for(pool, folders, Path.cwd()) for pool in pools}
+    placed = [
+        replace(deployment, folder=here[deployment.pool]) for deployment in [*usual(pools), *own]
+    ]
     with prefect_server() as client:
         return set_up(client, pools, placed, notify)
 

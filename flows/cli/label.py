@@ -100,20 +100,23 @@ def _tell(look: LabelingProgress, files: PhaseFolder) -> None:
     """How far annotators are: for this terminal, which is inside of the trusted boundary."""
     if look.trouble is not None:
         raise LabelError(look.trouble)
-    found = look.progress
-    if found is None:
+    progress = look.progress
+    if progress is None:
         out.print("labels are complete" if look.complete else "somebody else is looking; try again")
         return
-    have, lack = len(found.labels) + len(found.skipped), len(found.waiting) + len(found.disputed)
+    have, lack = (
+        len(progress.labels) + len(progress.skipped),
+        len(progress.waiting) + len(progress.disputed),
+    )
     out.print(f"{files.root.name}: {have:,} of {have + lack:,} records are decided")
-    if found.skipped:
-        out.print(f"  {len(found.skipped):,} were skipped and get no label")
-    if found.disputed:
-        out.print(f"  {len(found.disputed):,} wait in the project 'to decide'")
-    if found.invalid:
-        tasks = ", ".join(map(str, sorted(set(found.invalid))[:5]))
+    if progress.skipped:
+        out.print(f"  {len(progress.skipped):,} were skipped and get no label")
+    if progress.disputed:
+        out.print(f"  {len(progress.disputed):,} wait in the project 'to decide'")
+    if progress.invalid:
+        tasks = ", ".join(map(str, sorted(set(progress.invalid))[:5]))
         out.print(
-            f"  {len(set(found.invalid)):,} tasks have an answer that is not offered: {tasks}"
+            f"  {len(set(progress.invalid)):,} tasks have an answer that is not offered: {tasks}"
         )
     if not look.complete:
         out.print(f"label in {look.place}")

@@ -42,11 +42,11 @@ def ledger_show(
     if as_json:
         typer.echo(json.dumps(view.as_object(by), indent=2))
         return
-    for one in view.as_tables(by):
-        if isinstance(one, str):
-            out.print(one, markup=False)
+    for table_or_text in view.as_tables(by):
+        if isinstance(table_or_text, str):
+            out.print(table_or_text, markup=False)
         else:
-            print_table(one)
+            print_table(table_or_text)
 
 
 @ledger_app.command("export", epilog="Example: dpal ledger export artifacts --to ledger.parquet")

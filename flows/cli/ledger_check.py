@@ -106,12 +106,12 @@ def _require_files(folder: CampaignFolder, entries: Sequence[Entry]) -> int:
     """
     absent = 0
     gap = lost_entries(entries)
-    known = {entry.sequence: entry.digest for entry in entries}
+    digests = {entry.sequence: entry.digest for entry in entries}
     for phase in range(len(folder.finished_phases())):
         seen = folder.phase(phase).ledger_head()
         if seen == NO_HEAD:
             continue  # an improvement of a declared start, before there was a ledger
-        if known.get(seen["sequence"]) != seen["digest"] and gap is None:
+        if digests.get(seen["sequence"]) != seen["digest"] and gap is None:
             raise LedgerTampered(
                 seen["sequence"], f"phase {phase} was finished on another entry of this number"
             )

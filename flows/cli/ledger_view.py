@@ -89,7 +89,7 @@ class LedgerView:
 
     def head(self) -> dict[str, Any]:
         """The last entry that belongs to what is looked at, its campaign's own if one is."""
-        own = [one for one in self.entries if self.campaign in (None, one.campaign)]
+        own = [entry for entry in self.entries if self.campaign in (None, entry.campaign)]
         return {"sequence": own[-1].sequence, "digest": own[-1].digest}
 
     def as_object(self, by: By) -> dict[str, Any]:
@@ -97,14 +97,14 @@ class LedgerView:
         if by is By.COHORT and self.campaign is not None:
             return {**_account_object(self.accounts()[0]), "head": self.head()}
         if by is By.COHORT:
-            return {"campaigns": [_account_object(one) for one in self.accounts()],
+            return {"campaigns": [_account_object(account) for account in self.accounts()],
                     "head": self.head()}  # fmt: skip
         if by is By.DATA:
-            known = data_sets(self.entries)
+            registered = data_sets(self.entries)
             return {
                 "datasets": [
-                    {**view_of(known[name]),
-                     "parts": [asdict(one) for one in parts_of(self.entries, name)]}
+                    {**view_of(registered[name]),
+                     "parts": [asdict(part) for part in parts_of(self.entries, name)]}
                     for name in self.datasets()
                 ],
                 "head": self.head(),
@@ -112,8 +112,8 @@ class LedgerView:
         accounts = self._all_in_story()
         so_far = _so_far(accounts)
         return {
-            "promises": [_promise_object(one) for one in accounts],
-            "entries": [_entry_object(one, so_far) for one in self.story()],
+            "promises": [_promise_object(account) for account in accounts],
+            "entries": [_entry_object(entry, so_far) for entry in self.story()],
             "head": self.head(),
         }
 
@@ -140,18 +140,18 @@ class LedgerView:
 
     def _by_time(self) -> Shown:
         accounts = self._all_in_story()
-        promises = [f"campaign {one.name}: {account_promise(one)}" for one in accounts]
+        promises = [f"campaign {account.name}: {account_promise(account)}" for account in accounts]
         return [*promises, time_table(self.story(), _so_far(accounts))]
 
     def _by_data(self) -> Shown:
         shown: Shown = []
-        known = data_sets(self.entries)
+        registered = data_sets(self.entries)
         for name in self.datasets():
-            order = known[name].limit.filter.order
+            order = registered[name].limit.filter.order
             shown += [
-                f"data set {name}: {limit_in_words(known[name].limit)}; campaigns are added up "
-                f"at Renyi order {order:g}",
-                blocks_table(known[name]),
+                f"data set {name}: {limit_in_words(registered[name].limit)}; campaigns are added "
+                f"up at Renyi order {order:g}",
+                blocks_table(registered[name]),
                 parts_table(name, parts_of(self.entries, name)),
             ]
         if not shown:
@@ -183,7 +183,7 @@ def export(place: CampaignFolder | Path, target: Path) -> tuple[int, Path | None
       the newest copy.
     """
     view = LedgerView.at(place)
-    entries = [one for one in view.entries if view.campaign in (None, one.campaign)]
+    entries = [entry for entry in view.entries if view.campaign in (None, entry.campaign)]
     export_ledger(entries, target)
     return len(entries), sign_files(_newest(place), [target], runtime_of(place))
 
@@ -224,22 +224,22 @@ def _account_object(account: CampaignAccount) -> dict[str, Any]:
         **_promise_object(account),
         "campaign_epsilon": account.epsilon,
         "ended": account.ended is not None,
-        "cohorts": [asdict(one) for one in account.cohorts],
-        "blocks": [share_record(one) for one in account.data.shares] if account.data else [],
+        "cohorts": [asdict(cohort) for cohort in account.cohorts],
+        "blocks": [share_record(share) for share in account.data.shares] if account.data else [],
         "releases": [
             {
-                "sequence": one.sequence,
-                "release": one.release.name,
-                "kind": one.release.kind,
-                "state": one.state.value,
-                "steps_on_disk": one.steps_on_disk,
-                "recorded_at": one.recorded_at,
+                "sequence": reserved.sequence,
+                "release": reserved.release.name,
+                "kind": reserved.release.kind,
+                "state": reserved.state.value,
+                "steps_on_disk": reserved.steps_on_disk,
+                "recorded_at": reserved.recorded_at,
                 "charges": [
                     {"cohorts": list(charge.cohorts), "event": to_record(charge.event)}
-                    for charge in one.release.charges
+                    for charge in reserved.release.charges
                 ],
             }
-            for one in account.releases
+            for reserved in account.releases
         ],
     }
 

@@ -190,14 +190,14 @@ def _parse_sweep(config: CampaignConfig, text: str) -> tuple[str, list[Any]]:
 def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:
     """Refuses settings that are unknown, or that no plan depends on."""
     values: Any = config.model_dump(mode="json")
-    found = values
+    setting = values
     for name in key.split("."):
-        found = found.get(name, values) if isinstance(found, dict) else values
-    if found is values:  # unknown: the parser knows the nearest one
+        setting = setting.get(name, values) if isinstance(setting, dict) else values
+    if setting is values:  # unknown: the parser knows the nearest one
         override(values, key, value)
         parse_config(values)
-    if isinstance(found, dict):
-        raise ConfigError(f"{key} is a section; sweep one of its settings: {', '.join(found)}")
+    if isinstance(setting, dict):
+        raise ConfigError(f"{key} is a section; sweep one of its settings: {', '.join(setting)}")
     if key.split(".")[0] not in _DECIDING:
         raise ConfigError(
             f"{key} does not change the plan; sweep a setting of privacy or schedule, or "
@@ -326,7 +326,7 @@ def _span(noise: Sequence[float]) -> str:
 
 
 def _precision(row: Mapping[str, Any]) -> str:
-    found, chance = row["expected_precision"], row["precision_by_chance"]
+    expected, chance = row["expected_precision"], row["precision_by_chance"]
     if chance is None:
         return "-"
-    return f"{'?' if found is None else f'{found:.0%}'} ({chance:.1%})"
+    return f"{'?' if expected is None else f'{expected:.0%}'} ({chance:.1%})"

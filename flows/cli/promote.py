@@ -147,11 +147,11 @@ def _show(model: str, registry: str | None) -> None:
 
     name = model.removeprefix(_PREFIX)
     head, _, number = name.rpartition("/")
-    for one in versions(head if head and number.isdecimal() else name, registry):
-        tags = one.tags
-        out.print(f"version {one.number}: {_promise(tags)}", markup=False)
-        for alias in (*one.aliases, *_former(tags, one.aliases)):
-            ended = tags.get(f"{alias}.until", "") if alias not in one.aliases else ""
+    for version in versions(head if head and number.isdecimal() else name, registry):
+        tags = version.tags
+        out.print(f"version {version.number}: {_promise(tags)}", markup=False)
+        for alias in (*version.aliases, *_former(tags, version.aliases)):
+            ended = tags.get(f"{alias}.until", "") if alias not in version.aliases else ""
             until = f" until {ended[:16]}" if ended else ""
             told = f"by {tags.get(f'{alias}.by', 'somebody')}: {tags.get(f'{alias}.reason', '-')}"
             since = tags.get(f"{alias}.at", "")[:16]
@@ -171,7 +171,7 @@ def _promise(tags: Mapping[str, str]) -> str:
 
 def _former(tags: Mapping[str, str], aliases: tuple[str, ...]) -> list[str]:
     ended = [key.removesuffix(".until") for key in tags if key.endswith(".until")]
-    return [one for one in ended if one not in aliases]
+    return [alias for alias in ended if alias not in aliases]
 
 
 def _whoever() -> str:

@@ -64,7 +64,9 @@ def run_rehearsals(
         ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes,
         tqdm(total=len(wanted), desc="rehearsing", unit="campaign", disable=None) as bar,
     ):
-        running = [processes.submit(_run, one, 1 if jobs > 1 else None) for one in wanted]
+        running = [
+            processes.submit(_run, rehearsal, 1 if jobs > 1 else None) for rehearsal in wanted
+        ]
         records: Records = []
         refused: dict[str, str] = {}
         for done in as_completed(running):
@@ -74,7 +76,7 @@ def run_rehearsals(
                 refused[record["method"]] = record["refused"]
                 continue
             records.append(record)
-            records.sort(key=lambda one: (list(RehearsalMethod).index(one["method"]), one["run"]))
+            records.sort(key=lambda row: (list(RehearsalMethod).index(row["method"]), row["run"]))
             on_records(records)
     return records, refused
 

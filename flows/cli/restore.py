@@ -59,11 +59,11 @@ def restore(
     """
     from tasks.restore import restore_model
 
-    campaign, at, wanted = _which(folder, phase, md5, run, mlflow)
+    campaign, phase_number, wanted = _which(folder, phase, md5, run, mlflow)
     entries, unchecked = _ledger(ledger, campaign)
     done = restore_model(
         campaign,
-        at,
+        phase_number,
         md5=wanted,
         to=to,
         remote=remote or _recorded_remote(campaign),
@@ -92,24 +92,24 @@ def _which(
         from tasks.tracking.registry import phase_of_run
 
         registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry(folder)
-        name, at, wanted = phase_of_run(run, registry)
+        name, phase_number, wanted = phase_of_run(run, registry)
         above = folder or Path("artifacts")
         place = above if above.name == name else above / name
-        return CampaignFolder(place), at, wanted
+        return CampaignFolder(place), phase_number, wanted
     places = [] if folder is None else [folder, Path("artifacts") / folder]
-    known = next((place for place in places if (place / RECORD).is_file()), None)
-    _require_versioned(known)
+    existing = next((place for place in places if (place / RECORD).is_file()), None)
+    _require_versioned(existing)
     if folder is None or phase is None:
         raise DataError(
             "say which phase: dpal restore DIR --phase N, or dpal restore --run ID for a run of "
             "MLflow"
         )
-    if known is None and md5 is None:
+    if existing is None and md5 is None:
         raise DataError(
             f"{folder} is not a campaign folder; `dpal status` lists the ones there are, and "
             "--md5 brings back files of one that is gone"
         )
-    return CampaignFolder(known or folder), phase, md5
+    return CampaignFolder(existing or folder), phase, md5
 
 
 def _require_versioned(place: Path | None) -> None:

@@ -109,7 +109,7 @@ def serve(
         crew.stop_left_over()
         require_free(stack)
         if postgres and (made := make_databases(postgres)):
-            out.print(f"made the databases {', '.join(f'dpal_{one}' for one in made)}")
+            out.print(f"made the databases {', '.join(f'dpal_{database}' for database in made)}")
         with _until_told_to_end():
             try:
                 _start(stack, crew, files, configs)
@@ -169,7 +169,7 @@ def _allow(file: Path, configs: list[RunConfig | WatchConfig]) -> None:
         allowed = allowed.extended(wanted)
         write_allow_list(file, allowed)
         out.print(f"runs from Prefect may use what these configurations need: {file}")
-    if missing := {one.key for one in allowed.refused(wanted)}:
+    if missing := {setting.key for setting in allowed.refused(wanted)}:
         out.print(
             f"{file} does not allow all of these configurations ({', '.join(sorted(missing))}), so "
             f"their runs are refused until: dpal allow --to {file} FILE.yaml"
@@ -190,7 +190,7 @@ def _deploy(stack: Stack, log: Path, files: list[Path]) -> None:
             command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
         )
     if ended.returncode:
-        said = [one for one in log.read_text(encoding="utf-8").splitlines() if one.strip()]
+        said = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
         raise ServeError(f"deploying failed: {said[-1].removeprefix('dpal: ')}")
 
 
@@ -216,9 +216,9 @@ def _ports(texts: list[str]) -> dict[str, int]:
     for text in texts:
         server, _, number = text.partition("=")
         if server not in ports or not number.isdecimal() or not 0 < int(number) < 65536:
-            known = ", ".join(ports)
+            servers = ", ".join(ports)
             raise ConfigError(
-                f"--port takes SERVER=N, such as prefect=4201 (servers: {known}), not {text!r}"
+                f"--port takes SERVER=N, such as prefect=4201 (servers: {servers}), not {text!r}"
             )
         ports[server] = int(number)
     return ports

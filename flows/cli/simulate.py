@@ -99,11 +99,11 @@ def rehearse_command(
     from dpal.simulation.rehearsal import RehearsalMethod
     from flows.cli.rehearse_view import Rehearsal, rehearsal_table, run_rehearsals, write_figure
 
-    known = [one.value for one in RehearsalMethod]
+    method_names = [method.value for method in RehearsalMethod]
     chosen = [name.strip() for name in methods.split(",")]
     for name in chosen:
-        if name not in known:
-            raise ParameterError(f"--methods has {name!r}; choose of {', '.join(known)}")
+        if name not in method_names:
+            raise ParameterError(f"--methods has {name!r}; choose of {', '.join(method_names)}")
     wanted = [
         Rehearsal(config=config, method=RehearsalMethod(name), run=run, long_tail=long_tail)
         for run in range(runs)

@@ -43,7 +43,7 @@ class Simulated:
 
 def simulate_modes(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simulated:
     """Simulates every mode of a campaign, the paper's mechanisms, and chance."""
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     last: dict[str, SimulatedPhase] = {}
     modes = tqdm([*SelectionMode], desc="planning", unit="mode", disable=None, leave=False)
@@ -55,17 +55,17 @@ def simulate_modes(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simul
             continue
         for run in range(runs):
             rng = seeded(run, "simulated scores")
-            for one in simulate_mode(certified.plan, model, rng=rng, noise=secure()):
-                found.append({**_flat(one), "epsilon": certified.epsilon})
-                last[one.mechanism] = one
+            for phase in simulate_mode(certified.plan, model, rng=rng, noise=secure()):
+                records.append({**_flat(phase), "epsilon": certified.epsilon})
+                last[phase.mechanism] = phase
     for run in range(runs):
         rng = seeded(run, "simulated scores")
         paper = with_selection_mode(spec, SelectionMode.PAPER)
-        for one in simulate_mechanisms(paper, model, rng=rng, noise=secure()):
-            found.append({**_flat(one), "epsilon": None})
-            if one.mechanism == "random":
-                last[one.mechanism] = one
-    return Simulated(records=_averaged(found), refused=refused, last=last)
+        for phase in simulate_mechanisms(paper, model, rng=rng, noise=secure()):
+            records.append({**_flat(phase), "epsilon": None})
+            if phase.mechanism == "random":
+                last[phase.mechanism] = phase
+    return Simulated(records=_averaged(records), refused=refused, last=last)
 
 
 def quality_table(records: Sequence[Mapping[str, Any]], figure: str, title: str) -> Table:
@@ -90,7 +90,7 @@ def write_figures(simulated: Simulated, folder: Path, title: str) -> list[Path]:
         "hits.png": hits_figure(simulated.records, title),
         "scores.png": scores_figure(
             last["random"].scores,
-            {name: one.selected for name, one in last.items()},
+            {name: phase.selected for name, phase in last.items()},
             f"{title}: last query",
         ),
     }
@@ -119,9 +119,9 @@ def _number(value: float, figure: str) -> str:
     return f"{value:,.0f}" if figure == "selected" else f"{value:.3f}"
 
 
-def _flat(one: SimulatedPhase) -> dict[str, Any]:
-    own = {"phase": one.phase, "mechanism": one.mechanism, "certified": one.certified}
-    return {**asdict(one.quality), **own}
+def _flat(phase: SimulatedPhase) -> dict[str, Any]:
+    own = {"phase": phase.phase, "mechanism": phase.mechanism, "certified": phase.certified}
+    return {**asdict(phase.quality), **own}
 
 
 def _averaged(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,8 +133,8 @@ def _averaged(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         mean = dict(group[0])
         for key, value in group[0].items():
             if isinstance(value, float) and key != "epsilon":
-                mean[key] = float(np.mean([one[key] for one in group]))
-        mean["selected"] = float(np.mean([one["selected"] for one in group]))
+                mean[key] = float(np.mean([run[key] for run in group]))
+        mean["selected"] = float(np.mean([run["selected"] for run in group]))
         mean["runs"] = len(group)
         averaged.append(mean)
     return averaged

@@ -51,8 +51,8 @@ def sweep_here(values: dict[str, Any], sweep: Sequence[str], repeat: Sequence[st
             refused.append({**member.said(), "refused": reason})
     folder = base.runtime.artifacts / base.name
     show_results(kind.use_cases().write_sweep(folder, finished, refused))
-    for one in refused:
-        out.print(f"not run: {one['swept']}: {one['refused']}", markup=False)
+    for refusal in refused:
+        out.print(f"not run: {refusal['swept']}: {refusal['refused']}", markup=False)
     print(folder)  # noqa: T201  plain, for scripts
 
 

@@ -40,7 +40,7 @@ def _stepped(key: str, given: str) -> list[int | float]:
         raise ConfigError(f"--sweep {key}: steps of {step} never lead from {start} to {stop}")
     # Decimals, so that 0.1 + 0.2 is 0.3 here.
     _require_few(key, count)
-    exact = (start + at * step for at in range(count))
+    exact = (start + index * step for index in range(count))
     return [int(value) if value == int(value) else float(value) for value in exact]
 
 

@@ -116,10 +116,10 @@ def print_table(table: Table) -> None:
         pad_edge=False,
     )
     widths = _widths(table, out.width)
-    for at, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         # Folded rather than cut: on the narrowest terminal no digit may go missing.
-        side: JustifyMethod = "right" if table.is_number(at) else "left"
-        rich.add_column(column, justify=side, overflow="fold", width=widths[at])
+        side: JustifyMethod = "right" if table.is_number(index) else "left"
+        rich.add_column(column, justify=side, overflow="fold", width=widths[index])
     for row in table.rows:
         rich.add_row(*(Text(cell) for cell in row))  # a reason is free text, and no markup
     out.print(rich)
@@ -129,15 +129,17 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
     """Widths of columns that break no word, if the room allows it; else rich decides."""
     cells = [table.columns, *table.rows]
     numbers = range(len(table.columns))
-    whole = [max(len(row[at]) for row in cells) for at in numbers]
-    words = [max(len(word) for row in cells for word in row[at].split() or [""]) for at in numbers]
+    whole = [max(len(row[index]) for row in cells) for index in numbers]
+    words = [
+        max(len(word) for row in cells for word in row[index].split() or [""]) for index in numbers
+    ]
     lines = 3 * len(words) - 1
     spare = room - sum(words) - lines
     if spare < 0 or sum(whole) + lines <= room:
         return [None] * len(whole)
-    for at in reversed(numbers):
-        more = min(spare, whole[at] - words[at])
-        words[at], spare = words[at] + more, spare - more
+    for index in reversed(numbers):
+        more = min(spare, whole[index] - words[index])
+        words[index], spare = words[index] + more, spare - more
     return words
 
 
@@ -167,9 +169,9 @@ def as_typed_here(command: str) -> str:
 
 def _beside_us(command: str) -> str:
     """A command as it can be typed here: bare if on the path, else from our environment."""
-    found = shutil.which(command)
+    on_path = shutil.which(command)
     beside = Path(sys.executable).with_name(command)
-    if found and Path(found).parent == beside.parent:
+    if on_path and Path(on_path).parent == beside.parent:
         return command
     if not beside.exists():
         return command

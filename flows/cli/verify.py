@@ -158,11 +158,13 @@ def _given(
                 f"{model} is in a registry of MLflow, which is not installed here ({error}); "
                 "install it, or download the model and name its weights and its certificate"
             ) from error
-        found = fetch_registered_model(model, mlflow or default_registry(certificate))
-        if document is not None and document.get("digest") != found.certificate.get("digest"):
+        registered = fetch_registered_model(model, mlflow or default_registry(certificate))
+        if document is not None and document.get("digest") != registered.certificate.get("digest"):
             raise CertificateError(f"{model} carries another certificate than {certificate}")
         return _Given(
-            document=found.certificate, signature=signed or found.signature, model=found.model
+            document=registered.certificate,
+            signature=signed or registered.signature,
+            model=registered.model,
         )
     if document is None:
         raise CertificateError(
@@ -207,8 +209,8 @@ def default_registry(certificate: Path | None = None) -> str | None:
     folders = [Path("artifacts")]
     if certificate is not None:
         folders = [certificate, *certificate.resolve().parents[:2], *folders]
-    found = next((one / _RUNS for one in folders if (one / _RUNS).is_file()), None)
-    return None if found is None else f"sqlite:///{found.resolve()}"
+    database = next((folder / _RUNS for folder in folders if (folder / _RUNS).is_file()), None)
+    return None if database is None else f"sqlite:///{database.resolve()}"
 
 
 def entries_of(ledger: str) -> Sequence[Entry]:
@@ -250,7 +252,7 @@ def _pool(
     files = files_of(data)
     if missing := [str(path) for path in files if not path.is_file()]:
         raise CertificateError(f"there is no file at {missing[0]}")
-    folders = [one if one.is_dir() else one.parent for one in places]
+    folders = [place if place.is_dir() else place.parent for place in places]
     campaign = str(document.get("campaign"))
     beside = [folder / _SALT for folder in folders]
     below = [folder / campaign / _SALT for folder in folders]

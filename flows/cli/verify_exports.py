@@ -25,14 +25,14 @@ def signed_export(path: Path) -> Path | None:
       CertificateError: such a file has no signature.
     """
     if path.suffix in _SHOWING and path.is_file():
-        found = signature_of(path)
-        if not found.is_file():
+        signature = signature_of(path)
+        if not signature.is_file():
             raise CertificateError(
-                f"{path} is not signed ({found.name} is not beside it), so nothing can be said of "
-                "who wrote it; `dpal report` or `dpal ledger export`, where the ledger is, writes "
-                "it signed"
+                f"{path} is not signed ({signature.name} is not beside it), so nothing can be said "
+                "of who wrote it; `dpal report` or `dpal ledger export`, where the ledger is, "
+                "writes it signed"
             )
-        return found
+        return signature
     if path.name.endswith(SUFFIX) and path.is_file():
         _, statement = read_statement(_text_of(path))
         return path if statement.get("predicateType") == LEDGER_HEAD else None
@@ -44,11 +44,11 @@ def check_export(
 ) -> tuple[list[Check], Author]:
     """Checks a signature, the files beside it that it names, and the head of the ledger."""
     text = _text_of(signature)
-    found: dict[str, str | None] = {}
+    digests: dict[str, str | None] = {}
     for name in files_in(text):
         path = signature.parent / Path(name).name  # beside it, whatever a stranger wrote
-        found[name] = file_digest(path) if path.is_file() else None
-    return verify_export(text, found, trust, ledger=ledger)
+        digests[name] = file_digest(path) if path.is_file() else None
+    return verify_export(text, digests, trust, ledger=ledger)
 
 
 def _text_of(path: Path) -> str:

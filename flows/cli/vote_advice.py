@@ -40,10 +40,10 @@ def mechanism_advice(
                 f"{public} has {labels.shape[1]} labels and the ballots {ballots.labels}; give "
                 "public records with the same labels"
             )
-        known = from_public(labels, consensus=consensus)
+        statistics = from_public(labels, consensus=consensus)
         lines.append(f"from {len(labels):,} public records, at a consensus of {consensus:.0%}")
     else:
-        known, bought = _paid_summary(request, ballots, float(pay or 0.0))
+        statistics, bought = _paid_summary(request, ballots, float(pay or 0.0))
         lines.append(
             f"a summary was released for epsilon {bought['epsilon']:.4f}, noise "
             f"{bought['summary_sigma']:.3g} votes on each of its numbers; count it in the promise "
@@ -56,13 +56,15 @@ def mechanism_advice(
                 "little, and the options below are little more than a guess"
             )
     target = request.target
-    found = options(known, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta)
+    choices = options(
+        statistics, teachers=ballots.teachers, epsilon=target.epsilon, delta=target.delta
+    )
     record = [
-        {"mechanism": one.rule.mechanism.value, "limit": one.rule.limit, "sigma": one.rule.sigma,
-         "queries": one.queries, "why": one.why}
-        for one in found
+        {"mechanism": choice.rule.mechanism.value, "limit": choice.rule.limit,
+         "sigma": choice.rule.sigma, "queries": choice.queries, "why": choice.why}
+        for choice in choices
     ]  # fmt: skip
-    best = found[0]
+    best = choices[0]
     limit = "" if best.rule.limit is None else f" --limit {best.rule.limit:g}"
     lines.append(
         f"choose --mechanism {best.rule.mechanism}{limit} --sigma {best.rule.sigma:.3g}: "
@@ -72,8 +74,8 @@ def mechanism_advice(
     return VoteCostView(
         record={
             "options": record,
-            "source": known.source,
-            "consensus": known.consensus,
+            "source": statistics.source,
+            "consensus": statistics.consensus,
             **({"paid": bought} if bought else {}),
         },
         tables=(advice_table(record),),
@@ -96,8 +98,8 @@ def _paid_summary(
     # Held, drawn and kept where whoever only looks need not load it.
     from dpal.runs.vote_release import release_summary
 
-    account, known = release_summary(request, spec, ballots)
-    return known, {
+    account, statistics = release_summary(request, spec, ballots)
+    return statistics, {
         **account.certified.summary(),
         "summary_sigma": spec.summary_sigma,
         "other_teachers": account.folder.read_record()["other_teachers"],

@@ -54,7 +54,7 @@ def vote_sweep_view(request: VoteRequest, text: str, *, private: bool) -> VoteCo
     key, values = sweep_values(text)
     if key not in _SWEPT:
         raise ConfigError.before_release(f"--sweep {key} is none of {', '.join(_SWEPT)}")
-    if not all(isinstance(one, int | float) for one in values):
+    if not all(isinstance(value, int | float) for value in values):
         raise ConfigError.before_release(f"--sweep {key} takes numbers")
     rows = [_point(request, key, float(value), private) for value in values]
     lines = [PRIVATE_NOTE] if private else []
@@ -69,11 +69,11 @@ def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[
     queries = request.ballots.queries
     if key == "queries":
         queries = int(value)
-        at = request
+        swept_request = request
     else:
         changed: dict[str, Any] = {key: value}
-        at = request.changed(**changed)
-    spec = replace(at.spec, blocks=equal_blocks(queries, request.blocks or 1))
+        swept_request = request.changed(**changed)
+    spec = replace(swept_request.spec, blocks=equal_blocks(queries, request.blocks or 1))
     if request.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
     row: dict[str, Any] = {
@@ -88,8 +88,8 @@ def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[
         votes = votes_for(spec.rule, asked)
         row["turned"] = turned_by_noise(spec.rule, asked)
         for mode in (Mode.EXACT, Mode.PAPERNOT):
-            found = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
-            row[mode.value] = float(found.epsilons[-1]) if found.epsilons.size else 0.0
+            analysis = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
+            row[mode.value] = float(analysis.epsilons[-1]) if analysis.epsilons.size else 0.0
     return row
 
 
@@ -101,8 +101,8 @@ def modes_of(request: VoteRequest, private: bool) -> tuple[list[dict[str, Any]],
     modes += [Mode.EXACT, Mode.PAPERNOT] if private else []
     rows = []
     for mode in modes:
-        found = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
-        epsilon = float(found.epsilons[-1]) if found.epsilons.size else 0.0
+        analysis = analyse(spec.rule, votes, mode=mode, delta=spec.target.delta)
+        epsilon = float(analysis.epsilons[-1]) if analysis.epsilons.size else 0.0
         rows.append({"mode": mode.value, "epsilon": epsilon,
                      "claim": str(claim_of(mode, spec.rule))})  # fmt: skip
     return rows, (PRIVATE_NOTE,) if private else ()
@@ -110,4 +110,4 @@ def modes_of(request: VoteRequest, private: bool) -> tuple[list[dict[str, Any]],
 
 def table_of_modes(rows: list[dict[str, Any]]) -> Table:
     """Those as a table."""
-    return modes_table([(one["mode"], one["epsilon"], one["claim"]) for one in rows])
+    return modes_table([(row["mode"], row["epsilon"], row["claim"]) for row in rows])

@@ -71,9 +71,9 @@ def _show(config: WatchConfig) -> None:
     from dpal.reports.watch_tables import watch_tables
     from tasks.watch import describe_watch, registered_data_set, watch_folder
 
-    known, state = registered_data_set(config), watch_folder(config).read()
-    for table in (*watch_tables(state), blocks_table(known)):
+    data_set, state = registered_data_set(config), watch_folder(config).read()
+    for table in (*watch_tables(state), blocks_table(data_set)):
         print_table(table)
-    out.print(f"limit of data set {known.name}: {limit_in_words(known.limit)}", markup=False)
+    out.print(f"limit of data set {data_set.name}: {limit_in_words(data_set.limit)}", markup=False)
     out.print(f"{config.folder}: {state.remark or 'not looked at yet'}", markup=False)
     out.print(describe_watch(config, state), markup=False)

@@ -81,8 +81,10 @@ def says_the_same(there: Automation, wanted: AutomationCore) -> bool:
     return same
 
 
-def _essence(one: AutomationCore) -> Any:
-    values = one.model_dump(mode="json", include={"name", "description", "trigger", "actions"})
+def _essence(automation: AutomationCore) -> Any:
+    values = automation.model_dump(
+        mode="json", include={"name", "description", "trigger", "actions"}
+    )
     return _without_ids(values)
 
 

@@ -63,8 +63,8 @@ def set_up(
       DeployError: a pool is there as another type, or the block is not there.
     """
     block = _block(client, notify) if notify else None
-    done = [set_up_pool(client, one) for one in pools]
-    done += [_deployment(client, one) for one in deployments]
+    done = [set_up_pool(client, pool) for pool in pools]
+    done += [_deployment(client, deployment) for deployment in deployments]
     done.append(_automation(client, crash_silent_runs()))
     if block is not None:
         done.append(_automation(client, tell_people(block)))
@@ -76,9 +76,9 @@ def take_down(client: SyncPrefectClient, only: Sequence[Deployment] = ()) -> lis
 
     A work pool that other deployments use stays.
     """
-    names = {one.full_name for one in only}
+    names = {deployment.full_name for deployment in only}
     done, left = [], set()
-    flows = {one.id: one.name for one in _all(client.read_flows)}
+    flows = {flow.id: flow.name for flow in _all(client.read_flows)}
     for there in _all(client.read_deployments):
         name = f"{flows.get(there.flow_id)}/{there.name}"
         ours = TAG in there.tags and str(there.entrypoint).startswith("flows.")
@@ -126,14 +126,16 @@ def _deployment(client: SyncPrefectClient, wanted: Deployment) -> Change:
     except ObjectNotFound:
         done = Done.MADE
     else:
-        same_time = _times(there) == [one.schedule.model_dump(mode="json") for one in schedules]
+        same_time = _times(there) == [
+            schedule.schedule.model_dump(mode="json") for schedule in schedules
+        ]
         same = (there.global_concurrency_limit is not None) is wanted.alone
-        if same and same_time and all(getattr(there, key) == one for key, one in facts.items()):
+        if same and same_time and all(getattr(there, key) == value for key, value in facts.items()):
             return _told(wanted, Done.KEPT)
         if same_time:  # written anew with the rest: switched off stays switched off
-            active = [one.active for one in there.schedules]
+            active = [schedule.active for schedule in there.schedules]
             pairs = zip(schedules, active, strict=True)
-            schedules = [one.model_copy(update={"active": on}) for one, on in pairs]
+            schedules = [schedule.model_copy(update={"active": on}) for schedule, on in pairs]
         done = Done.CHANGED
     client.create_deployment(
         flow_id=client.create_flow(flow),
@@ -154,18 +156,20 @@ def _told(wanted: Deployment, done: Done) -> Change:
 
 def _automation(client: SyncPrefectClient, wanted: AutomationCore) -> Change:
     about = {SILENT: "after 90 s without a heartbeat", TELL: "by the block you named"}[wanted.name]
-    known = [one for one in _automations(client) if one.name == wanted.name]
-    if not known:
+    existing = [automation for automation in _automations(client) if automation.name == wanted.name]
+    if not existing:
         client.create_automation(wanted)
         return Change(kind="automation", name=wanted.name, done=Done.MADE, about=about)
-    for double in known[1:]:
+    for double in existing[1:]:
         client.delete_automation(double.id)
-    if says_the_same(known[0], wanted):
-        done = Done.KEPT if len(known) == 1 else Done.CHANGED
-        if not known[0].enabled:
+    if says_the_same(existing[0], wanted):
+        done = Done.KEPT if len(existing) == 1 else Done.CHANGED
+        if not existing[0].enabled:
             about = "switched off by a person"
         return Change(kind="automation", name=wanted.name, done=done, about=about)
-    client.update_automation(known[0].id, wanted.model_copy(update={"enabled": known[0].enabled}))
+    client.update_automation(
+        existing[0].id, wanted.model_copy(update={"enabled": existing[0].enabled})
+    )
     return Change(kind="automation", name=wanted.name, done=Done.CHANGED, about=about)
 
 
@@ -175,36 +179,40 @@ def _automations(client: SyncPrefectClient) -> list[Automation]:
 
 def _block(client: SyncPrefectClient, name: str) -> Any:
     """The id of a notification block."""
-    for one in client.read_block_documents(limit=_PAGE, offset=0, include_secrets=False):
-        kind = one.block_type.slug if one.block_type else ""
-        if name in (f"{kind}/{one.name}", one.name):
-            return one.id
+    for block in client.read_block_documents(limit=_PAGE, offset=0, include_secrets=False):
+        kind = block.block_type.slug if block.block_type else ""
+        if name in (f"{kind}/{block.name}", block.name):
+            return block.id
     raise DeployError(
         f"there is no block {name} on this Prefect server; make one on its page under Blocks "
         "(Slack Webhook, Custom Webhook, Sendgrid Email ...), nothing was changed"
     )
 
 
-def _schedule(one: DeploymentSchedule) -> DeploymentScheduleCreate:
-    if one.interval is not None:
+def _schedule(schedule: DeploymentSchedule) -> DeploymentScheduleCreate:
+    if schedule.interval is not None:
         return DeploymentScheduleCreate(
-            schedule=IntervalSchedule(interval=one.interval, anchor_date=_ANCHOR, timezone="UTC")
+            schedule=IntervalSchedule(
+                interval=schedule.interval, anchor_date=_ANCHOR, timezone="UTC"
+            )
         )
-    assert one.cron is not None  # noqa: S101
-    return DeploymentScheduleCreate(schedule=CronSchedule(cron=one.cron, timezone=one.timezone))
+    assert schedule.cron is not None  # noqa: S101
+    return DeploymentScheduleCreate(
+        schedule=CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
+    )
 
 
 def _times(there: DeploymentResponse) -> list[dict[str, Any]]:
-    return [one.schedule.model_dump(mode="json") for one in there.schedules]
+    return [schedule.schedule.model_dump(mode="json") for schedule in there.schedules]
 
 
-def _when(one: DeploymentSchedule | None) -> str:
-    if one is None:
+def _when(schedule: DeploymentSchedule | None) -> str:
+    if schedule is None:
         return ""
-    if one.interval is not None:
-        every = one.interval
+    if schedule.interval is not None:
+        every = schedule.interval
         return ", every minute" if every == timedelta(minutes=1) else f", every {every}"
-    return f", by cron {one.cron} ({one.timezone})"
+    return f", by cron {schedule.cron} ({schedule.timezone})"
 
 
 def _all(read: Callable[..., list[Any]]) -> Iterator[Any]:

@@ -187,13 +187,13 @@ FLOWS = tuple(ENTRYPOINTS)
 def usual(pools: Sequence[WorkPool]) -> list[Deployment]:
     """A deployment for every flow; of those that train, one for each pool that trains."""
     training = [pool.name for pool in pools if pool.name != CAMPAIGNS]
-    found: list[Deployment] = []
+    deployments: list[Deployment] = []
     for deployment in _DEPLOYED:
         if deployment in _ON_POOLS:
-            found += [replace(deployment, name=pool, pool=pool) for pool in training]
+            deployments += [replace(deployment, name=pool, pool=pool) for pool in training]
         else:
-            found.append(deployment)
-    return found
+            deployments.append(deployment)
+    return deployments
 
 
 def from_file(file: Path) -> Deployment:
@@ -202,10 +202,10 @@ def from_file(file: Path) -> Deployment:
     Raises:
       ConfigError: the file says something impossible, or holds a password.
     """
-    found = load_any(file)
-    if isinstance(found, WatchConfig):
-        return _of_watch(found)
-    return _of_run(found)
+    config = load_any(file)
+    if isinstance(config, WatchConfig):
+        return _of_watch(config)
+    return _of_run(config)
 
 
 def pools_of(
@@ -273,8 +273,8 @@ def _of_watch(config: WatchConfig) -> Deployment:
     )
 
 
-def _trains_on(one: Deployment) -> str | None:
-    config = one.parameters.get("config", {})
+def _trains_on(deployment: Deployment) -> str | None:
+    config = deployment.parameters.get("config", {})
     pool = config.get("campaign", config).get("runtime", {}).get("training_pool")
     return str(pool) if pool else None
 

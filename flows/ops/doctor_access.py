@@ -67,6 +67,6 @@ def allow_list(config: CampaignConfig) -> Iterator[Diagnosis]:
         return
     for fault in faults_of(allowed):
         yield Diagnosis("allow list", f"{file}: {fault}", "correct it there")
-    missing = sorted({one.key for one in allowed.refused(settings_to_allow([config]))})
+    missing = sorted({setting.key for setting in allowed.refused(settings_to_allow([config]))})
     state = f"{file} " + (f"does not allow {', '.join(missing)}" if missing else "allows this")
     yield Diagnosis("allow list", state, "allow it: dpal allow FILE.yaml" if missing else "")

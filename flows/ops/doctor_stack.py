@@ -69,9 +69,9 @@ def _pools(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[Diagno
             yield Diagnosis(what, "is paused", f"prefect work-pool resume {name}")
             continue
         online = [
-            one
-            for one in client.read_workers_for_work_pool(name, offset=0, limit=200)
-            if one.status == WorkerStatus.ONLINE
+            worker
+            for worker in client.read_workers_for_work_pool(name, offset=0, limit=200)
+            if worker.status == WorkerStatus.ONLINE
         ]
         state = f"{pool.type}, workers online: {len(online)}"
         advice = f"start one: {worker_command(name, pool.type)}"
@@ -86,18 +86,18 @@ def _deployments(client: SyncPrefectClient, config: CampaignConfig) -> Iterator[
     named = config.runtime.training_pool
     wanted = usual(pools_of({named: "process"} if named else {}, {}))
     missing, old, deaf = [], [], []
-    for one in wanted:
+    for deployment in wanted:
         try:
-            there = client.read_deployment_by_name(one.full_name)
+            there = client.read_deployment_by_name(deployment.full_name)
         except ObjectNotFound:
-            missing.append(one.full_name)
+            missing.append(deployment.full_name)
             continue
         if there.version != version():
-            old.append(f"{one.full_name} ({there.version})")
+            old.append(f"{deployment.full_name} ({there.version})")
         told = there.job_variables.get("env") or {}
         beat = str(told.get("PREFECT_FLOWS_HEARTBEAT_FREQUENCY"))
         if not beat.isdecimal() or int(beat) > 2 * HEARTBEAT_SECONDS:
-            deaf.append(one.full_name)
+            deaf.append(deployment.full_name)
     trouble = [
         f"missing: {', '.join(missing)}" if missing else "",
         f"not of version {version()}: {', '.join(old)}" if old else "",
@@ -115,8 +115,8 @@ def _automation(client: SyncPrefectClient) -> Diagnosis:
 
     from flows.ops.automations import SILENT, crash_silent_runs, says_the_same
 
-    known = client.read_automations(sort=AutomationSort.NAME_ASC, limit=200)
-    ours = [one for one in known if one.name == SILENT]
+    automations = client.read_automations(sort=AutomationSort.NAME_ASC, limit=200)
+    ours = [automation for automation in automations if automation.name == SILENT]
     if not ours:
         return Diagnosis("automation", f"{SILENT!r} is not there", _DEPLOY)
     if not ours[0].enabled:
@@ -260,4 +260,4 @@ def _clock(answer: httpx.Response) -> Iterator[Diagnosis]:
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that is there."""
     whole = folder.expanduser().resolve()
-    return next(one for one in (whole, *whole.parents) if one.exists())
+    return next(place for place in (whole, *whole.parents) if place.exists())

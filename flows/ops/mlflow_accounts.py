@@ -61,8 +61,8 @@ def _account(client: httpx.Client, name: str, password: str) -> list[str]:
     if client.get("/api/2.0/mlflow/users/get", params={"username": name}).status_code == 404:
         _post(client, "2.0/mlflow/users/create", username=name, password=password)
         return [f"made MLflow's account {name}"]
-    known = client.get("/api/2.0/mlflow/users/current", auth=(name, password))
-    if known.is_success:
+    answer = client.get("/api/2.0/mlflow/users/current", auth=(name, password))
+    if answer.is_success:
         return []
     client.patch(
         "/api/2.0/mlflow/users/update-password", json={"username": name, "password": password}
@@ -72,10 +72,10 @@ def _account(client: httpx.Client, name: str, password: str) -> list[str]:
 
 def _demoted(client: httpx.Client, done: list[str]) -> list[str]:
     """The account that workers of earlier versions use, which was an administrator."""
-    found = client.get("/api/2.0/mlflow/users/get", params={"username": EARLIER})
-    if found.status_code == 404:
+    answer = client.get("/api/2.0/mlflow/users/get", params={"username": EARLIER})
+    if answer.status_code == 404:
         return []
-    if found.raise_for_status().json()["user"]["is_admin"]:
+    if answer.raise_for_status().json()["user"]["is_admin"]:
         client.patch(
             "/api/2.0/mlflow/users/update-admin", json={"username": EARLIER, "is_admin": False}
         ).raise_for_status()
@@ -87,9 +87,9 @@ def _let_log(client: httpx.Client, name: str) -> None:
     """Lets an account log runs and register models; what an administrator set for it stays."""
     listed = client.get("/api/3.0/mlflow/users/permissions/list", params={"username": name})
     there = {
-        one["resource_type"]
-        for one in listed.raise_for_status().json()["permissions"]
-        if one["resource_pattern"] == "*"
+        permission["resource_type"]
+        for permission in listed.raise_for_status().json()["permissions"]
+        if permission["resource_pattern"] == "*"
     }
     for kind in {"experiment", "registered_model"} - there:
         _post(client, "3.0/mlflow/users/permissions/grant", username=name, resource_type=kind,

@@ -43,7 +43,7 @@ def prefect_yaml() -> str:
         # The code is installed on the workers; this is where campaigns read and write.
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
         "definitions": {"job": job},
-        "deployments": [_entry(one, job) for one in usual(pools_of({}, {}))],
+        "deployments": [_entry(deployment, job) for deployment in usual(pools_of({}, {}))],
     }
     body = yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000)
     spaced = body.replace("\n  - name: ", "\n\n  - name: ").replace(":\n\n  - name", ":\n  - name")

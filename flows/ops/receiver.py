@@ -65,8 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refusal(self) -> HTTPStatus | None:
         """Why a call is not taken: from a browser's page, without the secret, or too large."""
         given = self.headers.get_all(HOOK_HEADER) or [""]
-        known = hmac.compare_digest("\n".join(given).encode(), self.server.secret.encode())
-        if "Origin" in self.headers or not known:
+        secret_matches = hmac.compare_digest("\n".join(given).encode(), self.server.secret.encode())
+        if "Origin" in self.headers or not secret_matches:
             return HTTPStatus.FORBIDDEN
         length = self.headers.get("Content-Length", "0")
         small = length.isascii() and length.isdigit() and int(length) <= _MOST_BYTES

@@ -104,16 +104,16 @@ class Stack:
 
     def logins(self) -> list[tuple[str, str, str, str]]:
         """What a person opens: server, address, account, and the file of its password."""
-        found = [
+        accounts = [
             ("prefect", "", "prefect"),
             ("mlflow", f"{READER}, reads", _MLFLOW_SECRETS[READER]),
             ("mlflow", f"{ADMIN}, also deletes", _MLFLOW_SECRETS[ADMIN]),
         ]
         if self.label_studio:
-            found.append(("label-studio", _LABELER, "label-studio-password"))
+            accounts.append(("label-studio", _LABELER, "label-studio-password"))
         return [
             (server, self.origins.get(server, self.url(server)), account, f"secrets/{name}")
-            for server, account, name in found
+            for server, account, name in accounts
         ]
 
 
@@ -153,7 +153,7 @@ def mlflow_service(stack: Stack) -> Service:
     command += ["--port", str(stack.ports["mlflow"]), "--backend-store-uri", store]
     command += ["--artifacts-destination", (home / "artifacts").resolve().as_uri()]
     command += ["--app-name", "dpal", "--x-frame-options", "SAMEORIGIN"]
-    command += ["--allowed-hosts", ",".join(urlsplit(one).netloc for one in origins)]
+    command += ["--allowed-hosts", ",".join(urlsplit(origin).netloc for origin in origins)]
     command += ["--cors-allowed-origins", ",".join(origins)]
     settings = home / "auth.ini"
     _write(settings, _AUTH.format(users=users))
@@ -228,13 +228,15 @@ def require_free(stack: Stack) -> None:
     Raises:
       ServeError: somebody else listens there.
     """
-    used = [one for one in stack.ports if one != "label-studio" or stack.label_studio]
+    used = [server for server in stack.ports if server != "label-studio" or stack.label_studio]
     for server in used:
         port = stack.ports[server]
         if not _is_free(stack.host, port):
             others = set(stack.ports.values())
             free = next(
-                one for one in range(port + 1, 65536) if one not in others and _is_free("", one)
+                candidate
+                for candidate in range(port + 1, 65536)
+                if candidate not in others and _is_free("", candidate)
             )
             raise ServeError(
                 f"port {port} of {server} is taken by another program; nothing was started, say "
@@ -249,14 +251,14 @@ def find_label_studio() -> str:
       ServeError: it is not installed.
     """
     named = os.environ.get("DPAL_LABEL_STUDIO")
-    found = named if named and Path(named).is_file() else shutil.which("label-studio")
-    if found is None:
+    command = named if named and Path(named).is_file() else shutil.which("label-studio")
+    if command is None:
         raise ServeError(
             "Label Studio is not installed; it needs an environment of its own: python3 -m venv "
             "label-studio && label-studio/bin/pip install label-studio, then set "
             "DPAL_LABEL_STUDIO=$PWD/label-studio/bin/label-studio"
         )
-    return found
+    return command
 
 
 def write_environment(stack: Stack) -> Path:
@@ -278,8 +280,8 @@ def _require_own_mlflow() -> None:
     Raises:
       ServeError: this installation lacks it.
     """
-    known = importlib.metadata.entry_points(group="mlflow.app")
-    if "dpal" not in {one.name for one in known} or not importlib.util.find_spec("flask_wtf"):
+    entries = importlib.metadata.entry_points(group="mlflow.app")
+    if "dpal" not in {entry.name for entry in entries} or not importlib.util.find_spec("flask_wtf"):
         raise ServeError(
             "this installation cannot start MLflow with passwords; nothing was started, install "
             "dpal again: pip install -c constraints.txt '.[server]'"

@@ -43,8 +43,8 @@ class StackSecrets:
         if not file.exists():
             earlier = self.file(_EARLIER)
             kept = name == "prefect" and earlier.is_file()
-            known = earlier.read_text(encoding="utf-8").strip() if kept else ""
-            self._write(file, prefix + (known or secrets.token_hex(20)))
+            earlier_secret = earlier.read_text(encoding="utf-8").strip() if kept else ""
+            self._write(file, prefix + (earlier_secret or secrets.token_hex(20)))
             if kept:
                 earlier.unlink()  # else it would come back once this one is removed
         _require_own(file)
@@ -71,9 +71,9 @@ class StackSecrets:
         half.rename(file)
 
 
-def prefect_login(found: StackSecrets) -> str:
+def prefect_login(stack_secrets: StackSecrets) -> str:
     """What Prefect's page asks for, and workers are told: NAME:PASSWORD."""
-    return found.read("prefect", prefix=f"{_EARLIER_NAME}:")
+    return stack_secrets.read("prefect", prefix=f"{_EARLIER_NAME}:")
 
 
 def _require_own(path: Path) -> None:

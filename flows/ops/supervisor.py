@@ -69,7 +69,7 @@ class Supervisor:
 
     def stop_left_over(self) -> None:
         """Ends parts that a `dpal serve` left behind which was killed itself."""
-        left = [one for one in map(_alive, self._recorded()) if one is not None]
+        left = [process for process in map(_alive, self._recorded()) if process is not None]
         if left:
             self._say(f"stopping {len(left)} processes that an earlier, killed serve left behind")
             _stop(left)
@@ -83,14 +83,14 @@ class Supervisor:
         new = [_Running(part, self._spawn(part), time.monotonic()) for part in parts]
         self._running += new
         self._record()
-        for one in new:
-            self._await(one)
+        for running in new:
+            self._await(running)
 
-    def _await(self, one: _Running) -> None:
-        part = one.part
+    def _await(self, running: _Running) -> None:
+        part = running.part
         while part.answers is not None and not _answers(part.answers):
-            ended = one.process.poll()
-            if ended is not None or time.monotonic() > one.since + part.patience:
+            ended = running.process.poll()
+            if ended is not None or time.monotonic() > running.since + part.patience:
                 how = "did not answer in time" if ended is None else f"ended with code {ended}"
                 raise ServeError(
                     f"{part.name} {how}; {self._log(part)} says why (its last line: "
@@ -101,27 +101,27 @@ class Supervisor:
     def look(self) -> None:
         """Starts again, after a pause that grows, what has died since the last look."""
         now = time.monotonic()
-        for one in self._running:
-            if one.due is not None and now >= one.due:
-                one.process, one.since, one.due = self._spawn(one.part), now, None
+        for running in self._running:
+            if running.due is not None and now >= running.due:
+                running.process, running.since, running.due = self._spawn(running.part), now, None
                 self._record()
-                self._say(f"{one.part.name} is started again")
-            elif one.due is None and (code := one.process.poll()) is not None:
-                _bury(one.process.pid)
-                one.deaths = 0 if now - one.since > _SETTLED_SECONDS else one.deaths + 1
-                pause = min(_LONGEST_PAUSE, 2.0**one.deaths)
-                one.due = now + pause
+                self._say(f"{running.part.name} is started again")
+            elif running.due is None and (code := running.process.poll()) is not None:
+                _bury(running.process.pid)
+                running.deaths = 0 if now - running.since > _SETTLED_SECONDS else running.deaths + 1
+                pause = min(_LONGEST_PAUSE, 2.0**running.deaths)
+                running.due = now + pause
                 self._say(
-                    f"{one.part.name} died ({_how(code)}); it is started again in {pause:.0f} s, "
-                    f"log: {self._log(one.part)}"
+                    f"{running.part.name} died ({_how(code)}); it is started again in {pause:.0f} "
+                    f"s, log: {self._log(running.part)}"
                 )
 
     def stop(self) -> None:
         """Stops all parts, the last first; what runs on the workers has time to persist."""
         processes = []
-        for one in reversed(self._running):
+        for running in reversed(self._running):
             with contextlib.suppress(psutil.NoSuchProcess):
-                processes.append(psutil.Process(one.process.pid))
+                processes.append(psutil.Process(running.process.pid))
         _stop(processes)
         self._running.clear()
         self._record()
@@ -143,17 +143,19 @@ class Supervisor:
     def _record(self) -> None:
         """Remembers who runs, by number and time of birth: numbers are used again."""
         born = []
-        for one in self._running:
+        for running in self._running:
             with contextlib.suppress(psutil.NoSuchProcess):
-                born.append([one.process.pid, psutil.Process(one.process.pid).create_time()])
+                born.append(
+                    [running.process.pid, psutil.Process(running.process.pid).create_time()]
+                )
         self._file.write_text(json.dumps(born), encoding="utf-8")
 
     def _recorded(self) -> list[list[float]]:
         try:
-            found: list[list[float]] = json.loads(self._file.read_text(encoding="utf-8"))
+            recorded: list[list[float]] = json.loads(self._file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return []
-        return found
+        return recorded
 
     @property
     def _file(self) -> Path:
@@ -175,15 +177,15 @@ def _stop(processes: Sequence[psutil.Process]) -> None:
         with contextlib.suppress(psutil.Error):
             everyone += [*process.children(recursive=True), process]
     # Servers stay up until the workers' last words have reached them.
-    workers = [one for one in everyone if not _is_server(one)]
+    workers = [process for process in everyone if not _is_server(process)]
     for group, grace in ((workers, _GRACE_SECONDS), (everyone, 10.0)):
-        for one in group:
+        for process in group:
             with contextlib.suppress(psutil.Error):
-                one.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGTERM)
         psutil.wait_procs(group, timeout=grace)
-    for one in everyone:
+    for process in everyone:
         with contextlib.suppress(psutil.Error):
-            one.kill()
+            process.kill()
     for process in processes:
         _bury(process.pid)
 
@@ -214,4 +216,4 @@ def _how(code: int) -> str:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((one.strip()[:200] for one in reversed(lines) if one.strip()), "nothing")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "nothing")

@@ -117,10 +117,10 @@ def template_of(type_: str) -> dict[str, Any]:
     """The base job template of a kind of pool, as it ships with dpal; {} for process pools."""
     if type_ == "process":
         return {}  # the server knows it
-    found = resources.files("flows") / "pools" / f"{type_}.json"
-    if not re.fullmatch(r"[a-z-]+", type_) or not found.is_file():
+    template = resources.files("flows") / "pools" / f"{type_}.json"
+    if not re.fullmatch(r"[a-z-]+", type_) or not template.is_file():
         raise DeployError(
             f"there is no template for work pools of type {type_}; take process, docker or "
             "kubernetes, or make the pool yourself with `prefect work-pool create`"
         )
-    return dict(json.loads(found.read_text(encoding="utf-8")))
+    return dict(json.loads(template.read_text(encoding="utf-8")))

@@ -47,8 +47,8 @@ def tell_mlflow(runtime: RuntimeConfig, tell: Callable[[], T], *, patient: bool 
 
 
 def _open_experiment(uri: str, artifacts: Path) -> None:
-    known = mlflow.get_experiment_by_name(EXPERIMENT)
-    if known is None:
+    experiment = mlflow.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
         local = (artifacts.resolve() / "mlflow").as_uri()
         # A server keeps files where it was told to; a bare database needs a folder.
         try:
@@ -57,16 +57,16 @@ def _open_experiment(uri: str, artifacts: Path) -> None:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # campaigns start side by side
                 raise
     mlflow.set_experiment(EXPERIMENT)
-    if known is None or VIEW not in known.tags:
+    if experiment is None or VIEW not in experiment.tags:
         mlflow.set_experiment_tags({NOTE: EXPERIMENT_NOTE, VIEW: CAMPAIGNS_VIEW})
 
 
 def experiment_id() -> str:
     """MLflow's number of the experiment, which has been opened."""
-    known = mlflow.get_experiment_by_name(EXPERIMENT)
-    if known is None:
+    experiment = mlflow.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
         raise LookupError(f"the experiment {EXPERIMENT} was never opened")
-    return str(known.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def find_run(tags: dict[str, str]) -> Run | None:

@@ -58,8 +58,8 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     folder, name, plan = run.folder, run.name, run.plan
     certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
     tags = {"dpal.campaign": name, "dpal.certificate": certificate["digest"], "dpal.phase": "all"}
-    known = find_run(tags)
-    if known is not None and known.data.tags.get("dpal.finished") == "true":
+    existing = find_run(tags)
+    if existing is not None and existing.data.tags.get("dpal.finished") == "true":
         return
     tags |= {
         "dpal.kind": run.kind,
@@ -77,7 +77,7 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
     }
     entries = run.known_entries()
     names = [name, plan.before.campaign if plan.before else None]
-    with finished_run(known, name, tags, day=day_of_plan(names, entries)) as told:
+    with finished_run(existing, name, tags, day=day_of_plan(names, entries)) as told:
         told.log_params({**tracked.parameters, "accountant": plan.accountant.value})
         told.log_metrics(tracked.figures)
         for file, values in {"plan.json": run.certified.summary(), **tracked.records}.items():

@@ -16,11 +16,11 @@ _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
 
 def data_tags(campaign: Campaign) -> dict[str, str]:
     """By which a data set's campaigns are found, and what this one starts from."""
-    found = {
+    tags = {
         "dpal.dataset": campaign.config.data.dataset,
         "dpal.start_from": campaign.config.start_from,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in tags.items() if value is not None}
 
 
 def data_metrics(campaign: Campaign) -> dict[str, float]:
@@ -29,9 +29,10 @@ def data_metrics(campaign: Campaign) -> dict[str, float]:
     if name is None:
         return {}
     with campaign.ledger() as ledger:
-        known = data_set(ledger.store.entries(), name)
+        dataset = data_set(ledger.store.entries(), name)
     return {
-        f"dataset_epsilon/block_{one.block}": one.epsilon_taken(known.limit) for one in known.blocks
+        f"dataset_epsilon/block_{account.block}": account.epsilon_taken(dataset.limit)
+        for account in dataset.blocks
     }
 
 

@@ -49,12 +49,12 @@ def validation_dataset(campaign: Campaign) -> Any:
     """
     source = campaign.validation
     columns = ["id", source.label_column] + (["split"] if source.has_split else [])
-    table = pq.read_table([str(one) for one in source.paths], columns=columns).to_pandas()
+    table = pq.read_table([str(path) for path in source.paths], columns=columns).to_pandas()
     if source.has_split:
         table = table[table["split"] == source.role.value].drop(columns="split")
     if source.task is Task.MULTI_LABEL:  # MLflow's digest passes over lists
         labels = table[source.label_column]
-        table[source.label_column] = ["".join(map(str, one)) for one in labels]
+        table[source.label_column] = ["".join(map(str, row)) for row in labels]
     return from_pandas(
         table,
         source=source.name,
@@ -66,8 +66,8 @@ def validation_dataset(campaign: Campaign) -> Any:
 class _Dated:
     """MLflow's way to save a model of Python code, which notes a given time of its making."""
 
-    def __init__(self, at: int) -> None:
-        self._made = datetime.fromtimestamp(at / 1000, UTC).replace(tzinfo=None)
+    def __init__(self, milliseconds: int) -> None:
+        self._made = datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)
 
     def save_model(self, path: str, mlflow_model: Model, **how: Any) -> None:
         """As `mlflow.pyfunc.save_model`."""

@@ -50,8 +50,8 @@ _COLUMNS = (
     "metrics.`validation_accuracy`",
     "metrics.`labels`",
     "metrics.`campaign_epsilon`",
-    *(f"params.`{one}`" for one in ("epsilon", "delta", "adjacency", "unit")),
-    *(f"params.`{one}`" for one in ("selection", "strategy")),
+    *(f"params.`{name}`" for name in ("epsilon", "delta", "adjacency", "unit")),
+    *(f"params.`{name}`" for name in ("selection", "strategy")),
 )
 CAMPAIGNS_VIEW = json.dumps(
     {
@@ -90,7 +90,7 @@ def campaign_parameters(spec: CampaignSpec) -> dict[str, Any]:
 def phase_parameters(phase: Phase) -> dict[str, Any]:
     """What sets a phase apart from the others; all of it as planned."""
     training = phase.training
-    events = ", ".join(to_record(one)["mechanism"] for one in phase.selection.events)
+    events = ", ".join(to_record(event)["mechanism"] for event in phase.selection.events)
     return {
         "new_labels": phase.cohort_size,
         "selection": events or "by chance",

@@ -84,8 +84,8 @@ def newest_audit(about: Mapping[str, str]) -> int:
 def _audits(client: MlflowClient, campaign: str, plan: str) -> list[Run]:
     """All audits of a plan, the newest first: by their numbers, as their times say nothing."""
     about = {"dpal.campaign": campaign, "dpal.plan": plan, "dpal.phase": "audit"}
-    found = _tagged(client, about)
-    return sorted(found, key=lambda run: (_number(run), run.info.start_time), reverse=True)
+    audits = _tagged(client, about)
+    return sorted(audits, key=lambda run: (_number(run), run.info.start_time), reverse=True)
 
 
 def _tagged(client: MlflowClient, tags: Mapping[str, str]) -> list[Run]:
@@ -93,8 +93,8 @@ def _tagged(client: MlflowClient, tags: Mapping[str, str]) -> list[Run]:
     if experiment is None:
         return []
     query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-    found = client.search_runs([experiment.experiment_id], filter_string=query, max_results=_MOST)
-    return list(found)
+    runs = client.search_runs([experiment.experiment_id], filter_string=query, max_results=_MOST)
+    return list(runs)
 
 
 def _number(audit: Run) -> int:
@@ -129,7 +129,7 @@ def promote(
     Raises:
       CertificateError: a check failed, or the registry refused.
     """
-    if any(one.outcome is CheckOutcome.FAILED for one in checks):
+    if any(check.outcome is CheckOutcome.FAILED for check in checks):
         raise CertificateError(f"{uri} failed a check of its certificate; nothing was changed")
     require_alias(alias)
     name, number = name_and_version(uri)
@@ -157,23 +157,27 @@ def versions(name: str, tracking_uri: str | None) -> list[Version]:
     """
     with registry_client(f"models:/{name}", tracking_uri) as client:
         aliases = client.get_registered_model(name).aliases
-        found = client.search_model_versions(f"name = '{name}'")
+        model_versions = client.search_model_versions(f"name = '{name}'")
     called = {
-        str(one.version): tuple(
-            sorted(key for key, at in aliases.items() if str(at) == str(one.version))
+        str(version.version): tuple(
+            sorted(key for key, number in aliases.items() if str(number) == str(version.version))
         )
-        for one in found
+        for version in model_versions
     }
     told = [
-        Version(number=str(one.version), aliases=called[str(one.version)], tags=dict(one.tags))
-        for one in found
+        Version(
+            number=str(version.version),
+            aliases=called[str(version.version)],
+            tags=dict(version.tags),
+        )
+        for version in model_versions
     ]
-    return sorted(told, key=lambda one: int(one.number), reverse=True)
+    return sorted(told, key=lambda version: int(version.number), reverse=True)
 
 
 def _in_words(checks: Sequence[Check]) -> str:
     """Which checks were made, and which were not."""
-    ok = [one.name for one in checks if one.outcome is CheckOutcome.OK]
-    rest = [one.name for one in checks if one.outcome is CheckOutcome.UNCHECKED]
+    ok = [check.name for check in checks if check.outcome is CheckOutcome.OK]
+    rest = [check.name for check in checks if check.outcome is CheckOutcome.UNCHECKED]
     said = f"ok: {', '.join(ok)}" if ok else "nothing was checked"
     return f"{said}; not checked: {', '.join(rest)}" if rest else said

@@ -103,20 +103,20 @@ def tracked_to_its_end(campaign: Campaign) -> Iterator[None]:
 
 
 def _go_on(campaign: Campaign) -> None:
-    known = _campaign_run(campaign)
-    if known is not None and known.data.tags.get(_FINISHED) != "true":
-        TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign))).go_on()
+    existing = _campaign_run(campaign)
+    if existing is not None and existing.data.tags.get(_FINISHED) != "true":
+        TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign))).go_on()
 
 
 def _end(campaign: Campaign, error: BaseException) -> None:
     """Ends the campaign's run, if there is one, with words that are public."""
-    known = _campaign_run(campaign)
-    if known is None or known.data.tags.get(_FINISHED) == "true":
+    existing = _campaign_run(campaign)
+    if existing is None or existing.data.tags.get(_FINISHED) == "true":
         return
     told = is_public(error) and not isinstance(error, TrackingError)  # that one has a time
     stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
     why = str(error) if told else "its flow run's page says more"
-    run = TrackedRun(run_id=known.info.run_id, at=noon(_day(campaign)))
+    run = TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign)))
     run.set_tags({"dpal.state": f"{'stopped' if stopped else 'failed'}: {why}"})
     run.end(KILLED if stopped else FAILED)
 
@@ -127,8 +127,8 @@ def _campaign_run(campaign: Campaign) -> Run | None:
 
 def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
-    known = find_run(tags)
-    if known is not None and known.info.status == FINISHED:
+    existing = find_run(tags)
+    if existing is not None and existing.info.status == FINISHED:
         return
     parent = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()[: phase.index + 1]
@@ -154,7 +154,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         **SOURCE,
     }
     name = f"{campaign.config.name}/{phase.name}"
-    with finished_run(known, name, tags, day=_day(campaign)) as run:
+    with finished_run(existing, name, tags, day=_day(campaign)) as run:
         run.log_params(phase_parameters(phase))
         run.log_metrics(_metrics(phases[-1]))
         run.log_dict(plain(phase), "phase.json")
@@ -163,9 +163,9 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
 
 
 def _track_campaign(campaign: Campaign) -> str:
-    known = _campaign_run(campaign)
-    if known is not None and known.data.tags.get(_FINISHED) == "true":
-        return str(known.info.run_id)
+    existing = _campaign_run(campaign)
+    if existing is not None and existing.data.tags.get(_FINISHED) == "true":
+        return str(existing.info.run_id)
     run = _find_or_start_campaign(campaign)
     phases = campaign.folder.finished_phases()
     run.log_table_once(ledger_story(campaign), _LEDGER)
@@ -196,9 +196,9 @@ def _track_campaign(campaign: Campaign) -> str:
 def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     """The campaign's run, described once, and running."""
     tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
-    known, day = find_run(tags), _day(campaign)
-    if known is not None and known.data.tags.get("dpal.described") == "true":
-        run = TrackedRun(run_id=known.info.run_id, at=noon(day))
+    existing, day = find_run(tags), _day(campaign)
+    if existing is not None and existing.data.tags.get("dpal.described") == "true":
+        run = TrackedRun(run_id=existing.info.run_id, at=noon(day))
         run.go_on()
         return run
     spec, total = campaign.plan.spec, len(campaign.plan.phases)
@@ -207,7 +207,7 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
     about |= {"dpal.state": state_in_words(0, total, finished=False)}
     tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
-    run = open_tracked_run(known, campaign.config.name, tags, day=day)
+    run = open_tracked_run(existing, campaign.config.name, tags, day=day)
     run.set_tags(data_tags(campaign))
     run.log_metrics(data_metrics(campaign))
     run.log_params(campaign_parameters(spec))
@@ -232,9 +232,9 @@ def _metrics(phase: dict[str, Any]) -> dict[str, float]:
         "labels": float(phase["labels"]),  # as planned; hidden selection may buy fewer
         "campaign_epsilon": phase["campaign_epsilon"],
     }
-    for one in phase["cohorts"]:
-        metrics[f"epsilon_rdp/cohort_{one['cohort']}"] = one["epsilon_rdp"]
-        metrics[f"epsilon_pld/cohort_{one['cohort']}"] = one["epsilon_pld"]
+    for cohort in phase["cohorts"]:
+        metrics[f"epsilon_rdp/cohort_{cohort['cohort']}"] = cohort["epsilon_rdp"]
+        metrics[f"epsilon_pld/cohort_{cohort['cohort']}"] = cohort["epsilon_pld"]
     return metrics
 
 

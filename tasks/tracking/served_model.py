@@ -75,11 +75,11 @@ class CampaignModel(PythonModel):
             task=self._task,
         )
         if self._task is Task.MULTI_LABEL:
-            likely = [np.flatnonzero(one > THRESHOLD).tolist() for one in guesses]
+            likely = [np.flatnonzero(row > THRESHOLD).tolist() for row in guesses]
             return pd.DataFrame(
                 {
                     "labels": likely,
-                    "label_names": [[self._name(i) for i in one] for one in likely],
+                    "label_names": [[self._name(i) for i in labels] for labels in likely],
                     "probabilities": guesses.tolist(),
                 }
             )

@@ -76,7 +76,7 @@ class TrackedRun:
     def log_table_once(self, table: pd.DataFrame, name: str) -> None:
         """Logs a table, unless it is there: MLflow appends to one that is."""
         client = mlflow.MlflowClient()
-        if all(one.path != name for one in client.list_artifacts(self.run_id)):
+        if all(file.path != name for file in client.list_artifacts(self.run_id)):
             client.log_table(self.run_id, table, name)
 
     def log_dataset(self, dataset: Dataset, context: str) -> None:
@@ -97,22 +97,22 @@ class TrackedRun:
 
 
 def open_tracked_run(
-    known: Run | None, name: str, tags: Mapping[str, Any], *, day: str
+    existing: Run | None, name: str, tags: Mapping[str, Any], *, day: str
 ) -> TrackedRun:
     """Makes a run, or goes on with one, and sets its tags.
 
     Args:
-      known: the run, if there is one.
+      existing: the run, if there is one.
       name: of a new one.
       tags: of either.
       day: that all of its times shall be, as YYYY-MM-DD.
     """
-    client, at = mlflow.MlflowClient(), noon(day)
-    if known is None:
+    client, moment = mlflow.MlflowClient(), noon(day)
+    if existing is None:
         described = resolve_tags({key: str(value) for key, value in tags.items()})
-        made = client.create_run(experiment_id(), at, described, name)
-        return TrackedRun(run_id=made.info.run_id, at=at)
-    run = TrackedRun(run_id=known.info.run_id, at=at)
+        made = client.create_run(experiment_id(), moment, described, name)
+        return TrackedRun(run_id=made.info.run_id, at=moment)
+    run = TrackedRun(run_id=existing.info.run_id, at=moment)
     run.set_tags(tags)
     run.go_on()
     return run
@@ -120,10 +120,10 @@ def open_tracked_run(
 
 @contextmanager
 def finished_run(
-    known: Run | None, name: str, tags: Mapping[str, Any], *, day: str
+    existing: Run | None, name: str, tags: Mapping[str, Any], *, day: str
 ) -> Iterator[TrackedRun]:
     """The same, ended after the block: finished, or failed where it raised."""
-    run = open_tracked_run(known, name, tags, day=day)
+    run = open_tracked_run(existing, name, tags, day=day)
     try:
         yield run
     except BaseException:

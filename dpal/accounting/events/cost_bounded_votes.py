@@ -72,8 +72,8 @@ class CostBoundedVotes(Event):
 
     def renyi(self, adjacency: Adjacency) -> Curve:
         """Known at one order; its failure is taken out of delta, as a threshold's is."""
-        known = np.isclose(ORDERS, self.order, rtol=0, atol=1e-9)
-        return np.where(known, self.divergence, np.inf)
+        is_own_order = np.isclose(ORDERS, self.order, rtol=0, atol=1e-9)
+        return np.where(is_own_order, self.divergence, np.inf)
 
     @property
     def delta(self) -> float:

@@ -152,17 +152,17 @@ class Event(ABC):
         Raises:
           ParameterError: a parameter is unknown or missing.
         """
-        known = {written_name(field): field for field in fields(cls)}
+        fields_by_name = {written_name(field): field for field in fields(cls)}
         told = {key: value for key, value in record.items() if key != "mechanism"}
-        if unknown := sorted(told.keys() - known):
+        if unknown := sorted(told.keys() - fields_by_name):
             raise ParameterError(
                 f"mechanism {cls.mechanism!r} has no parameter {', '.join(unknown)} in this "
                 "version of dpal"
             )
-        needed = {name for name, field in known.items() if field.default is MISSING}
+        needed = {name for name, field in fields_by_name.items() if field.default is MISSING}
         if missing := sorted(needed - told.keys()):
             raise ParameterError(f"mechanism {cls.mechanism!r} lacks {', '.join(missing)}")
-        return cls(**{known[name].name: value for name, value in told.items()})
+        return cls(**{fields_by_name[name].name: value for name, value in told.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

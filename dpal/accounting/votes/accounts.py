@@ -100,8 +100,8 @@ def analyse(
 
     >>> rule = VotingRule(mechanism=Mechanism.BINARY, teachers=50, labels=20, sigma=7.0)
     >>> votes = np.zeros((30, 20))
-    >>> found = analyse(rule, votes, mode=Mode.SHARPENED, delta=1e-5)
-    >>> found.within(20.0), found.claim.certifies
+    >>> analysis = analyse(rule, votes, mode=Mode.SHARPENED, delta=1e-5)
+    >>> analysis.within(20.0), analysis.claim.certifies
     (20, True)
     """
     check.inside(0, 1, delta=delta)
@@ -113,9 +113,9 @@ def analyse(
         )
     epsilons, best = [], []
     for converted in _converted(rule, votes, mode, orders, _slack(orders, delta, conversion)):
-        at = converted.argmin(axis=1)
-        epsilons.append(np.maximum(np.take_along_axis(converted, at[:, None], 1)[:, 0], 0.0))
-        best.append(orders[at])
+        positions = converted.argmin(axis=1)
+        epsilons.append(np.maximum(np.take_along_axis(converted, positions[:, None], 1)[:, 0], 0.0))
+        best.append(orders[positions])
     return Analysis(
         claim=claim_of(mode, rule),
         delta=delta,
@@ -187,8 +187,8 @@ def _converted(
     before[-1] = 1.0
     for start in range(0, len(votes), 2 * _CHUNK):
         rows = np.asarray(votes[start : start + 2 * _CHUNK], dtype=np.int64)
-        at = np.minimum(rows, rule.teachers - rows) + sides * np.arange(len(rows))[:, None]
-        count = np.bincount(at.ravel(), minlength=len(rows) * sides).reshape(len(rows), sides)
+        cells = np.minimum(rows, rule.teachers - rows) + sides * np.arange(len(rows))[:, None]
+        count = np.bincount(cells.ravel(), minlength=len(rows) * sides).reshape(len(rows), sides)
         running = before + np.cumsum(count, axis=0, dtype=np.float64)
         before = running[-1]
         yield running @ with_slack

@@ -31,20 +31,25 @@ class VotingFilter:
         check.positive(epsilon=epsilon)
         check.inside(0, 1, delta=delta)
         room = np.array(
-            [epsilon - epsilon_of(np.zeros(1), np.array([one]), delta=delta) for one in ORDERS]
+            [
+                epsilon - epsilon_of(np.zeros(1), np.array([candidate]), delta=delta)
+                for candidate in ORDERS
+            ]
         )
-        at = int(np.argmax(room / ORDERS)) if order is None else int(abs(ORDERS - order).argmin())
-        self.epsilon, self.delta, self.order = epsilon, delta, float(ORDERS[at])
-        self.limit, self.spent = max(0.0, float(room[at])), 0.0
+        index = (
+            int(np.argmax(room / ORDERS)) if order is None else int(abs(ORDERS - order).argmin())
+        )
+        self.epsilon, self.delta, self.order = epsilon, delta, float(ORDERS[index])
+        self.limit, self.spent = max(0.0, float(room[index])), 0.0
 
     @classmethod
     def of_answers(cls, rule: VotingRule, answers: int) -> VotingFilter:
         """Covers so many questions of one kind, and no more: any order says the same."""
         check.at_least(1, answers=answers)
-        found = cls(epsilon=1.0, delta=0.5)
-        found.limit = found._cost(rule, answers) * (1 + _ROUNDING)
-        found.epsilon = found._epsilon(found.limit)
-        return found
+        budget = cls(epsilon=1.0, delta=0.5)
+        budget.limit = budget._cost(rule, answers) * (1 + _ROUNDING)
+        budget.epsilon = budget._epsilon(budget.limit)
+        return budget
 
     def affords(self, rule: VotingRule, questions: int) -> bool:
         """Whether so many questions are covered, whatever their votes are."""
@@ -70,5 +75,7 @@ class VotingFilter:
         return questions * float(query_curve(rule, np.array([self.order]))[0])
 
     def _epsilon(self, divergence: float) -> float:
-        at = np.array([self.order])
-        return epsilon_of(np.array([divergence]), at, delta=self.delta, conversion=Conversion.TIGHT)
+        orders = np.array([self.order])
+        return epsilon_of(
+            np.array([divergence]), orders, delta=self.delta, conversion=Conversion.TIGHT
+        )

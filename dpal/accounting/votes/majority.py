@@ -89,12 +89,12 @@ def move_divergences(answers: Answers, orders: tuple[float, ...]) -> tuple[Float
       vote more (0 for the last row) and one less (0 for the first).
     """
     chances = answers.log_chances(np.arange(answers.teachers + 1, dtype=np.float64))
-    low, high, at = chances[:-1], chances[1:], np.array(orders)
-    step = np.maximum(divergence(low, high, at), divergence(high, low, at))
-    none = np.zeros((1, at.size))
+    low, high, order_values = chances[:-1], chances[1:], np.array(orders)
+    step = np.maximum(divergence(low, high, order_values), divergence(high, low, order_values))
+    none = np.zeros((1, order_values.size))
     more, less = np.concatenate([step, none]), np.concatenate([none, step])
-    for one in (more, less):
-        one.flags.writeable = False
+    for table in (more, less):
+        table.flags.writeable = False
     return more, less
 
 

@@ -113,9 +113,9 @@ def rdp_of_log_miss(
     log_q, order = _columns(log_miss, sigma=sigma, orders=orders)
     bound = _theorem(log_q, sigma, order)
     cap = order / sigma**2
-    found = np.where(theorem_holds(log_miss, sigma=sigma, orders=orders), bound, cap)
-    found = np.where(np.isneginf(log_q), 0.0, found)
-    return np.asarray(np.minimum(found, cap) if capped else found)
+    divergences = np.where(theorem_holds(log_miss, sigma=sigma, orders=orders), bound, cap)
+    divergences = np.where(np.isneginf(log_q), 0.0, divergences)
+    return np.asarray(np.minimum(divergences, cap) if capped else divergences)
 
 
 def theorem_holds(log_miss: ArrayLike, *, sigma: float, orders: ArrayLike) -> NDArray[np.bool_]:

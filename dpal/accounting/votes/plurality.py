@@ -133,7 +133,7 @@ def _moved(
 
 def _checked(pairs: Floats, top: float, top_after: float, confidence: Confidence) -> Floats:
     """The same where an answer is given only above a threshold, and "no answer" released else."""
-    here, there = ((one - confidence.threshold) / confidence.sigma for one in (top, top_after))
+    here, there = ((count - confidence.threshold) / confidence.sigma for count in (top, top_after))
     given = pairs + np.array([0.0, scipy.special.log_ndtr(here), scipy.special.log_ndtr(there)])
     return np.vstack([given, [1.0, scipy.special.log_ndtr(-here), scipy.special.log_ndtr(-there)]])
 
@@ -141,7 +141,7 @@ def _checked(pairs: Floats, top: float, top_after: float, confidence: Confidence
 def _divergence(pairs: Floats, orders: Floats) -> Floats:
     many, p, q = pairs[:, 0, None], pairs[:, 1, None], pairs[:, 2, None]
     both = [
-        scipy.special.logsumexp(np.log(many) + orders * one + (1 - orders) * two, axis=0)
-        for one, two in ((p, q), (q, p))
+        scipy.special.logsumexp(np.log(many) + orders * first + (1 - orders) * second, axis=0)
+        for first, second in ((p, q), (q, p))
     ]
     return np.asarray(np.maximum(np.maximum(*both), 0.0) / (orders - 1))

@@ -57,9 +57,9 @@ def table_of(rule: VotingRule, mode: Mode, orders: tuple[float, ...]) -> Floats 
 
 def costs_of(rule: VotingRule, votes: Floats, mode: Mode, orders: Floats) -> Floats:
     """Costs of single queries, (queries, o)."""
-    known = mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED)
-    whatever = query_curve(rule, orders, mode=mode if known else Mode.SHARPENED)
-    if known:
+    ignores_votes = mode in (Mode.DATA_INDEPENDENT, Mode.SHARPENED)
+    whatever = query_curve(rule, orders, mode=mode if ignores_votes else Mode.SHARPENED)
+    if ignores_votes:
         return np.asarray(np.broadcast_to(whatever, (len(votes), orders.size)))
     if rule.mechanism in PLURALITY:
         if mode is Mode.PAPERNOT:
@@ -70,23 +70,24 @@ def costs_of(rule: VotingRule, votes: Floats, mode: Mode, orders: Floats) -> Flo
         cap = query_curve(rule, orders, mode=Mode.DATA_INDEPENDENT)
         return np.asarray(np.minimum(flat.reshape(*votes.shape, -1).sum(axis=1), cap))
     if rule.mechanism is Mechanism.TOP_M:
-        found = _exact_truncated(rule, votes, orders)
+        costs = _exact_truncated(rule, votes, orders)
     else:
-        found = _exact_scaled(rule, votes, orders)
-    return np.minimum(found, whatever)
+        costs = _exact_scaled(rule, votes, orders)
+    return np.minimum(costs, whatever)
 
 
 def _exact_truncated(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
     """At most `limit` labels gain a vote and as many lose one: the dearest ones are taken."""
     more, less = move_divergences(_answers(rule), tuple(orders))
     first = max(0, rule.labels - int(rule.limit or 0))
-    at = votes.astype(np.int64)
+    counts = votes.astype(np.int64)
     dearest = [
-        np.partition(one[at], first - (first == rule.labels), axis=1) for one in (more, less)
+        np.partition(table[counts], first - (first == rule.labels), axis=1)
+        for table in (more, less)
     ]
-    found = np.asarray(sum(one[:, first:].sum(axis=1) for one in dearest))
+    total = np.asarray(sum(costs[:, first:].sum(axis=1) for costs in dearest))
     # A label cannot gain a vote and lose one at once.
-    return np.asarray(np.minimum(found, np.maximum(more, less)[at].sum(axis=1)))
+    return np.asarray(np.minimum(total, np.maximum(more, less)[counts].sum(axis=1)))
 
 
 def _exact_scaled(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
@@ -110,8 +111,8 @@ def _dearest(
     """Largest divergence, in both directions, of a law at counts from the same at others."""
     here, worst = law(counts), np.zeros((counts.size, orders.size))
     for there in map(law, moved):
-        for one, two in ((here, there), (there, here)):
-            worst = np.maximum(worst, divergence(one, two, orders))
+        for first, second in ((here, there), (there, here)):
+            worst = np.maximum(worst, divergence(first, second, orders))
     return worst
 
 
@@ -119,17 +120,17 @@ def _exact_winners(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
     """Each distinct histogram once: most queries have one that was seen before."""
     ordered = np.sort(votes, axis=1)[:, ::-1]
     distinct, back = np.unique(ordered, axis=0, return_inverse=True)
-    found = [
+    costs = [
         plurality_divergence(
-            one.astype(np.int64),
+            histogram.astype(np.int64),
             classes=rule.classes,
             sigma=rule.sigma,
             orders=orders,
             confidence=rule.confidence,
         )
-        for one in distinct
+        for histogram in distinct
     ]
-    return np.stack(found)[back.ravel()]
+    return np.stack(costs)[back.ravel()]
 
 
 def _published_answers(rule: VotingRule, positives: Floats, orders: Floats) -> Floats:

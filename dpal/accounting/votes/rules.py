@@ -170,8 +170,8 @@ class VotingRule:
         Of a plurality it is the union bound over all other classes, at most 1.
         """
         lead = self.teachers / (math.sqrt(2) * self.answer_sigma)
-        one = math.erfc(lead / math.sqrt(2)) / 2
-        return min(1.0, (self.classes - 1) * one) if self.mechanism in PLURALITY else one
+        chance = math.erfc(lead / math.sqrt(2)) / 2
+        return min(1.0, (self.classes - 1) * chance) if self.mechanism in PLURALITY else chance
 
     def events(self, queries: int) -> tuple[MajorityVotes | NoisyVotes, ...]:
         """What so many queries are charged as, whatever the votes are.

@@ -84,20 +84,20 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         return None
 
     def check_statements(
-        self, found: Sequence[Difference], follows: Mapping[str, Any]
+        self, mismatches: Sequence[Difference], follows: Mapping[str, Any]
     ) -> list[Check]:
         """Events by cohort apart from everything else."""
-        events = [one for one in found if _about_events(one)]
-        count = sum(len(one["events"]) for one in follows["cohorts"])
+        events = [mismatch for mismatch in mismatches if _about_events(mismatch)]
+        count = sum(len(record["events"]) for record in follows["cohorts"])
         return [
             check_from_faults(
                 "events by cohort",
-                (_other_events(one) for one in events),
+                (_other_events(mismatch) for mismatch in events),
                 f"{count} events of {len(follows['cohorts'])} cohorts, as in the entries",
             ),
             check_from_faults(
                 "statements",
-                (one.says for one in found if one not in events),
+                (mismatch.says for mismatch in mismatches if mismatch not in events),
                 "promise, who sees the selection, pool, models, assumptions, exceptions",
             ),
         ]
@@ -107,19 +107,19 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         document: Mapping[str, Any],
         follows: Mapping[str, Any],
         evidence: LedgerEvidence,
-        found: Sequence[Difference],
+        mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
         """The total and every cohort, by our accountants and by dp-accounting."""
         releases, target, costs = evidence.releases, evidence.target, follows["epsilon"]
         seconds = {
-            one["cohort"]: cohort_by_dp_accounting(one["cohort"], releases, target)
-            for one in follows["cohorts"]
+            record["cohort"]: cohort_by_dp_accounting(record["cohort"], releases, target)
+            for record in follows["cohorts"]
         }
         return [
             check_from_faults(
                 "epsilon, our accountant",
-                (one.says for one in found),
+                (mismatch.says for mismatch in mismatches),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, whatever path a record "
                 "takes, as stated",
             ),
@@ -221,14 +221,16 @@ def _uncovered(
         exposed = [e for selects, e in charged if not selects and isinstance(e, PhaseExposure)]
         for steps_, noise, rate in _trained(phase, cohort):
             paid = [
-                one
-                for one in exposed
-                if one.steps >= steps_ and one.noise_multiplier <= noise and one.sample_rate >= rate
+                exposure
+                for exposure in exposed
+                if exposure.steps >= steps_
+                and exposure.noise_multiplier <= noise
+                and exposure.sample_rate >= rate
             ]
             if not paid:
                 yield f"phase {index} trains on cohort {cohort} and does not charge all of it"
             else:
-                exposed.remove(min(paid, key=lambda one: one.sample_rate))
+                exposed.remove(min(paid, key=lambda exposure: exposure.sample_rate))
 
 
 def _without_mechanism(record: dict[str, Any]) -> dict[str, Any]:
@@ -241,19 +243,24 @@ def _trained(phase: Mapping[str, Any], cohort: str) -> list[tuple[int, float, fl
         return []
     rate = "sample_rate_new" if int(cohort) == phase["index"] else "sample_rate_old"
     parts = [part for part in (phase["catch_up"], phase["training"]) if part is not None]
-    found = [(part["steps"], part["noise_multiplier"], part[rate]) for part in parts if part[rate]]
-    return sorted(found, key=lambda one: one[2], reverse=True)
+    trainings = [
+        (part["steps"], part["noise_multiplier"], part[rate]) for part in parts if part[rate]
+    ]
+    return sorted(trainings, key=lambda training: training[2], reverse=True)
 
 
-def _about_events(one: Difference) -> bool:
-    where = one.place[2:3]
-    return one.place[:1] == ("cohorts",) and where in ((), ("events",), ("cohort",))
+def _about_events(mismatch: Difference) -> bool:
+    where = mismatch.place[2:3]
+    return mismatch.place[:1] == ("cohorts",) and where in ((), ("events",), ("cohort",))
 
 
-def _other_events(one: Difference) -> str:
-    if one.place[2:3] != ("events",):
+def _other_events(mismatch: Difference) -> str:
+    if mismatch.place[2:3] != ("events",):
         return "cohorts are missing, added or out of order"
-    return f"cohort {one.place[1]} lists other events than the entries charge it ({one.says})"
+    return (
+        f"cohort {mismatch.place[1]} lists other events than the entries charge it "
+        f"({mismatch.says})"
+    )
 
 
 def _second_faults(stated: Mapping[str, Any], second: float, apart: float) -> Iterator[str]:
@@ -269,13 +276,13 @@ def _second_faults(stated: Mapping[str, Any], second: float, apart: float) -> It
 def _cohort_faults(
     stated: Sequence[Mapping[str, Any]], seconds: Mapping[str, float], apart: float
 ) -> Iterator[str]:
-    for one in stated:
-        second = seconds.get(one["cohort"], math.inf)
+    for record in stated:
+        second = seconds.get(record["cohort"], math.inf)
         for key in ("epsilon_pld", "epsilon_rdp"):
-            if not second <= one[key] + apart:
+            if not second <= record[key] + apart:
                 yield (
-                    f"cohort {one['cohort']}: {key} is stated as {one[key]:.4f}, dp-accounting "
-                    f"finds {second:.4f}: too little is stated"
+                    f"cohort {record['cohort']}: {key} is stated as {record[key]:.4f}, "
+                    f"dp-accounting finds {second:.4f}: too little is stated"
                 )
 
 

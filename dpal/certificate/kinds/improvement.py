@@ -138,9 +138,13 @@ class ImprovementCertificate(CertificateKind[ImprovementEvidence]):
             "method": choice["method"],
             "labels": choice["labels"],
             "released": [
-                {"release": one.name, **to_record(charge.event), "cohorts": list(charge.cohorts)}
-                for one in releases
-                for charge in one.charges
+                {
+                    "release": release.name,
+                    **to_record(charge.event),
+                    "cohorts": list(charge.cohorts),
+                }
+                for release in releases
+                for charge in release.charges
             ],
             "noise_chosen": CHOSEN[_chosen(evidence)],
             "statements": statements(self.name, form, paper=paper),
@@ -182,18 +186,18 @@ class ImprovementCertificate(CertificateKind[ImprovementEvidence]):
         return None
 
     def check_statements(
-        self, found: Sequence[Difference], follows: Mapping[str, Any]
+        self, mismatches: Sequence[Difference], follows: Mapping[str, Any]
     ) -> list[Check]:
         """All in one line."""
         fine = f"{follows['method']}, {follows['labels']:,} labels; {follows['noise_chosen']}"
-        return [check_from_faults("statements", (one.says for one in found), fine)]
+        return [check_from_faults("statements", (mismatch.says for mismatch in mismatches), fine)]
 
     def check_figures(
         self,
         document: Mapping[str, Any],
         follows: Mapping[str, Any],
         evidence: ImprovementEvidence,
-        found: Sequence[Difference],
+        mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
         """The total, and the start alone."""
@@ -202,7 +206,7 @@ class ImprovementCertificate(CertificateKind[ImprovementEvidence]):
         return [
             check_from_faults(
                 "epsilon, start and all",
-                (one.says for one in found),
+                (mismatch.says for mismatch in mismatches),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, "
                 f"{costs['dp_accounting']:.4f} by dp-accounting; the start alone "
                 f"{follows['start']['epsilon']['pld']:.4f} by PLD",
@@ -239,9 +243,9 @@ def _chosen(evidence: ImprovementEvidence) -> str:
         return "afterwards"
     first = min(
         (
-            int(one["sequence"])
-            for one in evidence.start["ledger"]["entries"]
-            if EntryKind(one["kind"]) is EntryKind.RESERVE
+            int(entry["sequence"])
+            for entry in evidence.start["ledger"]["entries"]
+            if EntryKind(entry["kind"]) is EntryKind.RESERVE
         ),
         default=0,
     )
@@ -269,8 +273,8 @@ def _start_checks(evidence: ImprovementEvidence, ledger: Sequence[Entry] | None)
         model=Model(sha256=evidence.start_model),
         no_pool="dpal verify the start's own certificate with --data",
     )
-    return [Check(name=f"start: {one.name}", outcome=one.outcome, detail=one.detail)
-            for one in checks]  # fmt: skip
+    return [Check(name=f"start: {check.name}", outcome=check.outcome, detail=check.detail)
+            for check in checks]  # fmt: skip
 
 
 def _free_faults(evidence: ImprovementEvidence, ledger: Sequence[Entry] | None) -> Iterator[str]:
@@ -321,9 +325,9 @@ def _plan_faults(document: Mapping[str, Any], evidence: ImprovementEvidence) -> 
     elif not _covers(before_from(held["before"]), evidence.before):
         yield "the hold counts another history of the start than its certificate"
     before = before_from(held["before"]) or evidence.before
-    charged = [release_record(one) for one in evidence.releases]
+    charged = [release_record(release) for release in evidence.releases]
     if not is_same_json(
-        charged, [release_record(one) for one in _planned(spec["guidance"], before)]
+        charged, [release_record(release) for release in _planned(spec["guidance"], before)]
     ):
         yield "the charges are not those of the plan, for everybody whom it reads"
     alone = spec["guidance"]["voters"] == "threshold" and spec["target"]["adjacency"] == "zero_out"
@@ -346,10 +350,10 @@ def _covers(held: PriorSpend | None, certified: PriorSpend) -> bool:
     """Whether a hold counted all that the start's certificate lists, but for later attempts."""
     if held is None or held.campaign != certified.campaign or held.declared != certified.declared:
         return False
-    known = [before_record(PriorSpend(releases=(one,))) for one in held.releases]
-    names = {one.name for one in held.releases}
+    counted = [before_record(PriorSpend(releases=(release,))) for release in held.releases]
+    names = {release.name for release in held.releases}
     return all(
-        before_record(PriorSpend(releases=(one,))) in known
-        for one in certified.releases
-        if one.name in names
-    ) and names <= {one.name for one in certified.releases}
+        before_record(PriorSpend(releases=(release,))) in counted
+        for release in certified.releases
+        if release.name in names
+    ) and names <= {release.name for release in certified.releases}

@@ -98,7 +98,7 @@ class CertificateKind(ABC, Generic[E]):
 
     @abstractmethod
     def check_statements(
-        self, found: Sequence[Difference], follows: Mapping[str, Any]
+        self, mismatches: Sequence[Difference], follows: Mapping[str, Any]
     ) -> list[Check]:
         """Whether it says what follows, and no more."""
 
@@ -108,7 +108,7 @@ class CertificateKind(ABC, Generic[E]):
         document: Mapping[str, Any],
         follows: Mapping[str, Any],
         evidence: E,
-        found: Sequence[Difference],
+        mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
         """Whether its epsilons are what the events cost, by two accountants."""
@@ -238,10 +238,10 @@ class CertificateKind(ABC, Generic[E]):
         self, document: Mapping[str, Any], follows: Mapping[str, Any], evidence: E
     ) -> list[Check]:
         apart = tolerance(evidence.charged, evidence.target)
-        found, figures = differences(document, follows, lambda place: self.room(place, apart))
+        mismatches, figures = differences(document, follows, lambda place: self.room(place, apart))
         costs = follows["epsilon"]
         return [
-            *self.check_statements(found, follows),
+            *self.check_statements(mismatches, follows),
             *self.check_figures(document, follows, evidence, figures, apart),
             check_promise(
                 costs,

@@ -71,12 +71,14 @@ class ListedCertificate(CertificateKind[LedgerEvidence]):
         return None
 
     def check_statements(
-        self, found: Sequence[Difference], follows: Mapping[str, Any]
+        self, mismatches: Sequence[Difference], follows: Mapping[str, Any]
     ) -> list[Check]:
         """All in one line."""
         del follows
         return [
-            check_from_faults("statements", (one.says for one in found), "promise, pool, models")
+            check_from_faults(
+                "statements", (mismatch.says for mismatch in mismatches), "promise, pool, models"
+            )
         ]
 
     def check_figures(
@@ -84,7 +86,7 @@ class ListedCertificate(CertificateKind[LedgerEvidence]):
         document: Mapping[str, Any],
         follows: Mapping[str, Any],
         evidence: LedgerEvidence,
-        found: Sequence[Difference],
+        mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
         """The total by our accountants and by dp-accounting."""
@@ -94,7 +96,7 @@ class ListedCertificate(CertificateKind[LedgerEvidence]):
         return [
             check_from_faults(
                 "epsilon, our accountant",
-                (one.says for one in found),
+                (mismatch.says for mismatch in mismatches),
                 f"{costs['pld']:.4f} by PLD, {costs['rdp']:.4f} by RDP, as stated",
             ),
             check_from_faults(

@@ -76,7 +76,7 @@ class VotingEvidence:
     @property
     def charged(self) -> tuple[Release, ...]:
         """What the total is of: every block that was held, released or not."""
-        return tuple(release_from(one) for one in self.own.hold.body["releases"])
+        return tuple(release_from(record) for record in self.own.hold.body["releases"])
 
     @property
     def before(self) -> PriorSpend:
@@ -113,9 +113,9 @@ class Voting(CertificateKind[VotingEvidence]):
             "summary_sigma": spec["summary_sigma"],
             "bound": spec["bound"],
             "released": [
-                {"release": one.name, **to_record(charge.event)}
-                for one in own.releases
-                for charge in one.charges
+                {"release": release.name, **to_record(charge.event)}
+                for release in own.releases
+                for charge in release.charges
             ],
             "statements": statements(self.name, form),
         }
@@ -150,19 +150,19 @@ class Voting(CertificateKind[VotingEvidence]):
         return None
 
     def check_statements(
-        self, found: Sequence[Difference], follows: Mapping[str, Any]
+        self, mismatches: Sequence[Difference], follows: Mapping[str, Any]
     ) -> list[Check]:
         """All in one line."""
         del follows
         fine = "rule, blocks, what was released"
-        return [check_from_faults("statements", (one.says for one in found), fine)]
+        return [check_from_faults("statements", (mismatch.says for mismatch in mismatches), fine)]
 
     def check_figures(
         self,
         document: Mapping[str, Any],
         follows: Mapping[str, Any],
         evidence: VotingEvidence,
-        found: Sequence[Difference],
+        mismatches: Sequence[Difference],
         apart: float,
     ) -> list[Check]:
         """Released answers by Renyi divergences, and the noisy counts by PLD."""
@@ -171,7 +171,7 @@ class Voting(CertificateKind[VotingEvidence]):
         return [
             check_from_faults(
                 "epsilon, our accountant",
-                (one.says for one in found),
+                (mismatch.says for mismatch in mismatches),
                 f"{costs['rdp']:.4f} by RDP of the released answers, {costs['pld']:.4f} by PLD of "
                 "the noisy counts, as stated",
             ),
@@ -206,8 +206,8 @@ class Voting(CertificateKind[VotingEvidence]):
             and entry.sequence > own.entries[-1].sequence
             and entry.kind in (EntryKind.RESERVE, EntryKind.COMMIT)
         ]
-        found = replace(own, entries=[*own.entries, *later])
-        return own if list(_release_faults(found)) else found
+        extended = replace(own, entries=[*own.entries, *later])
+        return own if list(_release_faults(extended)) else extended
 
 
 VOTING = Voting()
@@ -282,7 +282,7 @@ def votes_in(releases: Iterable[Release]) -> list[Event]:
 
 
 def _release_faults(evidence: LedgerEvidence) -> Iterator[str]:
-    held = {one["release"]: one for one in evidence.hold.body["releases"]}
+    held = {record["release"]: record for record in evidence.hold.body["releases"]}
     reserves = [entry for entry in evidence.entries if entry.kind is EntryKind.RESERVE]
     done = {entry.release for entry in evidence.entries if entry.kind is EntryKind.COMMIT}
     for entry in reserves:
@@ -349,12 +349,12 @@ def _by_renyi(events: Sequence[Event], target: PrivacyTarget) -> float:
 
 
 def _by_renyi_sums(releases: tuple[Release, ...], target: PrivacyTarget) -> tuple[float, float]:
-    found = _by_renyi(votes_in(releases), target)
-    return found, _RENYI_GRIDS * (1 + found)
+    epsilon = _by_renyi(votes_in(releases), target)
+    return epsilon, _RENYI_GRIDS * (1 + epsilon)
 
 
-def _second_faults(found: Mapping[str, float], apart: float) -> Iterator[str]:
-    if not abs(found["pld"] - found["dp_accounting"]) <= apart:
+def _second_faults(costs: Mapping[str, float], apart: float) -> Iterator[str]:
+    if not abs(costs["pld"] - costs["dp_accounting"]) <= apart:
         yield "the noisy counts cost something else by dp-accounting"
-    if not abs(found["rdp"] - found["renyi_oracle"]) <= _rounding(found):
+    if not abs(costs["rdp"] - costs["renyi_oracle"]) <= _rounding(costs):
         yield "the answers cost something else by plain sums of Rényi divergences"

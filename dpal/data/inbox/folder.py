@@ -117,7 +117,7 @@ class Inbox:
         """
         try:
             self.files.invalidate_cache()
-            found = self.files.ls(self.root, detail=True)
+            entries = self.files.ls(self.root, detail=True)
         except FileNotFoundError as error:
             if not self.is_local:
                 return Listing(files={}, others=0)  # a prefix is there once something is in it
@@ -127,10 +127,10 @@ class Inbox:
         except Exception as error:  # storages fail in ways of their own
             raise self._unreachable(error) from error
         shown = {
-            name: one
-            for one in found
-            if one["type"] == "file"
-            and not (name := str(one["name"]).rpartition("/")[2]).startswith(_HIDDEN)
+            name: entry
+            for entry in entries
+            if entry["type"] == "file"
+            and not (name := str(entry["name"]).rpartition("/")[2]).startswith(_HIDDEN)
             and not name.lower().endswith(_UNFINISHED)
         }
         wanted = [name for name in sorted(shown) if name.lower().endswith(SUFFIX)]
@@ -197,23 +197,23 @@ class Inbox:
 
 
 def observe(
-    listing: Mapping[str, ListedFile], known: Mapping[str, FileObservation], *, now: float
+    listing: Mapping[str, ListedFile], observations: Mapping[str, FileObservation], *, now: float
 ) -> dict[str, FileObservation]:
     """What is known of each listed name, after another look.
 
     Args:
       listing: the files that are there.
-      known: what was known before.
+      observations: what was known before.
       now: seconds since 1970.
     """
     seen = {}
-    for name, one in listing.items():
-        before = known.get(name)
-        if before is not None and before.stamp == one.stamp:
+    for name, file in listing.items():
+        before = observations.get(name)
+        if before is not None and before.stamp == file.stamp:
             seen[name] = before
         else:
             # A time in the future is a clock that goes wrong: then only looks count.
-            seen[name] = FileObservation(stamp=one.stamp, since=min(now, one.changed or now))
+            seen[name] = FileObservation(stamp=file.stamp, since=min(now, file.changed or now))
     return seen
 
 

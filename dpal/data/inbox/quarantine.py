@@ -23,7 +23,9 @@ def free_place(quarantine: Inbox, name: str) -> str:
     """Where a file can be put without replacing an earlier one of its name."""
     stem, dot, suffix = name.rpartition(".")
     number, free = 1, name
-    while any(quarantine.files.exists(quarantine.path(one)) for one in (free, free + REASON)):
+    while any(
+        quarantine.files.exists(quarantine.path(candidate)) for candidate in (free, free + REASON)
+    ):
         number += 1
         free = f"{stem}-{number}{dot}{suffix}"
     return free
@@ -94,16 +96,16 @@ def name_hashes(source: Source) -> NameHashes:
         np.array([hash(name) for name in batch.table.column("id").to_pylist()], np.int64)
         for batch in raw_batches(source, ["id"])
     ]
-    return np.concatenate([empty, *(one.view(np.uint64) for one in parts)])
+    return np.concatenate([empty, *(part.view(np.uint64) for part in parts)])
 
 
-def require_new_names(name: str, mine: NameHashes, known: NameHashes) -> None:
+def require_new_names(name: str, mine: NameHashes, earlier: NameHashes) -> None:
     """Requires that none of a file's ids stands in an earlier file.
 
     Raises:
       DataError: some do; says how many, not which.
     """
-    repeated = int(np.isin(mine, known).sum())
+    repeated = int(np.isin(mine, earlier).sum())
     if repeated:
         raise DataError(
             f"{repeated:,} of the {mine.size:,} ids of {name} stand in files that came before; "

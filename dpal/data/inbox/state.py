@@ -178,12 +178,12 @@ class WatchFolder:
         try:
             values: dict[str, Any] = json.loads(self.state.read_text(encoding="utf-8"))
             return WatchState(
-                seen={name: FileObservation(**one) for name, one in values["seen"].items()},
-                accepted=tuple(Accepted(**one) for one in values["accepted"]),
-                quarantined=tuple(Quarantined(**one) for one in values["quarantined"]),
+                seen={name: FileObservation(**entry) for name, entry in values["seen"].items()},
+                accepted=tuple(Accepted(**entry) for entry in values["accepted"]),
+                quarantined=tuple(Quarantined(**entry) for entry in values["quarantined"]),
                 runs=tuple(
-                    WatchedCampaign(**{**one, "stage": Stage(one["stage"])})
-                    for one in values["runs"]
+                    WatchedCampaign(**{**entry, "stage": Stage(entry["stage"])})
+                    for entry in values["runs"]
                 ),
                 remark=values["remark"],
             )

@@ -34,7 +34,7 @@ class Likeness(Protocol):
         """Reads some records of a source's own column."""
         ...
 
-    def find(self, known: Sketches, new: Sketches) -> Rows:
+    def find(self, known_sketches: Sketches, new: Sketches) -> Rows:
         """For each new sketch the row of a known one that is alike, -1 where none is."""
         ...
 

@@ -27,7 +27,7 @@ def pairs_in(begin: Rows, end: Rows, at_once: int) -> Iterator[tuple[Rows, Rows]
         stop = int(np.searchsorted(edges, edges[start] + at_once, side="right")) - 1
         stop = max(stop, start + 1)
         some = np.arange(start, stop)
-        at = np.repeat(some, counts[some])
-        within = np.arange(at.size) - np.repeat(edges[some] - edges[start], counts[some])
-        yield at, begin[at] + within
+        records = np.repeat(some, counts[some])
+        within = np.arange(records.size) - np.repeat(edges[some] - edges[start], counts[some])
+        yield records, begin[records] + within
         start = stop

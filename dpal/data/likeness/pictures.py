@@ -83,7 +83,7 @@ def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Descr
     sketches, telling = [np.zeros((0, WIDTH), np.uint8)], [np.zeros(0, bool)]
     for pixels in _decoded(column, rows):
         pictures = _one_channel(pixels)
-        contents += [repr(one.shape).encode() + one.tobytes() for one in pictures]
+        contents += [repr(picture.shape).encode() + picture.tobytes() for picture in pictures]
         sketches.append(_sketches(pixels))
         small = min(pixels.shape[2:]) < _ORDERS
         plain = np.ptp(pixels, axis=(1, 2, 3)) == 0
@@ -91,33 +91,33 @@ def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Descr
     return Described(contents, np.concatenate(sketches), np.concatenate(telling))
 
 
-def find(known: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: Sketches, new: Sketches) -> Rows:
     """For each new picture the known one that is most alike, -1 where none is a copy.
 
     Time: a scalar product of 12 numbers for every pair; memory: tens of MiB.
 
     Args:
-      known: (m, WIDTH)
+      known_sketches: (m, WIDTH)
       new: (n, WIDTH)
 
     Returns:
-      (n,) rows of `known`.
+      (n,) rows of `known_sketches`.
     """
-    found = np.full(len(new), NOBODY, np.intp)
+    matches = np.full(len(new), NOBODY, np.intp)
     nearest = np.full(len(new), np.inf, np.float32)
     comparable = np.flatnonzero(new[:, -1])
-    for begin in range(0, len(known), _KNOWN_AT_ONCE):
-        some = _Known(known[begin : begin + _KNOWN_AT_ONCE])
+    for begin in range(0, len(known_sketches), _KNOWN_AT_ONCE):
+        some = _Known(known_sketches[begin : begin + _KNOWN_AT_ONCE])
         for start in range(0, comparable.size, _NEW_AT_ONCE):
             rows = comparable[start : start + _NEW_AT_ONCE]
-            for at, among, distances in some.alike(new[rows]):
+            for new_rows, among, distances in some.alike(new[rows]):
                 # The last one written stays: the nearest.
                 order = np.argsort(-distances, kind="stable")
-                at, among, distances = rows[at[order]], among[order], distances[order]
-                nearer = distances < nearest[at]
-                nearest[at[nearer]] = distances[nearer]
-                found[at[nearer]] = begin + among[nearer]
-    return found
+                new_rows, among, distances = rows[new_rows[order]], among[order], distances[order]
+                nearer = distances < nearest[new_rows]
+                nearest[new_rows[nearer]] = distances[nearer]
+                matches[new_rows[nearer]] = begin + among[nearer]
+    return matches
 
 
 class _Known:
@@ -147,23 +147,23 @@ class _Known:
             closest = np.argpartition(within[row], -_CLOSEST)[-_CLOSEST:]
             possible[row] = False
             possible[row, closest] = True
-        at, among = np.nonzero(possible)
-        for start in range(0, at.size, _PAIRS_AT_ONCE):
+        new_rows, among = np.nonzero(possible)
+        for start in range(0, new_rows.size, _PAIRS_AT_ONCE):
             pairs = slice(start, start + _PAIRS_AT_ONCE)
-            yield self._close(points, sides, at[pairs], among[pairs])
+            yield self._close(points, sides, new_rows[pairs], among[pairs])
 
     def _close(
-        self, points: Floats, sides: Floats, at: Rows, among: Rows
+        self, points: Floats, sides: Floats, new_rows: Rows, among: Rows
     ) -> tuple[Rows, Rows, Floats]:
-        apart, blur = points[at] - self._points[among], self._blur[among]
+        apart, blur = points[new_rows] - self._points[among], self._blur[among]
         fitted = (apart * blur).sum(axis=1) / self._blur_squared[among]
         apart -= np.clip(fitted, -_MOST_BLUR, _MOST_BLUR)[:, None] * blur
-        side = np.minimum(sides[at], self._side[among])
+        side = np.minimum(sides[new_rows], self._side[among])
         allowed = self._tolerance[among] * _enlarged(side)
         distances = np.sqrt((apart**2).sum(axis=1))
         close = distances < allowed
         shares = (distances[close] / allowed[close]).astype(np.float32)
-        return at[close], among[close], shares
+        return new_rows[close], among[close], shares
 
 
 def _decoded(column: pa.Array, rows: RowNumbers | None) -> Iterator[NDArray[np.uint8]]:
@@ -179,7 +179,7 @@ def _decoded(column: pa.Array, rows: RowNumbers | None) -> Iterator[NDArray[np.u
 def _one_channel(pixels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
     """Pictures (channels, height, width), with one channel where all are equal."""
     equal = (pixels == pixels[:, :1]).all(axis=(1, 2, 3))
-    return [one[:1] if grey else one for one, grey in zip(pixels, equal, strict=True)]
+    return [picture[:1] if grey else picture for picture, grey in zip(pixels, equal, strict=True)]
 
 
 def _sketches(pixels: NDArray[np.uint8]) -> Sketches:

@@ -89,31 +89,31 @@ def describe(column: pa.StructArray, *, rows: RowNumbers | None, salt: bytes) ->
     return Described(contents, sketches, fields[:, _LENGTH] >= _SHORTEST)
 
 
-def find(known: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: Sketches, new: Sketches) -> Rows:
     """For each new text the first known one that is alike, -1 where none is.
 
     Args:
-      known: (m, WIDTH)
+      known_sketches: (m, WIDTH)
       new: (n, WIDTH)
 
     Returns:
-      (n,) rows of `known`.
+      (n,) rows of `known_sketches`.
     """
-    there, here = _read(known), _read(new)
+    there, here = _read(known_sketches), _read(new)
     rows, comparable = np.flatnonzero(there[:, _LENGTH]), here[:, _LENGTH] > 0
-    found = np.full(len(new), len(known), np.intp)
+    matches = np.full(len(new), len(known_sketches), np.intp)
     for key in range(_KEYS.stop):
         order = rows[np.argsort(there[rows, key], kind="stable")]
         begin = np.searchsorted(there[order, key], here[:, key], side="left")
         end = np.searchsorted(there[order, key], here[:, key], side="right")
         end = np.where(comparable, np.minimum(end, begin + _MOST_ALIKE), begin)
-        for at, places in pairs_in(begin, end, _PAIRS_AT_ONCE):
+        for new_rows, places in pairs_in(begin, end, _PAIRS_AT_ONCE):
             among = order[places]
             for test in (_one_letter_apart, _one_error_apart):
-                close = test(there[among], here[at])
-                at, among = at[close], among[close]
-            np.minimum.at(found, at, among)
-    return np.where(found == len(known), NOBODY, found)
+                close = test(there[among], here[new_rows])
+                new_rows, among = new_rows[close], among[close]
+            np.minimum.at(matches, new_rows, among)
+    return np.where(matches == len(known_sketches), NOBODY, matches)
 
 
 def normalised(text: str) -> str:
@@ -151,7 +151,7 @@ _PRIVATE_USE = 0xE000
 
 def _fields(text: str, salt: bytes) -> list[int]:
     # A changed digit changes all four.
-    digits = "".join(one for one in text if one.isnumeric())
+    digits = "".join(character for character in text if character.isnumeric())
     keys = []
     # Two lengths that differ by one have one of these halves in common.
     for half in (len(text) // 4 * 4 // 2, ((len(text) - 2) // 4 * 4 + 2) // 2):
@@ -172,29 +172,29 @@ def _fields(text: str, salt: bytes) -> list[int]:
             placed[k] += places[character] * number ** (k + 1)
     words = [_number(word, salt) for word in text.split()]
     weighted = sum(place * number for place, number in enumerate(words, start=1))
-    sums = [one % _PRIME for one in (*letters, *placed, sum(words), weighted)]
+    sums = [total % _PRIME for total in (*letters, *placed, sum(words), weighted)]
     return [*keys, *sums, min(len(text), 2**32 - 1)]
 
 
-def _one_letter_apart(known: Numbers, new: Numbers) -> NDArray[np.bool_]:
-    lengths = np.stack([known[:, _LENGTH], new[:, _LENGTH]])
+def _one_letter_apart(known_fields: Numbers, new: Numbers) -> NDArray[np.bool_]:
+    lengths = np.stack([known_fields[:, _LENGTH], new[:, _LENGTH]])
     comparable = (lengths.max(axis=0) >= _SHORTEST) & (np.ptp(lengths, axis=0) <= 1)
-    letters = (new[:, _LETTERS] - known[:, _LETTERS]) % _PRIME
+    letters = (new[:, _LETTERS] - known_fields[:, _LETTERS]) % _PRIME
     apart: NDArray[np.bool_] = _one_for_another(letters) | (letters == 0).all(axis=1)
     apart &= comparable
     return apart
 
 
-def _one_error_apart(known: Numbers, new: Numbers) -> NDArray[np.bool_]:
+def _one_error_apart(known_fields: Numbers, new: Numbers) -> NDArray[np.bool_]:
     """Of texts whose letters differ by at most one, those that have them in the same places."""
     letters, placed, words = (
-        (new[:, which] - known[:, which]) % _PRIME for which in (_LETTERS, _PLACED, _WORDS)
+        (new[:, which] - known_fields[:, which]) % _PRIME for which in (_LETTERS, _PLACED, _WORDS)
     )
-    longest = np.maximum(known[:, _LENGTH], new[:, _LENGTH])
+    longest = np.maximum(known_fields[:, _LENGTH], new[:, _LENGTH])
     place = placed[:, 0] * _inverse(letters[:, 0]) % _PRIME
     replaced = (place <= longest) & (placed[:, 1] == place * letters[:, 1] % _PRIME)
     swapped = (letters == 0).all(axis=1) & _one_for_another(placed)
-    inserted = known[:, _LENGTH] != new[:, _LENGTH]  # where all that follow move on
+    inserted = known_fields[:, _LENGTH] != new[:, _LENGTH]  # where all that follow move on
     word = words[:, 1] * _inverse(words[:, 0]) % _PRIME
     one_word = (words[:, 0] != 0) & (word <= longest)
     replaced &= letters[:, 0] != 0
@@ -208,8 +208,8 @@ def _one_for_another(differences: Numbers) -> NDArray[np.bool_]:
     squared = first * first % _PRIME
     left = 4 * first % _PRIME * third
     right = 3 * (second * second % _PRIME) + squared * squared % _PRIME
-    one: NDArray[np.bool_] = (first != 0) & ((left - right) % _PRIME == 0)
-    return one
+    replaced: NDArray[np.bool_] = (first != 0) & ((left - right) % _PRIME == 0)
+    return replaced
 
 
 def _inverse(numbers: Numbers) -> Numbers:

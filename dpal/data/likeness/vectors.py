@@ -56,30 +56,30 @@ def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Descr
     steps = np.round(projected * (_STEPS / allowed))  # some 2^28 at most; 2^31 is room enough
     steps = np.clip(steps, -(2**31), 2**31 - 1).astype("<i4")
     sketches = steps.view(np.uint8).reshape(len(values), WIDTH)
-    return Described([one.tobytes() for one in values], sketches, np.ones(len(values), bool))
+    return Described([vector.tobytes() for vector in values], sketches, np.ones(len(values), bool))
 
 
-def find(known: Sketches, new: Sketches) -> Rows:
+def find(known_sketches: Sketches, new: Sketches) -> Rows:
     """For each new vector the first known one that is alike, -1 where none is.
 
     Args:
-      known: (m, WIDTH)
+      known_sketches: (m, WIDTH)
       new: (n, WIDTH)
 
     Returns:
-      (n,) rows of `known`.
+      (n,) rows of `known_sketches`.
     """
-    there, here = _steps(known), _steps(new)
+    there, here = _steps(known_sketches), _steps(new)
     order = np.argsort(there[:, 0], kind="stable")
     sorted_first = there[order, 0]
     begin = np.searchsorted(sorted_first, here[:, 0] - _STEPS, side="left")
     end = np.searchsorted(sorted_first, here[:, 0] + _STEPS, side="right")
-    found = np.full(len(new), len(known), np.intp)
-    for at, places in pairs_in(begin, end, _PAIRS_AT_ONCE):
+    matches = np.full(len(new), len(known_sketches), np.intp)
+    for new_rows, places in pairs_in(begin, end, _PAIRS_AT_ONCE):
         among = order[places]
-        close = (np.abs(there[among] - here[at]) <= _STEPS).all(axis=1)
-        np.minimum.at(found, at[close], among[close])
-    return np.where(found == len(known), NOBODY, found)
+        close = (np.abs(there[among] - here[new_rows]) <= _STEPS).all(axis=1)
+        np.minimum.at(matches, new_rows[close], among[close])
+    return np.where(matches == len(known_sketches), NOBODY, matches)
 
 
 def _steps(sketches: Sketches) -> NDArray[np.int64]:

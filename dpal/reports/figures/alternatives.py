@@ -35,8 +35,8 @@ def plan_sweep_figure(key: str, rows: Sequence[Mapping[str, Any]], promise: str)
         axes.plot(*zip(*points, strict=True), color=style.BLUE, marker="o", label=label)
         if name == _PRECISION:
             chance: list[Any] = [row.get("precision_by_chance") for row in rows]
-            at = [places[row[key]] for row in rows]
-            axes.plot(at, chance, color=style.GREY, linestyle="--", label="by chance")
+            positions = [places[row[key]] for row in rows]
+            axes.plot(positions, chance, color=style.GREY, linestyle="--", label="by chance")
             style.in_percent(axes.yaxis)
             axes.legend(**style.LEGEND)
             axes.set_ylim(0, 1.05)
@@ -75,14 +75,14 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], promise: str) -> Figure
     names = list(dict.fromkeys(str(row["strategy"]) for row in rows))
     colors = dict(zip(names, style.colors_for(len(names)), strict=True))
     for axes, (name, label) in zip(grid, panels, strict=False):
-        for at, row in enumerate(planned):
+        for position, row in enumerate(planned):
             value = row[name]
             if value is None:
-                style.note(axes, "depends on the scores", (0, at), shift=(3, 0), va="center")
+                style.note(axes, "depends on the scores", (0, position), shift=(3, 0), va="center")
                 continue
-            axes.barh(at, value, height=0.7, color=colors[row["strategy"]])
+            axes.barh(position, value, height=0.7, color=colors[row["strategy"]])
             text = f"{value:.0%}" if name == _PRECISION else _short(value)
-            style.note(axes, text, (value, at), shift=(3, 0), va="center")
+            style.note(axes, text, (value, position), shift=(3, 0), va="center")
         axes.set_xlabel(label)
         axes.margins(x=0.22)
         if name == _PRECISION:

@@ -19,8 +19,10 @@ _ORDER = list(Layer)
 def audit_figure(report: AuditReport) -> Figure:
     """Ratios of measured to claimed numbers, and below them epsilons against their claims."""
     in_order = sorted(report.findings, key=lambda finding: _ORDER.index(finding.layer))
-    numbers = [one for one in in_order if one.claimed is not None and not one.is_epsilon]
-    epsilons = [one for one in in_order if one.is_epsilon and one.value is not None]
+    numbers = [
+        finding for finding in in_order if finding.claimed is not None and not finding.is_epsilon
+    ]
+    epsilons = [finding for finding in in_order if finding.is_epsilon and finding.value is not None]
     target, failed = report.target, len(report.failed)
     outcome = f"{failed} of {len(report.findings)} checks failed" if failed else "all checks passed"
     figure, [above, below] = style.canvas(
@@ -66,8 +68,12 @@ def _allowed(finding: AuditFinding) -> tuple[float, float]:
 
 def _bounds(axes: Axes, findings: Sequence[AuditFinding]) -> None:
     """A bar up to each proven epsilon, and the claim that it must not pass."""
-    values = [one.value for one in findings if one.value is not None and math.isfinite(one.value)]
-    claims = [one.claimed for one in findings if one.claimed is not None]
+    values = [
+        finding.value
+        for finding in findings
+        if finding.value is not None and math.isfinite(finding.value)
+    ]
+    claims = [finding.claimed for finding in findings if finding.claimed is not None]
     farthest = 1.15 * max([1.0, *values, *claims])
     for row, finding in enumerate(findings):
         value, claimed = min(finding.value or 0.0, farthest), finding.claimed

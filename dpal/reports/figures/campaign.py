@@ -49,9 +49,9 @@ def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> 
     """The headline figure over labels, or over `campaign_epsilon`."""
     name, _ = headline(phases[0])
     points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
-    values, places = [value for _, value in points], [at for at, _ in points]
+    values, places = [value for _, value in points], [place for place, _ in points]
     title = "labels, up to" if key == "labels" else "epsilon, any record"
-    told = ", ".join(f"{percent(value)} at {at:,.4g}" for at, value in points)
+    told = ", ".join(f"{percent(value)} at {place:,.4g}" for place, value in points)
     room = 0.04 * max(max(places) - min(places), 1e-9)
     labels = tuple(f"{100 * value:.1f}" for value in values)
     return Chart(

@@ -14,21 +14,21 @@ from dpal.reports.ledger_tables import limit_in_words, numbers_of
 HELD = 0.45  # how strong a color is while a campaign holds what it may not use
 
 
-def dataset_figure(known: DataSet, parts: Sequence[BlockCharge]) -> Figure:
+def dataset_figure(dataset: DataSet, parts: Sequence[BlockCharge]) -> Figure:
     """The share of each block's budget that each campaign takes, with the epsilon they add up to.
 
     Args:
-      known: the data set.
+      dataset: the data set.
       parts: of all campaigns on it, in order.
     """
     figure, [axes] = style.canvas(
-        f"Budget of data set {known.name}",
-        limit_in_words(known.limit),
-        size=(7.2, 1.9 + 0.5 * len(known.blocks)),
+        f"Budget of data set {dataset.name}",
+        limit_in_words(dataset.limit),
+        size=(7.2, 1.9 + 0.5 * len(dataset.blocks)),
         along="x",
     )
     numbers, named = numbers_of(parts), set[str]()
-    for block in known.blocks:
+    for block in dataset.blocks:
         start = 0.0
         for part in (part for part in parts if part.block == block.block):
             label = part.campaign if part.ended else f"{part.campaign} (held)"
@@ -44,15 +44,15 @@ def dataset_figure(known: DataSet, parts: Sequence[BlockCharge]) -> Figure:
             )
             named.add(part.campaign)
             start += part.share
-        taken = f"epsilon {block.epsilon_taken(known.limit):.3f}"
+        taken = f"epsilon {block.epsilon_taken(dataset.limit):.3f}"
         style.note(axes, taken, (start, block.block), shift=(5, 0), va="center")
     axes.set_yticks(
-        [block.block for block in known.blocks],
-        [f"block {block.block}\n{block.size:,}" for block in known.blocks],
+        [block.block for block in dataset.blocks],
+        [f"block {block.block}\n{block.size:,}" for block in dataset.blocks],
         color=style.INK,
         fontsize=9,
     )
-    axes.set_ylim(len(known.blocks) - 0.5, -0.5)
+    axes.set_ylim(len(dataset.blocks) - 0.5, -0.5)
     axes.set_xlabel(
         "share of the block's budget; shares add up, epsilons do not", color=style.QUIET, fontsize=9
     )

@@ -31,11 +31,11 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
     figure, [axes] = _canvas(plan, "Budget spent from release to release", size=(8.6, 4.8))
     places = range(len(grown.releases))
     top = axes.get_xaxis_transform()
-    for at, (kind, phase) in enumerate(grown.releases):
+    for place, (kind, phase) in enumerate(grown.releases):
         if kind == SELECTION:
-            axes.axvspan(at - 0.5, at + 0.5, color="#f1f4f7", zorder=0)
+            axes.axvspan(place - 0.5, place + 0.5, color="#f1f4f7", zorder=0)
             shown = {"fontsize": 7, "ha": "center", "va": "top", "xycoords": top}
-            style.note(axes, f"selection {phase}", (at, 0.99), shift=(0, 0), **shown)
+            style.note(axes, f"selection {phase}", (place, 0.99), shift=(0, 0), **shown)
     colors = style.colors_for(len(plan.phases))
     for number, (cohort, epsilons) in enumerate(grown.cohorts.items()):
         never = cohort == NEVER_SELECTED
@@ -58,7 +58,9 @@ def spending_figure(plan: Plan, grown: Timeline) -> Figure:
     )
     style.promise_line(axes, plan.spec.target.epsilon, highest=max(grown.campaign))
     words = {SELECTION: "select"}
-    axes.set_xticks(places, [f"{words.get(kind, 'train')}\n{at}" for kind, at in grown.releases])
+    axes.set_xticks(
+        places, [f"{words.get(kind, 'train')}\n{phase}" for kind, phase in grown.releases]
+    )
     axes.set_xlabel("release, and the phase it belongs to")
     axes.set_ylabel(f"epsilon ({grown.accountant.upper()})")
     style.legend_beside(axes)
@@ -94,7 +96,7 @@ def cohorts_figure(plan: Plan, grown: Timeline) -> Figure:
     )
     axes.set_xlabel("records that entered training in the same phase, and how many they are")
     axes.set_ylabel(f"epsilon ({grown.accountant.upper()}), added up in order")
-    handles = [Patch(color=color, label=f"phase {at}") for at, color in enumerate(colors)]
+    handles = [Patch(color=color, label=f"phase {phase}") for phase, color in enumerate(colors)]
     if any(kind == SELECTION for kind, _ in grown.releases):
         handles.append(
             Patch(facecolor=style.GREY, edgecolor="white", hatch=_HATCH, label="selection")
@@ -112,7 +114,7 @@ def schedule_figure(plan: Plan) -> Figure:
     places = list(range(len(phases)))
     _draw_steps(steps, plan, base)
     naive: dict[str, Any] = {"marker": "s", "markersize": 9, "markerfacecolor": "none"}
-    rate = [one.sample_rate for one in base]
+    rate = [phase.sample_rate for phase in base]
     rates.plot(places, rate, "--", color=style.GREY, label="naive schedule", **naive)
     new = [phase.training.sample_rate_new for phase in phases]
     rates.plot(places, new, color=style.BLUE, marker="o", label="records of the phase")
@@ -124,12 +126,12 @@ def schedule_figure(plan: Plan) -> Figure:
     multipliers = [phase.training.noise_multiplier for phase in phases]
     noise.plot(places, multipliers, color=style.BLUE, marker="o")
     noise.set_ylim(0, 1.25 * max(multipliers))
-    for at, phase in enumerate(phases):
-        text = f"{multipliers[at]:.3f}\nbatch {phase.training.expected_batch_size:,.0f}"
-        style.note(noise, text, (at, multipliers[at]), shift=(0, -6), ha="center", va="top")
+    for place, phase in enumerate(phases):
+        text = f"{multipliers[place]:.3f}\nbatch {phase.training.expected_batch_size:,.0f}"
+        style.note(noise, text, (place, multipliers[place]), shift=(0, -6), ha="center", va="top")
     noise.set_ylabel("noise multiplier")
     noise.set_xticks(
-        places, [f"phase {at}\n+{phase.cohort_size:,}" for at, phase in enumerate(phases)]
+        places, [f"phase {number}\n+{phase.cohort_size:,}" for number, phase in enumerate(phases)]
     )
     noise.set_xlabel("phase, and the records it adds")
     for axes in (steps, rates):
@@ -142,7 +144,7 @@ def _draw_steps(axes: Axes, plan: Plan, base: Sequence[BasePhase]) -> None:
     left, right = style.beside(0, 2, len(base)), style.beside(1, 2, len(base))
     caught = [phase.catch_up.steps if phase.catch_up else 0 for phase in plan.phases]
     trained = [phase.training.steps for phase in plan.phases]
-    naive = [one.steps for one in base]
+    naive = [phase.steps for phase in base]
     wide = 0.9 * style.BARS / 2
     axes.bar(left, naive, wide, color=style.GRID, edgecolor=style.GREY, label="naive schedule")
     axes.bar(right, trained, wide, color=style.BLUE, label="this plan")
@@ -223,7 +225,7 @@ def values_figure(
     for axes, key in zip(every, shown, strict=True):
         axes.bar(range(len(made)), [row[key] for row in made], width=0.6, color=style.BLUE)
         axes.set_xticks(
-            range(len(made)), ["\n".join(str(row[one]) for one in varied) for row in made]
+            range(len(made)), ["\n".join(str(row[setting]) for setting in varied) for row in made]
         )
         axes.set_xlim(-0.6, max(len(made), _FEWEST) - 0.4)
         axes.set_ylabel(key.replace("_", " "))

@@ -86,14 +86,19 @@ def promise_line(axes: Axes, epsilon: float, *, highest: float, at_right: bool =
 def colors_for(count: int) -> list[tuple[float, float, float, float]]:
     """Colors of things in an order: from dark to light, none so light that it fades on white."""
     scale = colormaps["viridis"]
-    return [scale(0.9 * at / max(1, count - 1)) for at in range(count)]
+    return [scale(0.9 * position / max(1, count - 1)) for position in range(count)]
 
 
 def axis_positions(values: Iterable[Any]) -> tuple[dict[Any, float], bool]:
     """Where values stand, numbers at themselves and words in order; and whether all are numbers."""
-    known = list(dict.fromkeys(values))
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
-    return {one: float(one) if numbers else float(at) for at, one in enumerate(known)}, numbers
+    distinct = list(dict.fromkeys(values))
+    numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in distinct
+    )
+    return {
+        value: float(value) if numbers else float(position)
+        for position, value in enumerate(distinct)
+    }, numbers
 
 
 def name_places(axes: Axes, places: dict[Any, float]) -> None:

@@ -34,13 +34,15 @@ def labels_figure(
     labels, first = list(runs[0]["pate"]["labels"]), runs[0]
     size = (max(6.4, 0.52 * len(labels) + 2.5), 3.8)
     drawn, [axes] = style.canvas(f"{AVERAGES[figure]} of each label{more}", below, size=size)
-    for at, name in enumerate(first):
-        known = [known_of(of_label(run, name, label, figure) for run in runs) for label in labels]
+    for position, name in enumerate(first):
+        label_values = [
+            known_of(of_label(run, name, label, figure) for run in runs) for label in labels
+        ]
         axes.bar(
-            style.beside(at, len(first), len(labels)),
-            [statistics.fmean(values) if values else math.nan for values in known],
+            style.beside(position, len(first), len(labels)),
+            [statistics.fmean(values) if values else math.nan for values in label_values],
             style.BARS / len(first),
-            yerr=[spread(values) for values in known] if len(runs) > 1 else None,
+            yerr=[spread(values) for values in label_values] if len(runs) > 1 else None,
             error_kw={"linewidth": 0.6},
             label=WORDS[name],
             color=_COLORS.get(name, style.GREEN),

@@ -74,7 +74,7 @@ def block_in_markdown(block: Block) -> str:
 def _table(table: Table) -> str:
     """Numbers are aligned to the right."""
     lines = [tuple(map(_line, row)) for row in (table.columns, *table.rows)]
-    right = [table.is_number(at) for at in range(len(table.columns))]
+    right = [table.is_number(index) for index in range(len(table.columns))]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     shapes = list(zip(widths, right, strict=True))
     rule = ("-" * (width + 1) + (":" if number else "-") for width, number in shapes)
@@ -124,7 +124,7 @@ _WRITTEN: dict[type, Callable[[Any], str]] = {
     Aside: lambda aside: _text(aside.text),
     Points: lambda points: _list(points.sentences),
     Facts: lambda facts: "\n".join(
-        f"- **{_text(one)}**: {_text(what)}" for one, what in facts.rows
+        f"- **{_text(word)}**: {_text(what)}" for word, what in facts.rows
     ),
     Commands: lambda commands: "\n\n".join(starmap(_command, commands.rows)),
     Legend: lambda _: "",  # of bars, which are not shown here

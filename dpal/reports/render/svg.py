@@ -20,8 +20,8 @@ def svg_of(chart: Chart) -> Markup:
     opening = Markup('<svg class="chart" role="img" viewBox="0 0 {} {}" aria-label="{}">')
     parts = [opening.format(f"{_WIDTH:g}", f"{_HEIGHT:g}", chart.alt), *_grid(x, y)]
     if chart.limit is not None:
-        at = _high(chart.limit, y)
-        parts += [_across("limit", at), _text(chart.limit_name, _LEFT + 6, at - 5, "limit-name")]
+        top = _high(chart.limit, y)
+        parts += [_across("limit", top), _text(chart.limit_name, _LEFT + 6, top - 5, "limit-name")]
     for line in chart.lines:
         parts += _line(line, x, y)
     return Markup("\n").join([*parts, Markup("</svg>")])
@@ -30,8 +30,8 @@ def svg_of(chart: Chart) -> Markup:
 def _grid(x: Axis, y: Axis) -> list[Markup]:
     floor, parts = _HEIGHT - _BOTTOM, []
     for value in y.ticks:
-        at = _high(value, y)
-        parts += [_across("grid", at), _text(y.written(value), _LEFT - 7, at + 3.5, "tick end")]
+        top = _high(value, y)
+        parts += [_across("grid", top), _text(y.written(value), _LEFT - 7, top + 3.5, "tick end")]
     for value in x.ticks:
         parts.append(_text(x.written(value), _wide(value, x), floor + 16, "tick middle"))
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
@@ -43,7 +43,7 @@ def _grid(x: Axis, y: Axis) -> list[Markup]:
 
 
 def _line(line: Line, x: Axis, y: Axis) -> list[Markup]:
-    places = [(_wide(at, x), _high(value, y)) for at, value in line.points]
+    places = [(_wide(position, x), _high(value, y)) for position, value in line.points]
     joined = " ".join(f"{_n(left)},{_n(top)}" for left, top in places)
     dot = Markup('<circle class="dot {}" cx="{}" cy="{}" r="3.2"/>')
     parts = [
@@ -56,9 +56,9 @@ def _line(line: Line, x: Axis, y: Axis) -> list[Markup]:
     return parts
 
 
-def _across(style: str, at: float) -> Markup:
+def _across(style: str, top: float) -> Markup:
     line = Markup('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>')
-    return line.format(style, _n(_LEFT), _n(_WIDTH - _RIGHT), _n(at), _n(at))
+    return line.format(style, _n(_LEFT), _n(_WIDTH - _RIGHT), _n(top), _n(top))
 
 
 def _text(words: str, x: float, y: float, style: str) -> Markup:

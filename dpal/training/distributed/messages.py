@@ -146,18 +146,20 @@ class Team:
           ConnectionError: somebody does not answer.
         """
         parameters = trainable(model)
-        flat = torch.cat([one.detach().reshape(-1) for one in parameters]).to(self._device)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(
+            self._device
+        )
         options = dist.BroadcastOptions()
         options.rootRank = options.rootTensor = 0
         options.timeout = self._patience
         self._finish(self._group.broadcast([flat], options), watch)
         if self._group.rank() == 0:
             return
-        at = 0
+        start = 0
         with torch.no_grad():
-            for one in parameters:
-                one.copy_(flat[at : at + one.numel()].reshape(one.shape))
-                at += one.numel()
+            for parameter in parameters:
+                parameter.copy_(flat[start : start + parameter.numel()].reshape(parameter.shape))
+                start += parameter.numel()
 
     def add_up(
         self, vector: NDArray[np.float64], *, watch: Callable[[], None]

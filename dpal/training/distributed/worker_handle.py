@@ -75,7 +75,7 @@ def start_worker(start: LoadRecords) -> WorkerHandle:
       ProcessLost: the system has no room for it.
     """
     ours, theirs = Pipe()
-    path = json.dumps([str(one) for one in sys.path])
+    path = json.dumps([str(entry) for entry in sys.path])
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _FRESH, path, str(theirs.fileno())],

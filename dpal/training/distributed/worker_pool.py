@@ -241,12 +241,12 @@ def in_memory(labeled: LabeledSet) -> Loader:
 
 def _part(labeled: LabeledSet, *, share: Share) -> LabeledSet:
     rows = share.of(np.arange(len(labeled.labels)))
-    at = torch.from_numpy(rows)
+    positions = torch.from_numpy(rows)
     factors = labeled.participation
     return replace(
         labeled,
-        inputs=labeled.inputs[at],
-        labels=labeled.labels[at],
+        inputs=labeled.inputs[positions],
+        labels=labeled.labels[positions],
         cohorts=labeled.cohorts[rows],
         participation=None if factors is None else factors[rows],
         share=share,

@@ -66,7 +66,7 @@ class ChannelRule(Rule):
             self._sums(rows(a), rows(b))
             for a, b in zip(torch.split(inputs, at_once), torch.split(grads, at_once), strict=True)
         ]
-        sums = (torch.cat(one) for one in zip(*parts, strict=True))
+        sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         named = dict(zip(("weight", "bias"), sums, strict=True))
         channels = inputs.shape[1]
         return {

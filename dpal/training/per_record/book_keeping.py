@@ -82,15 +82,15 @@ class BookKeeping:
         self._precision, self._shared = precision, dict[int, Tensor]()
         number = {id(p): i for i, p in enumerate(self.parameters)}
         owners: Counter[int] = Counter()
-        found = []
+        named_rules = []
         for name, rule in find_rules(model):
             own, rule.precision = dict(rule.layer.named_parameters()), precision
             mine = [number[id(own[key])] for key in rule.parameters]
             owners.update(mine)
-            found.append((name, rule, mine))
+            named_rules.append((name, rule, mine))
         self._layers = [
             _Layer(name, rule, mine, shares=any(owners[i] > 1 for i in mine))
-            for name, rule, mine in found
+            for name, rule, mine in named_rules
         ]
         self.fallbacks = tuple(
             f"{layer.name} ({type(layer.rule.layer).__name__})"
@@ -186,13 +186,13 @@ class BookKeeping:
         way = self._way(layer, inputs, grads, records)
         if way == KEEP:
             layer.kept = layer.rule.per_record(inputs, grads, records)
-            found = SquaredNorms.exact(squared(layer.kept))
+            record_norms = SquaredNorms.exact(squared(layer.kept))
         else:
-            found = layer.rule.squared_norms(inputs, grads, records, way=way)
+            record_norms = layer.rule.squared_norms(inputs, grads, records, way=way)
             layer.calls.append((inputs, grads))
         group = self._groups[layer.parameters[0]]
-        norms[0][group] += found.value
-        norms[1][group] += found.rounding
+        norms[0][group] += record_norms.value
+        norms[1][group] += record_norms.rounding
 
     def _measure_shared(self, records: int, norms: list[Tensor]) -> None:
         """Layers called several times, or sharing parameters: gradients add up first."""
@@ -201,9 +201,9 @@ class BookKeeping:
             if not (layer.shares or layer.expected > 1):
                 continue
             for inputs, grads in layer.calls:
-                found = layer.rule.per_record(inputs, grads, records)
+                gradients = layer.rule.per_record(inputs, grads, records)
                 for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
-                    part = found[key]
+                    part = gradients[key]
                     totals[number] = totals[number] + part if number in totals else part
             layer.calls = []
         for number, total in totals.items():
@@ -248,13 +248,13 @@ class BookKeeping:
         for inputs, grads in layer.calls:
             copies = len(inputs) // records
             views = slice(rows.start * copies, rows.stop * copies)
-            found, back = inputs[views], grads[views]
+            read, back = inputs[views], grads[views]
             if broken is not None:
                 # 0 * NaN is NaN: the values themselves must go.
                 bad = broken[rows].repeat_interleave(copies)
                 back = zero_rows(back, bad)
-                found = zero_rows(found, bad) if found.is_floating_point() else found
-            yield layer.rule.weighted(found, back, weights[rows])
+                read = zero_rows(read, bad) if read.is_floating_point() else read
+            yield layer.rule.weighted(read, back, weights[rows])
 
     def _way(self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int) -> str:
         """The fastest way for calls of this shape, tried once on a few records."""

@@ -102,7 +102,7 @@ class ConvolutionRule(Rule):
         copies = len(images) // records
         at_once = self._at_once(images, back, copies, gram=way != INSTANTIATE)
         parts = [self._measure(a, b, copies, way) for a, b in _split(images, back, at_once)]
-        value, rounding = (torch.cat(one) for one in zip(*parts, strict=True))
+        value, rounding = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         if "bias" in self._wanted:
             value = value + self._bias(back, records).square().sum(dim=1)
         return SquaredNorms(value, rounding)
@@ -113,8 +113,8 @@ class ConvolutionRule(Rule):
             return SquaredNorms.exact(back.new_zeros(records))
         if way == INSTANTIATE:
             taps = self._geometry.kernel[0] * self._geometry.kernel[1]
-            found = self._matrices(images, back, copies)
-            return measured(found, images, back, precision=self.precision, taps=taps)
+            matrices = self._matrices(images, back, copies)
+            return measured(matrices, images, back, precision=self.precision, taps=taps)
         sent = rows(back).reshape(records, -1, back.shape[1])
         if way == PIXEL_GRAM:
             pixels = rows(images).reshape(records, -1, images.shape[1])
@@ -128,14 +128,14 @@ class ConvolutionRule(Rule):
         """Gradients (n, out, taps * channels / groups) of every record's filter, taps first."""
         groups, out = self._geometry.groups, back.shape[1]
         records, at_once = len(images) // copies, self._at_once(images, back, copies)
-        found = back.new_empty(records * groups, out // groups, self._shape[1:].numel())
+        matrices = back.new_empty(records * groups, out // groups, self._shape[1:].numel())
         for number, (a, b) in enumerate(_split(images, back, at_once)):
             read, sent = self._geometry.patches(a, _places(b)), rows(b, groups)
             if copies > 1:
-                read, sent = (_join_copies(one, copies, groups) for one in (read, sent))
+                read, sent = (_join_copies(values, copies, groups) for values in (read, sent))
             start = number * at_once // copies * groups
-            torch.bmm(sent.transpose(1, 2), read, out=found[start : start + len(sent)])
-        return found.reshape(records, out, -1)
+            torch.bmm(sent.transpose(1, 2), read, out=matrices[start : start + len(sent)])
+        return matrices.reshape(records, out, -1)
 
     def _bias(self, back: Tensor, records: int) -> Tensor:
         return back.sum(dim=(2, 3)).reshape(records, -1, back.shape[1]).sum(dim=1)

@@ -55,8 +55,8 @@ class FilterRule(ConvolutionRule):
 
     def ways(self, inputs: Tensor, grads: Tensor, records: int) -> tuple[str, ...]:
         """See `Rule`: filters must be known one by one to be pulled back."""
-        known = super().ways(inputs, grads, records)
-        return (KEEP,) if KEEP in known else (INSTANTIATE,)
+        ways = super().ways(inputs, grads, records)
+        return (KEEP,) if KEEP in ways else (INSTANTIATE,)
 
     def squared_norms(
         self, inputs: Tensor, grads: Tensor, records: int, *, way: str

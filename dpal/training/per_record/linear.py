@@ -30,10 +30,10 @@ class LinearRule(Rule):
 
     def per_record(self, inputs: Tensor, grads: Tensor, records: int) -> PerRecord:
         """See `Rule`."""
-        found, back = _positions(inputs, records), _positions(grads, records)
+        features, back = _positions(inputs, records), _positions(grads, records)
         gradients = {}
         if "weight" in self.parameters:
-            gradients["weight"] = torch.bmm(back.transpose(1, 2), found)
+            gradients["weight"] = torch.bmm(back.transpose(1, 2), features)
         if "bias" in self.parameters:
             gradients["bias"] = back.sum(dim=1)
         return gradients
@@ -63,31 +63,31 @@ class LinearRule(Rule):
         self, inputs: Tensor, grads: Tensor, records: int, *, way: str
     ) -> SquaredNorms:
         """See `Rule`."""
-        found, back = _positions(inputs, records), _positions(grads, records)
-        if found.shape[1] == 1:
+        features, back = _positions(inputs, records), _positions(grads, records)
+        if features.shape[1] == 1:
             ones = 1.0 if "bias" in self.parameters else 0.0
-            size = found.square().sum(dim=(1, 2)) if "weight" in self.parameters else 0.0
+            size = features.square().sum(dim=(1, 2)) if "weight" in self.parameters else 0.0
             # In float64, as one factor may be too small for a square that the other makes up for.
             sent = back.double().square().sum(dim=(1, 2))
             return SquaredNorms.exact((sent * (size + ones)).float())
-        at_once = _at_once(found, back)
+        at_once = _at_once(features, back)
         parts = [
             self._measure(a, b, way)
-            for a, b in zip(torch.split(found, at_once), torch.split(back, at_once), strict=True)
+            for a, b in zip(torch.split(features, at_once), torch.split(back, at_once), strict=True)
         ]
-        return SquaredNorms(*(torch.cat(one) for one in zip(*parts, strict=True)))
+        return SquaredNorms(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
-    def _measure(self, found: Tensor, back: Tensor, way: str) -> SquaredNorms:
+    def _measure(self, features: Tensor, back: Tensor, way: str) -> SquaredNorms:
         bias = back.sum(dim=1).square().sum(dim=1) if "bias" in self.parameters else 0.0
         if "weight" not in self.parameters:
             return SquaredNorms.exact(bias + back.new_zeros(len(back)))
         if way == GHOST:
             value, rounding = gram_product(
-                torch.bmm(found, found.transpose(1, 2)), torch.bmm(back, back.transpose(1, 2))
+                torch.bmm(features, features.transpose(1, 2)), torch.bmm(back, back.transpose(1, 2))
             )
             return SquaredNorms(value + bias, rounding)
-        gradients = torch.bmm(back.transpose(1, 2), found)
-        value, rounding = measured(gradients, found, back, precision=self.precision)
+        gradients = torch.bmm(back.transpose(1, 2), features)
+        value, rounding = measured(gradients, features, back, precision=self.precision)
         return SquaredNorms(value + bias, rounding)
 
 
@@ -122,9 +122,9 @@ class EmbeddingRule(Rule):
         """See `Rule`."""
         ids, back = inputs.reshape(records, -1), self._counted(inputs, grads, records)
         keys = ids + len(self._table) * torch.arange(records, device=ids.device)[:, None]
-        seen, at = torch.unique(keys, return_inverse=True)
+        seen, slots = torch.unique(keys, return_inverse=True)
         sums = back.new_zeros(len(seen), back.shape[-1]).index_add_(
-            0, at.reshape(-1), back.flatten(0, 1)
+            0, slots.reshape(-1), back.flatten(0, 1)
         )
         owner = torch.div(seen, len(self._table), rounding_mode="floor")
         sizes = sums.square().sum(dim=1)
@@ -143,7 +143,7 @@ def _positions(values: Tensor, records: int) -> Tensor:
     return values.reshape(records, -1, values.shape[-1])
 
 
-def _at_once(found: Tensor, back: Tensor) -> int:
-    positions, wide = found.shape[1:]
+def _at_once(features: Tensor, back: Tensor) -> int:
+    positions, wide = features.shape[1:]
     each = max(positions**2, wide * back.shape[-1])
     return max(1, FLOATS_AT_ONCE // each)

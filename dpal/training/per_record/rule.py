@@ -85,8 +85,8 @@ class Rule(ABC):
         Raises:
           ParameterError: this rule has no such way.
         """
-        known = ", ".join(self.ways(inputs, grads, records))
-        raise ParameterError(f"{type(self).__name__} knows no way {way!r}, it knows {known}")
+        ways = ", ".join(self.ways(inputs, grads, records))
+        raise ParameterError(f"{type(self).__name__} knows no way {way!r}, it knows {ways}")
 
 
 KEEP = "keep"  # instantiated, kept, and summed as they are
@@ -120,7 +120,9 @@ def measured(
       precision: of the products.
       taps: of a filter.
     """
-    read, sent = (squares(one).reshape(len(gradients), -1).sum(dim=1) for one in (inputs, grads))
+    read, sent = (
+        squares(values).reshape(len(gradients), -1).sum(dim=1) for values in (inputs, grads)
+    )
     room = INSTANTIATED_ROUNDING[precision] * taps
     return SquaredNorms(squares(gradients), room * read * sent)
 

@@ -71,9 +71,9 @@ def refuse_mixing(model: nn.Module, like: Tensor) -> None:
         others = torch.arange(_SCREENED) != changed
         batch = records[:-1].clone()
         batch[changed] = records[-1]
-        for (name, layer, one), (_, _, other) in zip(usual, _outputs(tried, batch), strict=True):
-            largest = float(one[others].abs().max())
-            if not torch.allclose(one[others], other[others], rtol=_SAME, atol=_SAME * largest):
+        for (name, layer, output), (_, _, other) in zip(usual, _outputs(tried, batch), strict=True):
+            largest = float(output[others].abs().max())
+            if not torch.allclose(output[others], other[others], rtol=_SAME, atol=_SAME * largest):
                 raise ParameterError(_mixes(name, layer))
 
 
@@ -120,12 +120,12 @@ def made_up(like: Tensor, count: int) -> Tensor:
 
 def _outputs(model: nn.Module, records: Tensor) -> list[tuple[str, nn.Module, Tensor]]:
     """What every layer gives for each of the records, in the order of calls."""
-    found: list[tuple[str, nn.Module, Tensor]] = []
+    outputs: list[tuple[str, nn.Module, Tensor]] = []
 
     def note(name: str) -> Any:
         def hook(layer: nn.Module, _: Any, output: Any) -> None:
             if isinstance(output, Tensor) and len(output) == len(records):
-                found.append((name, layer, output.detach().float().clone()))
+                outputs.append((name, layer, output.detach().float().clone()))
 
         return hook
 
@@ -136,7 +136,7 @@ def _outputs(model: nn.Module, records: Tensor) -> list[tuple[str, nn.Module, Te
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return outputs
 
 
 @contextmanager
