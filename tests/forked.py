@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from tests.conftest import ROOT
 
 _FORKS = """
-import json, os, sys
+import gc, json, os, sys
 import matplotlib.pyplot, mlflow, pandas, prefect, sklearn, sqlalchemy, torch
+gc.freeze()  # else each child copies, as it ends, all that was imported here
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()

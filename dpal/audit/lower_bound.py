@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # which loads its parts as they are used
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import beta, binom
 
 from dpal import check
 from dpal.accounting.profiles import PrivacyProfile
@@ -100,18 +100,20 @@ def chance_of(guesses: MembershipGuesses, *, epsilon: float, delta: float) -> fl
     Source: Steinke, Nasr & Jagielski (2023), "Privacy auditing with one (1) training run",
     Thm. 5.2, in the form without randomised guesses.
 
-    >>> chance_of(Guesses(canaries=10, made=10, correct=10), epsilon=0.0, delta=0.0)
+    >>> chance_of(MembershipGuesses(canaries=10, made=10, correct=10), epsilon=0.0, delta=0.0)
     0.0009765625
     """
     made, correct = guesses.made, guesses.correct
     if correct == 0:
         return 1.0
     right = 1 / (1 + math.exp(-epsilon))
-    plain = float(binom.sf(correct - 1, made, right))
+    plain = float(scipy.stats.binom.sf(correct - 1, made, right))
     if delta == 0:
         return plain
     lost = np.arange(1, correct + 1)
-    below = binom.cdf(correct - 1, made, right) - binom.cdf(correct - 1 - lost, made, right)
+    below = scipy.stats.binom.cdf(correct - 1, made, right) - scipy.stats.binom.cdf(
+        correct - 1 - lost, made, right
+    )
     return min(1.0, plain + 2 * guesses.canaries * delta * float(np.max(below / lost)))
 
 
@@ -241,7 +243,7 @@ def rates_refute(rates: AttackRates, tradeoff: Tradeoff, *, error: float) -> boo
 
 def _upper(hits: int, runs: int, error: float) -> float:
     """Upper bound on a chance, wrong with chance `error`."""
-    return 1.0 if hits >= runs else float(beta.ppf(1 - error, hits + 1, runs - hits))
+    return 1.0 if hits >= runs else float(scipy.stats.beta.ppf(1 - error, hits + 1, runs - hits))
 
 
 def _largest(refuted: Callable[[float], bool], high: float) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from dpal.accounting.cohorts import campaign_epsilon
 from dpal.accounting.events import NEVER_SELECTED, SELECTION, Charge, Release
@@ -92,7 +92,7 @@ def _by_chance(phase: Phase, spec: CampaignSpec, rng: BitSource) -> AuditFinding
     return statistical_finding(
         Layer.SELECTION,
         "initial cohort, first half",
-        float(2 * stats.norm.sf(abs(error))),
+        float(2 * scipy.stats.norm.sf(abs(error))),
         expected=f"{share:.3f}",
         measured=f"{hits / runs / count:.4f}",
         likely="the initial cohort depends on more than chance",
@@ -150,7 +150,7 @@ def _excess(
     spread = float(over.std(ddof=1))
     if spread == 0:
         return 0.0 if over[0] > 0 else 1.0
-    return float(stats.t.sf(over.mean() / spread * math.sqrt(over.size), over.size - 1))
+    return float(scipy.stats.t.sf(over.mean() / spread * math.sqrt(over.size), over.size - 1))
 
 
 def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding]:
@@ -175,8 +175,8 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding
         moved += bool((chosen[0] ^ chosen[1]) - {records - 1})
         most = max(most, *map(len, chosen))
     margin = min(step.aim - top - 1, (records - top) / (2 * _TIES) - step.aim + top) / noise
-    chance = min(1.0, 2 * step.comparisons * float(stats.norm.sf(margin)))
-    p_value = float(stats.binom.sf(moved - 1, _PAIRS, chance)) if moved else 1.0
+    chance = min(1.0, 2 * step.comparisons * float(scipy.stats.norm.sf(margin)))
+    p_value = float(scipy.stats.binom.sf(moved - 1, _PAIRS, chance)) if moved else 1.0
     return [
         statistical_finding(
             Layer.SELECTION,

@@ -9,34 +9,34 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 Values = NDArray[np.float64]
 
 
 def of_deviation(errors: float) -> float:
     """P-value of a deviation, in standard errors of a normal statistic."""
-    return float(2 * stats.norm.sf(abs(errors)))
+    return float(2 * scipy.stats.norm.sf(abs(errors)))
 
 
 def of_count(hits: int, draws: int, chance: float) -> float:
     """P-value of a number of hits, exact."""
-    below = stats.binom.cdf(hits, draws, chance)
-    above = stats.binom.sf(hits - 1, draws, chance)
+    below = scipy.stats.binom.cdf(hits, draws, chance)
+    above = scipy.stats.binom.sf(hits - 1, draws, chance)
     return min(1.0, 2 * float(min(below, above)))
 
 
 def of_scale(values: Values, scale: float) -> float:
     """P-value of the mean square of centred normal values with a claimed deviation."""
     total = float(np.sum(np.square(values / scale)))
-    below, above = stats.chi2.cdf(total, values.size), stats.chi2.sf(total, values.size)
+    below, above = scipy.stats.chi2.cdf(total, values.size), scipy.stats.chi2.sf(total, values.size)
     return min(1.0, 2 * float(min(below, above)))
 
 
 def of_normality(values: Values) -> float:
     """P-value of standard normal values by Kolmogorov and Smirnov's largest distance."""
-    return float(stats.kstest(values, "norm").pvalue)
+    return float(scipy.stats.kstest(values, "norm").pvalue)
 
 
 def of_correlation(first: Values, second: Values) -> float:
@@ -62,7 +62,7 @@ def of_frequencies(seen: NDArray[np.int64], chances: Values) -> float:
         return 1.0
     expected = draws * np.array(pooled_chances) / sum(pooled_chances)
     total = float(np.sum((np.array(pooled_seen) - expected) ** 2 / expected))
-    return float(stats.chi2.sf(total, len(pooled_seen) - 1))
+    return float(scipy.stats.chi2.sf(total, len(pooled_seen) - 1))
 
 
 def of_batch_sizes(sizes: Values, records: int, rate: float) -> float:
@@ -103,7 +103,7 @@ def _of_dispersion(terms: Values, variance: float) -> float:
     scale = variance / 2
     freedom = terms.size / scale
     total = float(terms.sum()) / scale
-    below, above = stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom)
+    below, above = scipy.stats.chi2.cdf(total, freedom), scipy.stats.chi2.sf(total, freedom)
     return min(1.0, 2 * float(min(below, above)))
 
 

@@ -9,8 +9,8 @@ ROC curve judges the ranking of records, whatever the threshold.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from dpal.errors import ParameterError
 from dpal.labels import Task
@@ -88,6 +88,6 @@ def roc_auc(scores: Floats, true: NDArray[np.bool_]) -> float:
 
     Source: Hanley & McNeil (1982), the area under the ROC curve as a Mann-Whitney statistic.
     """
-    ranks, count = rankdata(scores), int(true.sum())
+    ranks, count = scipy.stats.rankdata(scores), int(true.sum())
     above = float(ranks[true].sum()) - count * (count + 1) / 2
     return above / (count * (true.size - count))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -289,6 +291,8 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
 def main() -> None:
     """Entry point of the `dpal` command."""
     prepare_process()
+    # Else Python looks for garbage, as it ends, among all that was imported: a second after a run.
+    atexit.register(gc.freeze)
     command = typer.main.get_command(app)
     arguments = sys.argv[1:] or ["--help"]
     sys.exit(

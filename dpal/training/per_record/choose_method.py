@@ -14,7 +14,6 @@ from dpal.training.per_record.backend import Loss, PerRecordGradients
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.capture import UnknownCall
 from dpal.training.per_record.functional import Functional
-from dpal.training.per_record.hooks import OpacusHooks
 from dpal.training.per_record.screening import agrees, probe_copy, refuse_mixing
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +51,9 @@ def per_record_gradients(
         )
     tried = probe_copy(model)
     if backend is Backend.OPACUS:
+        # Opacus takes more than a second to import, and no other backend needs it.
+        from dpal.training.per_record.hooks import OpacusHooks
+
         yardstick = OpacusHooks(tried, loss=loss, groups=groups)
         if not agrees(yardstick, tried, loss, like, targets):
             raise ParameterError(
