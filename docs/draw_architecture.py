@@ -29,7 +29,7 @@ def first_line(module: str) -> str:
 
 def generated() -> str:
     """The picture of the layers, and a table of every room."""
-    above = ["flows.cli", "flows.ops", "flows", "tasks", "tasks.tracking"]
+    above = ["flows.cli", "flows.ops", "flows", "tasks", "tasks.tracking", "tasks.training_pool"]
     lines = ["```mermaid", "flowchart TD", '  flows["flows: cli, ops"] --> tasks']
     names = ["tasks", *(f"layer{number}" for number in range(len(layers())))]
     for number, rooms in enumerate(layers()):

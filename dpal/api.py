@@ -112,8 +112,8 @@ def verify(
     """
     from dpal.certificate.author import Trust, author_of
     from dpal.certificate.check_against import Model
-    from dpal.certificate.document import read_certificate
     from dpal.certificate.envelope import public_key_from
+    from dpal.certificate.read_and_seal import read_certificate
     from dpal.certificate.verify import verify_certificate
     from dpal.ledger.store import LedgerStore
 

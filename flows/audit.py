@@ -10,7 +10,7 @@ from dpal.runs.kinds import parse_any
 from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
-from tasks.prefect_page import run_name
+from tasks.flow_run_page import run_name
 from tasks.tracking.finished import reach_tracking
 from tasks.whole_run import plan
 

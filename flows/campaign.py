@@ -34,8 +34,7 @@ from tasks.campaign import (
     select_records,
     start_over,
 )
-from tasks.prefect_client import await_server
-from tasks.prefect_page import (
+from tasks.campaign_page import (
     open_page,
     tell_campaign_end,
     tell_phase,
@@ -43,7 +42,7 @@ from tasks.prefect_page import (
     tell_training,
     tell_waiting,
 )
-from tasks.remote_training import at_hand, order_training, receipt_of, take_over
+from tasks.prefect_client import await_server
 from tasks.reporting import write_report
 from tasks.tracking.finished import reach_tracking
 from tasks.tracking.runs import (
@@ -53,7 +52,8 @@ from tasks.tracking.runs import (
 )
 from tasks.tracking.server import watching_server
 from tasks.training_monitor import watching_for_cancellation, without_heart
-from tasks.training_pool import train_on_pool, wait_for_earlier
+from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over
+from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
 from tasks.wait import wait_for_labels
 

@@ -15,8 +15,7 @@ from dpal.runs.teachers import TEACHERS
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
-from tasks.model_training import train
-from tasks.run_page import tell_run
+from tasks.training_pool.model_training import train
 from tasks.voting import (
     close_student,
     deal_records,
@@ -27,6 +26,7 @@ from tasks.voting import (
     record_ensemble,
     release_labels,
 )
+from tasks.whole_run_page import tell_run
 
 JUDGES: dict[str, Judge] = {
     CAMPAIGNS: judge_campaign,

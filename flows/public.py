@@ -23,9 +23,9 @@ from tasks.improvement import (
     release_components,
     release_support,
 )
-from tasks.model_training import train
-from tasks.run_page import tell_run
+from tasks.training_pool.model_training import train
 from tasks.wait import wait_for_labels
+from tasks.whole_run_page import tell_run
 
 
 @flow(name="public", **WHOLE_RUN)

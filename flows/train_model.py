@@ -5,9 +5,9 @@ from __future__ import annotations
 from dpal.errors import TrainingStopped
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.model_training import ModelOrder, following_model_order, train_here
 from tasks.prefect_client import await_server
 from tasks.training_monitor import monitoring_training
+from tasks.training_pool.model_training import ModelOrder, following_model_order, train_here
 
 
 @flow(

@@ -21,15 +21,15 @@ from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.model_training import wait_for_earlier_model
-from tasks.prefect_page import run_name
+from tasks.flow_run_page import run_name
 from tasks.reporting import write_report
-from tasks.run_page import tell_run, tell_run_end
 from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.server import watching_server
 from tasks.training_monitor import watching_for_cancellation
+from tasks.training_pool.model_training import wait_for_earlier_model
 from tasks.versioning import version_released
 from tasks.whole_run import advance, certify, prepare, tracked
+from tasks.whole_run_page import tell_run, tell_run_end
 
 R = TypeVar("R", bound=Run[Any])
 

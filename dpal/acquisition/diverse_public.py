@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.exceptions import ConvergenceWarning
 
+from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import Candidates, ChosenRecords, ModelOutputs, most_uncertain
 from dpal.errors import ParameterError
 from dpal.labels import Task
@@ -29,33 +29,6 @@ Floats = NDArray[np.float64]
 
 _WHOLE = 20_000  # candidates up to which k-means reads all of them in every round
 _MINI_BATCH = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """An affine map onto a few directions.
-
-    Attributes:
-      centre: (width,) is taken off first.
-      components: (p, width) orthonormal rows.
-    """
-
-    centre: Floats
-    components: Floats
-
-    def __call__(self, embeddings: Floats) -> Floats:
-        """Projects (n, width) to (n, p).
-
-        Raises:
-          ParameterError: embeddings are of another width.
-        """
-        if embeddings.ndim != 2 or embeddings.shape[1] != self.centre.size:
-            raise ParameterError(
-                f"embeddings have shape {embeddings.shape} and {self.centre.size} columns are "
-                "expected, the width that the model gives; nothing was chosen"
-            )
-        projected: Floats = (embeddings - self.centre) @ self.components.T
-        return projected
 
 
 def choose_diverse(seen: Iterable[ModelOutputs], spec: ChoiceSpec, *, task: Task) -> ChosenRecords:

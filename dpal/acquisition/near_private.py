@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from dpal.acquisition.diverse_public import Projection
+from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import (
     LEAST,
     Candidates,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.events import SCORE_GRID
+from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition.thresholds import Rows, Scores, collect_keys, noisy_threshold
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
@@ -80,8 +80,8 @@ def _(step: NoisyRanking, scored: Scored, count: int, *, width: float, rng: BitS
         # The range is the sensitivity: a score outside of it would not be protected.
         if not ((scores >= 0) & (scores <= width)).all():
             raise ParameterError.before_release(f"a score lies outside of [0, {width:g}]")
-        on_grid = np.rint(scores * (SCORE_GRID / width)).astype(np.int64)
-        noisy = np.minimum(on_grid, SCORE_GRID)
+        on_grid = np.rint(scores * (LAPLACE_GRID / width)).astype(np.int64)
+        noisy = np.minimum(on_grid, LAPLACE_GRID)
         noisy += laplace_noise(rows.size, step.scores.epsilon, rng=rng)
         best.offer(noisy, rows, rng=rng)
     return Selection(best.rows(), _NOBODY)

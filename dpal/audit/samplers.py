@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpal.accounting.events import SCORE_GRID
+from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition import thresholds
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
@@ -50,7 +50,7 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     epsilon = step.scores.epsilon
     noise = laplace.laplace_noise(draws >> 4, epsilon, rng=rng)
     # |Y| of discrete Laplace noise of ratio w: mean 2 w / (1 - w^2), square 2 w / (1 - w)^2.
-    ratio = math.exp(-epsilon / SCORE_GRID)
+    ratio = math.exp(-epsilon / LAPLACE_GRID)
     mean, square = 2 * ratio / (1 - ratio**2), 2 * ratio / (1 - ratio) ** 2
     size = float(np.abs(noise).mean()) / mean
     error = math.sqrt((square - mean**2) / noise.size) / mean

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal.certificate.checks import MALFORMED, Check, CheckOutcome, unreadable_check
-from dpal.certificate.document import is_same_json, parse_entry
 from dpal.certificate.envelope import Envelope, fingerprint
+from dpal.certificate.read_and_seal import is_same_json, parse_entry
 from dpal.certificate.statement import (
     CERTIFICATE,
     LEDGER_HEAD,

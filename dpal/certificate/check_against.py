@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dpal.certificate.checks import Check, check_from_faults, unchecked
-from dpal.certificate.document import entry_record, is_same_json
 from dpal.certificate.evidence import LedgerEvidence
+from dpal.certificate.read_and_seal import entry_record, is_same_json
 from dpal.certificate.weights import Weights, read_weights, shape_mismatch
 from dpal.data.files import commitment
 from dpal.errors import LedgerTampered

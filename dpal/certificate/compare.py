@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.certificate.document import INFORMATIVE, is_same_json
+from dpal.certificate.read_and_seal import INFORMATIVE, is_same_json
 
 Place = tuple[str | int, ...]
 Room = Callable[[Place], float | None]  # how far a figure may lie apart; None where none stands

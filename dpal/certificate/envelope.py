@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from dpal.certificate.document import read_object
+from dpal.certificate.read_and_seal import read_object
 from dpal.errors import CertificateError
 
 SUFFIX = ".dsse.json"

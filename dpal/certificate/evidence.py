@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.accounting.events import Release
-from dpal.certificate.document import FORMAT, entry_record, parse_entry
+from dpal.certificate.read_and_seal import FORMAT, entry_record, parse_entry
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.releases import release_from, release_of

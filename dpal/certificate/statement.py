@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dpal.canonical import canonical_json
-from dpal.certificate.document import kind_name, read_object
 from dpal.certificate.envelope import (
     Envelope,
     Signer,
@@ -20,6 +19,7 @@ from dpal.certificate.envelope import (
     read_envelope,
     signed_envelope,
 )
+from dpal.certificate.read_and_seal import kind_name, read_object
 from dpal.errors import CertificateError
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"

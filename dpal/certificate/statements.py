@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dpal.certificate.document import FORMAT
+from dpal.certificate.read_and_seal import FORMAT
 
 WHO_SEES = {
     "hidden": "nobody: models leave, and neither who was selected nor how many",

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from dpal.certificate.check_against import Model, PoolCommitment
 from dpal.certificate.checks import Check
-from dpal.certificate.document import kind_name
 from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.kinds.improvement import IMPROVEMENT
-from dpal.certificate.kinds.kind import CertificateKind
 from dpal.certificate.kinds.listed import LISTED
 from dpal.certificate.kinds.voting import VOTING
+from dpal.certificate.read_and_seal import kind_name
 from dpal.ledger.entries import Entry
 
 KINDS: Final[Mapping[str, CertificateKind[Any]]] = {

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from dpal.certificate.document import read_object
+from dpal.certificate.read_and_seal import read_object
 from dpal.errors import CertificateError
 
 _LENGTH_BYTES: Final = 8

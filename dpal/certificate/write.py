@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.compare import Place, differences
-from dpal.certificate.document import (
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.figures import SAME_ENGINE
+from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.read_and_seal import (
     FORMAT,
     FORMATS,
     INFORMATIVE,
@@ -15,9 +18,6 @@ from dpal.certificate.document import (
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.evidence import evidence_in
-from dpal.certificate.figures import SAME_ENGINE
-from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.verify import certificate_kind
 from dpal.errors import CertificateError
 from dpal.ledger.chain import verify_chain

@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from dpal.canonical import place_digest
-from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded
 from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
+from dpal.config.settings_form import Folded, choice
 from dpal.features.spec import ExtractorKind as ExtractorKind
 from dpal.features.spec import ExtractorSpec
 from dpal.models.architectures import backbones

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
 from dpal.config.data import DataConfig, ExtractorKind
-from dpal.config.form import Folded, choice
 from dpal.config.guarded import OnlyIf
 from dpal.config.help import settings_refusal
 from dpal.config.labeler import LabelerConfig
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
+from dpal.config.settings_form import Folded, choice
 from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.privacy import Accountant, Adjacency

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from dpal.config.form import Folded, choice
 from dpal.config.guarded import Guarded, OnlyIf
 from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
+from dpal.config.settings_form import Folded, choice
 from dpal.labelers.registry import LABELERS, explained, labeler_named
 from dpal.labelers.rules import Agreement, Media, Rules, Skipped
 

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, NonNegativeInt, field_validator
 
 from dpal.config.cron import require_cron, require_timezone
-from dpal.config.form import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section
+from dpal.config.settings_form import choice
 from dpal.files.object_store import StoreHolds, require_store_url
 from dpal.training.backends import Backend as Backend
 

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, MOST_BLOCKS, Confidence, Mechanism
-from dpal.config.form import choice
 from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section, Share
+from dpal.config.settings_form import choice
 from dpal.planning.public_selection import FineTuning
 from dpal.planning.student import StudentTraining
 

@@ -83,44 +83,6 @@ def read_ballots(places: Sequence[Path], *, cut: float = 0.5) -> CastBallots:
     return CastBallots(queries=queries, teachers=teachers, names=names, votes=votes)
 
 
-def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = False) -> None:
-    """Requires that no private record, and no group, was seen by two teachers.
-
-    Args:
-      file: Parquet with `id`, `teacher` and, where groups are protected, `group`.
-      teachers: that voted.
-      groups: whether groups are protected, so that there must be a column of them.
-
-    Raises:
-      DataError: two partitions overlap, or one is not there. Nothing was released.
-    """
-    schema = ballots_schema(file)
-    columns = [name for name in ("id", "teacher", "group") if name in schema.names]
-    if "id" not in columns or "teacher" not in columns:
-        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
-    if groups and "group" not in columns:
-        raise _refuse(f"{file} has no column 'group', and groups are protected; add it")
-    _require_texts(schema, columns, file)
-    table = _table(file, columns)
-    # Counting skips what is missing: a record of an unknown teacher would pass for disjoint.
-    if any(column.null_count for column in table.columns):
-        raise _refuse(f"{file} has a row without {' or '.join(columns)}")
-    if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
-        raise _refuse(f"{file} says nothing of teacher {min(missing)}")
-    for key in columns:
-        if key == "teacher":
-            continue
-        pairs = table.group_by(["teacher", key]).aggregate([])
-        many = pairs.group_by(key).aggregate([("teacher", "count")])
-        overlapping = pc.sum(pc.greater(many.column("teacher_count"), 1)).as_py() or 0
-        if overlapping:
-            what = "records were" if key == "id" else "groups were"
-            raise _refuse(
-                f"{overlapping:,} {what} seen by two teachers or more ({file}), so that one of "
-                "them moves several ballots; train on disjoint partitions"
-            )
-
-
 def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
     """Lists of labels of public records, (records, labels) zeros and ones.
 
@@ -131,24 +93,10 @@ def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
     kind = schema.field(column).type if column in schema.names else None
     if kind is None or not _is_list(kind):
         raise _refuse(f"{file} has no column {column!r} with lists of labels")
-    values = _table(file, [column]).column(0).combine_chunks()
+    values = read_columns(file, [column]).column(0).combine_chunks()
     if not len(values):
         raise _refuse(f"{file} has no rows")
     return np.asarray(_numbers(values, "ballot", file, 0.5), dtype=np.uint8)
-
-
-def owners_and_teachers(file: Path) -> tuple[list[str], list[str]]:
-    """Ids of records, and whose each is, as a file of partitions says.
-
-    Raises:
-      DataError: it is no such file. Nothing was released.
-    """
-    schema = ballots_schema(file)
-    if "id" not in schema.names or "teacher" not in schema.names:
-        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
-    _require_texts(schema, ["id", "teacher"], file)
-    ids, teachers = _table(file, ["id", "teacher"]).columns
-    return ids.cast(pa.string()).to_pylist(), teachers.cast(pa.string()).to_pylist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +115,7 @@ class _Opened:
                 f"{path} needs the columns 'id' (of the query) and one of 'ballot', 'scores' and "
                 f"'class', and has {', '.join(schema.names)}"
             )
-        _require_texts(schema, [name for name in ("id", "teacher") if name in schema.names], path)
+        require_texts(schema, [name for name in ("id", "teacher") if name in schema.names], path)
         column = schema.field(kinds[0]).type
         listed = _is_list(column)
         if listed is (kinds[0] == "class"):
@@ -216,7 +164,7 @@ def ballots_schema(path: Path) -> pa.Schema:
     return schema_of(path, _refuse)
 
 
-def _table(file: Path, columns: Sequence[str]) -> pa.Table:
+def read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
     """Some columns of a file, whole."""
     batches = [batch for _, batch in read_batches(file, columns, refuse=_refuse)]
     with reading(file, refuse=_refuse):
@@ -233,7 +181,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
-def _require_texts(schema: pa.Schema, columns: Sequence[str], path: Path) -> None:
+def require_texts(schema: pa.Schema, columns: Sequence[str], path: Path) -> None:
     """Requires names, or numbers that are as good: 5 and 5.0 would be two."""
     for name in columns:
         kind = schema.field(name).type

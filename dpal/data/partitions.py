@@ -11,16 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpal.data.ballot_files import ballots_schema, owners_and_teachers, require_disjoint
+from dpal.data.ballot_files import ballots_schema, read_columns, require_texts
 from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
 from dpal.errors import DataError, ParameterError
 from dpal.files.atomic import write_private_parquet
 from dpal.randomness import seeded
 
+_refuse = DataError.before_release  # parts are read before anything is spent
 _SCHEMA = pa.schema([("id", pa.string()), ("teacher", pa.int64()), ("group", pa.string())])
 
 
@@ -100,6 +102,58 @@ def write_given_parts(
 def read_parts(path: Path) -> NDArray[np.int64]:
     """(rows,) number of each record's teacher, in the order of the pool."""
     return np.asarray(pq.read_table(path, columns=["teacher"]).column(0).to_numpy())
+
+
+def require_disjoint(file: Path, teachers: Sequence[str], *, groups: bool = False) -> None:
+    """Requires that no private record, and no group, was seen by two teachers.
+
+    Args:
+      file: Parquet with `id`, `teacher` and, where groups are protected, `group`.
+      teachers: that voted.
+      groups: whether groups are protected, so that there must be a column of them.
+
+    Raises:
+      DataError: two partitions overlap, or one is not there. Nothing was released.
+    """
+    schema = ballots_schema(file)
+    columns = [name for name in ("id", "teacher", "group") if name in schema.names]
+    if "id" not in columns or "teacher" not in columns:
+        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
+    if groups and "group" not in columns:
+        raise _refuse(f"{file} has no column 'group', and groups are protected; add it")
+    require_texts(schema, columns, file)
+    table = read_columns(file, columns)
+    # Counting skips what is missing: a record of an unknown teacher would pass for disjoint.
+    if any(column.null_count for column in table.columns):
+        raise _refuse(f"{file} has a row without {' or '.join(columns)}")
+    if missing := set(teachers) - set(table.column("teacher").cast(pa.string()).to_pylist()):
+        raise _refuse(f"{file} says nothing of teacher {min(missing)}")
+    for key in columns:
+        if key == "teacher":
+            continue
+        pairs = table.group_by(["teacher", key]).aggregate([])
+        many = pairs.group_by(key).aggregate([("teacher", "count")])
+        overlapping = pc.sum(pc.greater(many.column("teacher_count"), 1)).as_py() or 0
+        if overlapping:
+            what = "records were" if key == "id" else "groups were"
+            raise _refuse(
+                f"{overlapping:,} {what} seen by two teachers or more ({file}), so that one of "
+                "them moves several ballots; train on disjoint partitions"
+            )
+
+
+def owners_and_teachers(file: Path) -> tuple[list[str], list[str]]:
+    """Ids of records, and whose each is, as a file of partitions says.
+
+    Raises:
+      DataError: it is no such file. Nothing was released.
+    """
+    schema = ballots_schema(file)
+    if "id" not in schema.names or "teacher" not in schema.names:
+        raise _refuse(f"{file} has no columns 'id' and 'teacher'")
+    require_texts(schema, ["id", "teacher"], file)
+    ids, teachers = read_columns(file, ["id", "teacher"]).columns
+    return ids.cast(pa.string()).to_pylist(), teachers.cast(pa.string()).to_pylist()
 
 
 def require_parts(given: Path) -> None:

@@ -53,7 +53,7 @@ class Entry:
       kind: what happened.
       release: to which release, or to what else; the empty string for a hold.
       body: details as JSON values; for a reservation, its charges.
-      recorded_at: a day in UTC, ISO 8601, as `dpal.ledger.days` says which; a time in entries of
+      recorded_at: a day in UTC, ISO 8601, as `dpal.ledger.stamped_day` says; a time in entries of
         earlier versions. What came first is said by `sequence` alone.
       previous: digest of the entry before, GENESIS for the first.
       digest: SHA-256 of the canonical JSON of all of the above.

@@ -20,10 +20,10 @@ from dpal.files.atomic import make_private
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database
-from dpal.ledger.days import day_of, today_in_utc
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, row_digest, seal_entry
 from dpal.ledger.known_ledgers import Places, ledger_places
 from dpal.ledger.schema import ENTRIES, VERSIONS, migrate_schema, version_of
+from dpal.ledger.stamped_day import day_of, today_in_utc
 
 Body = dict[str, Any]
 

@@ -18,7 +18,7 @@ from dp_accounting import dp_event
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.events import SCORE_GRID, SELECTION_RANGE
+from dpal.accounting.events import LAPLACE_GRID, PURE_EPSILONS
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.inclusion import include
@@ -71,14 +71,16 @@ class _Clipped:
     width: float
 
     def __post_init__(self) -> None:
-        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
+        check.within(*PURE_EPSILONS, epsilon=self.epsilon)
         check.positive(width=self.width)
         check.within(0, 1, width=self.width)
 
     def on_grid(self, scores: Scores) -> NDArray[np.int64]:
-        """Clips scores to [0, width] and rounds them to 0..SCORE_GRID."""
+        """Clips scores to [0, width] and rounds them to 0..LAPLACE_GRID."""
         _check_scores(scores)
-        return np.rint(np.minimum(scores, self.width) * (SCORE_GRID / self.width)).astype(np.int64)
+        return np.rint(np.minimum(scores, self.width) * (LAPLACE_GRID / self.width)).astype(
+            np.int64
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,7 @@ def _(mechanism: LaplaceScores, scores: Scores, *, rng: BitSource) -> Keys:
 
 @dp_event_of.register
 def _(mechanism: LaplaceScores) -> dp_event.DpEvent:
-    return dp_event.DiscreteLaplaceDpEvent(mechanism.epsilon / SCORE_GRID, SCORE_GRID)
+    return dp_event.DiscreteLaplaceDpEvent(mechanism.epsilon / LAPLACE_GRID, LAPLACE_GRID)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +212,7 @@ class ExponentialWeights(_Clipped):
 def _(mechanism: ExponentialWeights, scores: Scores, *, rng: BitSource) -> Keys:
     uniform = ((rng.words(scores.size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     gumbel: Scores = -np.log(-np.log(uniform))
-    return gumbel + mechanism.on_grid(scores) * (mechanism.epsilon / SCORE_GRID)
+    return gumbel + mechanism.on_grid(scores) * (mechanism.epsilon / LAPLACE_GRID)
 
 
 @dp_event_of.register
@@ -233,7 +235,7 @@ class SymmetricResponse:
     threshold: float
 
     def __post_init__(self) -> None:
-        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
+        check.within(*PURE_EPSILONS, epsilon=self.epsilon)
         check.within(0, 1, threshold=self.threshold)
 
     @property
@@ -298,5 +300,5 @@ def _grid_noise(count: int, mechanism: GaussianScores, *, rng: BitSource) -> NDA
     Adding it to a whole number equals adding the real noise and rounding afterwards, so
     the rounding costs nothing.
     """
-    noise = standard_normal(count, rng=rng) * (mechanism.noise_multiplier * SCORE_GRID)
+    noise = standard_normal(count, rng=rng) * (mechanism.noise_multiplier * LAPLACE_GRID)
     return np.rint(noise).astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.events import SCORE_GRID, NoisyCounts
+from dpal.accounting.events import LAPLACE_GRID, NoisyCounts
 from dpal.errors import ParameterError
 from dpal.mechanisms.laplace import laplace_noise
 from dpal.randomness import BitSource
@@ -24,7 +24,7 @@ def noisy_counts(
       rng: source of the noise.
 
     Returns:
-      (n,) noisy counts, multiples of 1 / SCORE_GRID; exact in float64.
+      (n,) noisy counts, multiples of 1 / LAPLACE_GRID; exact in float64.
 
     Raises:
       ParameterError: a count is negative or too large to be kept exactly.
@@ -33,4 +33,4 @@ def noisy_counts(
         raise ParameterError.before_release("votes are counted from 0 to 2**36")
     noise = laplace_noise(counts.size, event.epsilon, rng=rng)
     # Whole numbers of grid steps: no floating-point sum could tell the noiseless count.
-    return np.asarray((counts * SCORE_GRID + noise) / SCORE_GRID)
+    return np.asarray((counts * LAPLACE_GRID + noise) / LAPLACE_GRID)

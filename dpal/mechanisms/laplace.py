@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.events import SCORE_GRID
+from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.randomness import BitSource
@@ -26,7 +26,7 @@ _LARGEST_DENOMINATOR = 1 << 20
 
 
 def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.int64]:
-    """Draws noise for values on the grid 0..SCORE_GRID whose sensitivity is the whole range.
+    """Draws noise for values on the grid 0..LAPLACE_GRID whose sensitivity is the whole range.
 
     Args:
       count: number of values.
@@ -34,7 +34,7 @@ def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.i
       rng: source of random words.
 
     Returns:
-      (count,) integers y with probability proportional to exp(-|y| * e / SCORE_GRID), where e
+      (count,) integers y with probability proportional to exp(-|y| * e / LAPLACE_GRID), where e
       is `epsilon` rounded down to a multiple of 2**-20.
 
     Raises:
@@ -43,7 +43,7 @@ def laplace_noise(count: int, epsilon: float, *, rng: BitSource) -> NDArray[np.i
     check.within(0, 64, epsilon=epsilon)
     rate = _fraction_below(epsilon)
     # scale = numerator / divisor: the sampler draws at scale `numerator` and divides.
-    numerator, divisor = SCORE_GRID * rate.denominator, rate.numerator
+    numerator, divisor = LAPLACE_GRID * rate.denominator, rate.numerator
     noise = np.empty(count, dtype=np.int64)
     open_slots = np.arange(count)
     while open_slots.size:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.events import SELECTION_RANGE
+from dpal.accounting.events import PURE_EPSILONS
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 
@@ -33,7 +33,7 @@ def anchored_rates(epsilon: float, blank: float) -> tuple[float, float]:
 
     Args:
       epsilon: bound on the loss of one answer against the blank record (natural log,
-        zero-out adjacency), in SELECTION_RANGE.
+        zero-out adjacency), in PURE_EPSILONS.
       blank: rate of yes of a blank record, public, between 2**-32 and 1 - 2**-32.
 
     Returns:
@@ -48,7 +48,7 @@ def anchored_rates(epsilon: float, blank: float) -> tuple[float, float]:
     >>> anchored_rates(math.log(2), 0.25)
     (0.49999999999999994, 0.12500000000000003)
     """
-    check.within(*SELECTION_RANGE, epsilon=epsilon)
+    check.within(*PURE_EPSILONS, epsilon=epsilon)
     check.within(_SMALLEST_BLANK, 1 - _SMALLEST_BLANK, blank=blank)
     # The float exponential is off by less than one unit in its last place, so its lower
     # neighbour is at most e^eps; everything after it is exact.

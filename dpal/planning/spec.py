@@ -212,15 +212,15 @@ class CampaignSpec:
                 f"acquisition {self.acquisition} with privacy.selection_epsilon 0 would not be "
                 "private; use acquisition random, selection hidden, or leave it null"
             )
-        from dpal.accounting.events import SELECTION_RANGE  # settings are read without it
+        from dpal.accounting.events import PURE_EPSILONS  # settings are read without it
 
         least = share / len(self.schedule.queries)
         if self.target.adjacency is Adjacency.REPLACE_ONE:
             least /= 2  # both contents of the record answer
-        if not SELECTION_RANGE[0] <= least <= share <= SELECTION_RANGE[1]:
+        if not PURE_EPSILONS[0] <= least <= share <= PURE_EPSILONS[1]:
             raise ParameterError(
                 f"privacy.selection_epsilon {share:g} is {least:.3g} for one selection, and "
-                f"{SELECTION_RANGE[0]:.1g} to {SELECTION_RANGE[1]:g} can be drawn"
+                f"{PURE_EPSILONS[0]:.1g} to {PURE_EPSILONS[1]:g} can be drawn"
             )
 
     def participation(self, block: int) -> float:

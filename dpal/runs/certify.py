@@ -11,8 +11,8 @@ from typing import Any
 from dpal.canonical import file_digest, plain
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import any_failed
-from dpal.certificate.document import read_certificate
 from dpal.certificate.exports import head_of, sign_export
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.config.runtime import RuntimeConfig

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal.canonical import file_digest, plain
-from dpal.certificate.document import read_certificate
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.data.catalog import Content
 from dpal.data.pool import read_labels
 from dpal.data.readers import decoded_of, raw_batches

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 from tqdm import tqdm
 
-from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.near_private import Poll, count_votes
+from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import Candidates, ModelOutputs, most_uncertain
 from dpal.data.catalog import Source
 from dpal.data.pool import EXCLUDED, cohort_column

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.canonical import file_digest
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
 from dpal.data.catalog import Source

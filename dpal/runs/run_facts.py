@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.files.artifacts import NO_HEAD, CampaignFolder
 from dpal.files.dvc_pointers import restore_commands
 from dpal.reports.run_report import RunFacts

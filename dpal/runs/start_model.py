@@ -15,7 +15,7 @@ from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.document import parse_entry, read_certificate
+from dpal.certificate.read_and_seal import parse_entry, read_certificate
 from dpal.certificate.verify import certificate_kind, verify_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig

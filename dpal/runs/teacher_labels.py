@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.voting import PateConfig
 from dpal.data.inspect import require_apart
 from dpal.data.label_columns import as_label

@@ -13,7 +13,8 @@ from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.votes import VoteConfig
-from dpal.data.ballot_files import CastBallots, read_ballots, require_disjoint
+from dpal.data.ballot_files import CastBallots, read_ballots
+from dpal.data.partitions import require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind

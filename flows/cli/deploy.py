@@ -112,7 +112,7 @@ def make(
     """
     from flows.ops.deploy import set_up
     from flows.ops.deployments import folder_for, usual
-    from flows.ops.prefect_server import prefect_server
+    from flows.ops.prefect_connection import prefect_server
 
     here = {pool.name: folder_for(pool, folders, Path.cwd()) for pool in pools}
     placed = [
@@ -124,7 +124,7 @@ def make(
 
 def _remove(own: Sequence[Deployment]) -> list[Change]:
     from flows.ops.deploy import take_down
-    from flows.ops.prefect_server import prefect_server
+    from flows.ops.prefect_connection import prefect_server
 
     with prefect_server() as client:
         return take_down(client, own)

@@ -17,9 +17,9 @@ import typer
 
 from dpal.certificate.author import author_of
 from dpal.certificate.checks import MALFORMED
-from dpal.certificate.document import read_certificate
 from dpal.certificate.envelope import SUFFIX
 from dpal.certificate.promise import paper_mark, pool_size_of
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.data.files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.files.artifacts import (

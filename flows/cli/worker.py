@@ -50,7 +50,7 @@ def _require_process_pool(name: str) -> None:
     """
     from prefect.exceptions import ObjectNotFound
 
-    from flows.ops.prefect_server import DeployError, prefect_server
+    from flows.ops.prefect_connection import DeployError, prefect_server
 
     with prefect_server() as client:
         try:

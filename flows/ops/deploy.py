@@ -32,7 +32,7 @@ from flows.ops.deployments import (
     WorkPool,
     version,
 )
-from flows.ops.prefect_server import DeployError
+from flows.ops.prefect_connection import DeployError
 from flows.ops.work_pools import Change, Done, set_up_pool
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ _DEPLOY = "run: dpal deploy"
 
 def prefect_parts(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Pools, their workers, deployments and the automation, where a Prefect server is named."""
-    from flows.ops.prefect_server import prefect_server
+    from flows.ops.prefect_connection import prefect_server
 
     if not os.environ.get("PREFECT_API_URL"):
         return

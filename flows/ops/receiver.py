@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 from dpal.errors import ConfigError, DpalError
-from dpal.runs.label_studio import HOOK_HEADER, HOOK_SECRET
+from dpal.runs.label_studio_access import HOOK_HEADER, HOOK_SECRET
 from flows.cli.terminal import err, out
 from tasks.collecting import collect_campaign
 from tasks.wait import waiting_campaigns

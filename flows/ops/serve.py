@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from dpal.runs.label_studio import HOOK_SECRET
+from dpal.runs.label_studio_access import HOOK_SECRET
 from flows.ops.databases import database_url
 from flows.ops.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.ops.stack_secrets import StackSecrets, prefect_login

@@ -15,7 +15,7 @@ import httpx
 import psutil
 
 from dpal.errors import DpalError
-from flows.ops import prefect_process
+from flows.ops import temporary_server_process
 
 STILL_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
@@ -83,7 +83,7 @@ class TemporaryServer:
             self.port: int = bound.getsockname()[1]
             self.process = subprocess.Popen(
                 # -P and the file's path: a folder `flows` where the command was typed is not ours.
-                [sys.executable, "-P", prefect_process.__file__,
+                [sys.executable, "-P", temporary_server_process.__file__,
                  str(os.getpid()), str(bound.fileno())],
                 env={
                     **os.environ,

@@ -14,7 +14,7 @@ from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectNotFound
 
 from flows.ops.deployments import MARK, WorkPool, worker_command
-from flows.ops.prefect_server import DeployError
+from flows.ops.prefect_connection import DeployError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
 from dpal.ledger.export import ledger_table
 from dpal.runs.run import Run

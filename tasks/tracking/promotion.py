@@ -16,7 +16,7 @@ from mlflow.entities import Run
 
 from dpal.certificate.checks import Check, CheckOutcome
 from dpal.errors import CertificateError
-from dpal.ledger.days import today_in_utc
+from dpal.ledger.stamped_day import today_in_utc
 from tasks.tracking.registry import name_and_version, registry_client
 
 EXPERIMENT = "dpal"

@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from dpal.certificate.check_against import Model, tags_of
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.errors import CertificateError
 from dpal.files.artifacts import CERTIFICATE, SIGNATURE
 

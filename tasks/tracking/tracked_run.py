@@ -22,8 +22,8 @@ from mlflow.entities import DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from dpal.ledger.days import day_held, today_in_utc
 from dpal.ledger.entries import Entry
+from dpal.ledger.stamped_day import day_held, today_in_utc
 from tasks.tracking.experiment import experiment_id
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"

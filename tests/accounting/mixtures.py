@@ -15,7 +15,7 @@ from dpal.accounting import pld, rdp
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import campaign_profile, grid_of
 from dpal.accounting.events import (
-    SCORE_GRID,
+    LAPLACE_GRID,
     Charge,
     Event,
     NoisyScores,
@@ -128,8 +128,8 @@ def _part(event: Event, adjacency: Adjacency) -> theirs.PrivacyLossDistribution:
             )
         case NoisyScores():
             return theirs.from_discrete_laplace_mechanism(
-                event.epsilon / SCORE_GRID,
-                sensitivity=SCORE_GRID,
+                event.epsilon / LAPLACE_GRID,
+                sensitivity=LAPLACE_GRID,
                 value_discretization_interval=WIDTH,
             )
     raise AssertionError(event)

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from dpal.accounting.curves import Direction, MechanismStep
 from dpal.accounting.events import (
-    SCORE_GRID,
+    LAPLACE_GRID,
     Event,
     NoisyScores,
     NoisyThreshold,
@@ -45,8 +45,8 @@ def outputs(event, adjacency) -> tuple[np.ndarray, np.ndarray]:
     """Chances of cut outputs with the record, and without it or with its replacement."""
     if isinstance(event, NoisyScores):
         # Whole grid steps: every output between the two means, and both tails as one.
-        weight = event.epsilon / SCORE_GRID
-        y = np.arange(0, SCORE_GRID + 1)
+        weight = event.epsilon / LAPLACE_GRID
+        y = np.arange(0, LAPLACE_GRID + 1)
         scale = math.tanh(weight / 2)
         tail = 1 / (1 + math.exp(-weight))
         with_record = scale * np.exp(-weight * y)

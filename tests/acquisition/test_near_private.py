@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from dpal.acquisition.diverse_public import Projection
 from dpal.acquisition.near_private import Poll, choose_supported, count_votes
+from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import Candidates, ModelOutputs
 from dpal.errors import ParameterError
 from dpal.labels import Task

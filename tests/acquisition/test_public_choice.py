@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpal.acquisition.diverse_public import Projection, choose_diverse, spread_out
+from dpal.acquisition.diverse_public import choose_diverse, spread_out
+from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import (
     Candidates,
     ModelOutputs,

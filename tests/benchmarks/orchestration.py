@@ -103,7 +103,7 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
     from prefect import Task
 
     import tasks
-    import tasks.prefect_page
+    import tasks.campaign_page
     from flows.campaign import run_campaign
     from flows.cli.settings import load_config
 
@@ -129,7 +129,7 @@ def flow_between_tasks(file: Path) -> dict[str, Any]:
             if isinstance(value, Task) and id(value) not in seen:
                 seen.add(id(value))
                 value.fn = timed(name, value.fn)
-    vars(tasks.prefect_page)["as_png"] = timed("drawing", vars(tasks.prefect_page)["as_png"])
+    vars(tasks.campaign_page)["as_png"] = timed("drawing", vars(tasks.campaign_page)["as_png"])
     config = load_config(file, [])
     began = [clock() for clock in clocks]
     run_campaign(config)

@@ -16,14 +16,14 @@ from safetensors.numpy import save_file
 from dpal.accounting.events import Release
 from dpal.canonical import canonical_json, plain
 from dpal.certificate.checks import Check, CheckOutcome
-from dpal.certificate.document import (
+from dpal.certificate.evidence import evidence_in
+from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.read_and_seal import (
     entry_digest,
     read_certificate,
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.evidence import evidence_in
-from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.write import certificate_of
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry

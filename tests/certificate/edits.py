@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dpal.canonical import canonical_json, digest
-from dpal.certificate.document import sealed_certificate, to_text
+from dpal.certificate.read_and_seal import sealed_certificate, to_text
 
 Document = dict[str, Any]
 Edit = Callable[[Document], Any]

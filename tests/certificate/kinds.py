@@ -12,10 +12,10 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.canonical import file_digest, plain
-from dpal.certificate.document import read_certificate, to_text
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.kinds.voting import voting_certificate
+from dpal.certificate.read_and_seal import read_certificate, to_text
 from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_lock import lock_folder

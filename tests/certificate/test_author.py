@@ -18,7 +18,6 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.document import sealed_certificate
 from dpal.certificate.envelope import (
     as_pem,
     fingerprint,
@@ -27,6 +26,7 @@ from dpal.certificate.envelope import (
     read_envelope,
     signed_envelope,
 )
+from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.statement import (
     CERTIFICATE,
     PAYLOAD_TYPE,

@@ -15,13 +15,13 @@ import pytest
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.document import (
+from dpal.certificate.evidence import evidence_from
+from dpal.certificate.read_and_seal import (
     parse_entry,
     read_certificate,
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.evidence import evidence_from
 from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.certificate.statements import statements
 from dpal.certificate.verify import verify_certificate

@@ -6,7 +6,6 @@ import pytest
 
 from dpal.accounting.cohorts import Accountant
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.document import sealed_certificate
 from dpal.certificate.promise import (
     CAMPAIGN,
     VOTES,
@@ -15,6 +14,7 @@ from dpal.certificate.promise import (
     pool_size_of,
     which_keeps,
 )
+from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.planning.verify import certified_plan
 from dpal.privacy import PrivacyTarget

@@ -10,7 +10,7 @@ import pytest
 
 from dpal.canonical import file_digest
 from dpal.certificate.check_against import tags_of
-from dpal.certificate.document import sealed_certificate, to_text
+from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.errors import CertificateError
 from tasks.tracking.registry import fetch_registered_model, register_model, registered_name
 from tests.flows.calling import call, sentence

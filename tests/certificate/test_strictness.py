@@ -12,7 +12,7 @@ from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome, any_failed
-from dpal.certificate.document import (
+from dpal.certificate.read_and_seal import (
     INFORMATIVE,
     entry_record,
     parse_entry,

@@ -10,7 +10,7 @@ import pytest
 from dpal.accounting.events import NEVER_SELECTED
 from dpal.certificate.check_against import Model, PoolCommitment, tags_of
 from dpal.certificate.checks import CheckOutcome, any_failed
-from dpal.certificate.document import (
+from dpal.certificate.read_and_seal import (
     entry_digest,
     parse_entry,
     read_certificate,

@@ -14,9 +14,9 @@ from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome, any_failed
-from dpal.certificate.document import sealed_certificate
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.voting import VOTING, VotingEvidence, epsilons, voting_certificate
+from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
 from dpal.ledger.campaign_lock import lock_folder

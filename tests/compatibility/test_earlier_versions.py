@@ -16,8 +16,8 @@ from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.document import parse_entry, read_certificate
 from dpal.certificate.envelope import public_key_from
+from dpal.certificate.read_and_seal import parse_entry, read_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.data.pool import (
     RETIRED,

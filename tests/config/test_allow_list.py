@@ -28,7 +28,7 @@ from dpal.errors import AllowListError, ConfigError
 from dpal.files.object_store import StoreHolds
 from flows.cli.allow import settings_to_allow
 from tasks.allow_list import require_allowed
-from tasks.remote_training import TrainingOrder
+from tasks.training_pool.phase_files import TrainingOrder
 from tests.conftest import having, small_values
 
 KINDS: tuple[type[BaseModel], ...] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from docs import draw_architecture as architecture
@@ -24,3 +26,26 @@ def test_a_room_that_says_something_else_is_noticed():
     stale = page.replace("Files: atomic writes", "Files: other writes")
     assert stale != page
     assert architecture.written(stale) == page
+
+
+def named_paths(text):
+    """Paths from the top of the project that a text names, as `dpal/...` in backquotes."""
+    return re.findall(r"`((?:dpal|tasks|flows|tests|docs)/[\w/.]+)`", text)
+
+
+@pytest.mark.parametrize(
+    "page", sorted(path.relative_to(architecture.ROOT).as_posix()
+                   for pattern in ("*.md", "docs/**/*.md")
+                   for path in architecture.ROOT.glob(pattern) if path.name != "CHANGELOG.md")
+)  # fmt: skip
+def test_what_a_page_points_to_is_there(page):
+    named = named_paths((architecture.ROOT / page).read_text(encoding="utf-8"))
+    places = {name: architecture.ROOT / name for name in named}
+    lost = [name for name, place in places.items()
+            if not (place.exists() or place.with_suffix(".py").exists())]  # fmt: skip
+    assert not lost
+
+
+def test_a_page_that_points_nowhere_is_noticed():
+    assert named_paths("see `dpal/gone.py` and `dpal.gone`") == ["dpal/gone.py"]
+    assert not (architecture.ROOT / "dpal/gone.py").exists()

@@ -11,7 +11,7 @@ ROOT = Path(dpal.__file__).parent.parent
 SERVERS = ("prefect", "mlflow")
 # Neither defines a task nor talks to a server itself: why it is in `tasks/` all the same.
 BESIDE = {
-    "tasks/run_page.py": "writes a page by tasks/prefect_page.py",
+    "tasks/whole_run_page.py": "writes a page by tasks/campaign_page.py",
     "tasks/restore.py": "asks DVC by tasks/versioning.py",
     "tasks/versioning.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.ballot_files import read_ballots, require_disjoint
+from dpal.data.ballot_files import read_ballots
+from dpal.data.partitions import require_disjoint
 from dpal.errors import DataError, DpalError
 from tests.conftest import nothing_released, owner_reads
 

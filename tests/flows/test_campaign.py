@@ -23,7 +23,7 @@ from dpal.ledger.store import LedgerStore
 from flows.campaign import run_campaign
 from flows.cli.ledger_check import verify_ledger
 from flows.cli.ledger_view import as_object
-from tasks.workers import artifacts_of
+from tasks.training_pool.wait_for_worker import artifacts_of
 from tests.conftest import write_blobs
 from tests.flows.calling import call
 

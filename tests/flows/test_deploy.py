@@ -31,7 +31,7 @@ from flows.ops.deployments import (
     pools_of,
     usual,
 )
-from flows.ops.prefect_server import DeployError, prefect_server
+from flows.ops.prefect_connection import DeployError, prefect_server
 from flows.ops.prefect_yaml import prefect_yaml
 from flows.ops.work_pools import Done, template_of
 from tests.conftest import ROOT, command, write_config

@@ -33,8 +33,8 @@ from dpal.config.voting import parse_pate
 from dpal.errors import DpalError, LabelError, UnexpectedError
 from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
-from tasks.model_training import ModelOrder
-from tasks.remote_training import TrainingOrder
+from tasks.training_pool.model_training import ModelOrder
+from tasks.training_pool.phase_files import TrainingOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
 from tests.flows.injections import KINDS, MARKERS, Trap
 from tests.flows.leaks import files_below, naming

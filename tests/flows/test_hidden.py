@@ -26,7 +26,7 @@ from prefect.logging.handlers import APILogWorker
 
 from dpal.data.pool import read_selection
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.days import today_in_utc
+from dpal.ledger.stamped_day import today_in_utc
 from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call

@@ -18,9 +18,9 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, tempor
 from dpal.data.pool import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
-from dpal.ledger.days import today_in_utc
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.export import ledger_table
+from dpal.ledger.stamped_day import today_in_utc
 from dpal.ledger.store import LedgerStore
 from dpal.runs.labelers.oracle import PoolLabels
 from dpal.training.dp_sgd import PrivateGradient
@@ -40,7 +40,7 @@ BROKEN = (
     "dpal.runs.labeling.write_merged", "dpal.runs.training.train_dp_sgd",
     "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
-    "tasks.prefect_page.budget_figure", "dpal.runs.certify.certificate_of",
+    "tasks.campaign_page.budget_figure", "dpal.runs.certify.certificate_of",
     "dpal.runs.report.report_of",
     "tasks.tracking.mlflow_model.Model.log",
 )  # fmt: skip

@@ -14,8 +14,8 @@ from dpal.errors import LedgerError, StoreError
 from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_lock import require_claim
 from dpal.runs.prepare_campaign import prepare
-from tasks import remote_training
-from tasks.remote_training import (
+from tasks.training_pool import phase_files
+from tasks.training_pool.phase_files import (
     TrainingOrder,
     at_hand,
     following_order,
@@ -95,7 +95,7 @@ def test_another_plan_than_the_ordered_one_is_refused(order, campaign):
 
 
 def test_a_worker_claims_what_was_ordered_and_writes_in_its_name(order, campaign, monkeypatch):
-    monkeypatch.setattr(remote_training, "prepare_campaign", lambda config, *, leads: campaign)
+    monkeypatch.setattr(phase_files, "prepare_campaign", lambda config, *, leads: campaign)
     with following_order(order) as there:
         require_claim(there.folder.root)
         assert there.plan.digest == campaign.plan.digest

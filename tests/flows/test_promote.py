@@ -38,7 +38,7 @@ def registry(place):
 @pytest.fixture
 def version(certified, place, registry):
     """Registers another version with the campaign's weights and certificate; gives its address."""
-    from dpal.certificate.document import to_text
+    from dpal.certificate.read_and_seal import to_text
 
     mlflow.set_tracking_uri(registry)
     mlflow.set_experiment("dpal")

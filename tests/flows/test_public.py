@@ -91,7 +91,7 @@ def test_its_ledger_can_be_checked_and_shown(name):
 def edited(name: str, change) -> str:
     document = certificate(name)
     change(document)
-    from dpal.certificate.document import sealed_certificate, to_text
+    from dpal.certificate.read_and_seal import sealed_certificate, to_text
 
     path = Path("edited.json")
     path.write_text(to_text(sealed_certificate(document)), encoding="utf-8")

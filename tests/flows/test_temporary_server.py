@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.ops import prefect_process, temporary_server
+from flows.ops import temporary_server, temporary_server_process
 from flows.ops.temporary_server import PrefectNotStarted, Stillness, TemporaryServer
 from tests.conftest import ROOT
 from tests.processes import gone
@@ -89,7 +89,7 @@ def serving(tmp_path, monkeypatch):
     def serve(program: str) -> TemporaryServer:
         file = tmp_path / "program.py"
         file.write_text(program, encoding="utf-8")
-        monkeypatch.setattr(prefect_process, "__file__", str(file))
+        monkeypatch.setattr(temporary_server_process, "__file__", str(file))
         servers.append(TemporaryServer())
         return servers[-1]
 

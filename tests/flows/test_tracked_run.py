@@ -9,7 +9,7 @@ from prefect.exceptions import Pause
 
 import flows.campaign
 from dpal.errors import DataError, LedgerError, TrainingStopped, UnexpectedError
-from dpal.ledger.days import today_in_utc
+from dpal.ledger.stamped_day import today_in_utc
 from flows.campaign import run_campaign
 from tasks.tracking.experiment import tell_mlflow
 from tasks.tracking.runs import tracked_to_its_end

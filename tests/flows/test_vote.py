@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.certificate.document import sealed_certificate, to_text
+from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.errors import DpalError
 from dpal.ledger.entries import EntryKind
 from dpal.runs.ballot_tables import read_ballots_file

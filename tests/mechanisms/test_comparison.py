@@ -13,7 +13,7 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpal.accounting.events import SCORE_GRID
+from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.comparison import (
     ExponentialWeights,
@@ -87,7 +87,7 @@ def test_the_gaussian_is_the_known_one():
 def test_keys_of_a_subsample_are_a_mixture(bits):
     mechanism = SubsampledGaussianScores(epsilon=16, delta=1e-3, width=1, sample_rate=0.2)
     n, noise = 400_000, mechanism.noise_multiplier
-    drawn = keys(mechanism, np.ones(n), rng=bits) / SCORE_GRID
+    drawn = keys(mechanism, np.ones(n), rng=bits) / LAPLACE_GRID
     variance = noise**2 + 0.2 * 0.8
     assert abs(drawn.mean() - 0.2) < 5 * math.sqrt(variance / n)
     assert drawn.var() == pytest.approx(variance, rel=0.02)

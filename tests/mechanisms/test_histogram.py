@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpal.accounting.events import SCORE_GRID, NoisyCounts
+from dpal.accounting.events import LAPLACE_GRID, NoisyCounts
 from dpal.errors import ParameterError
 from dpal.mechanisms.histogram import noisy_counts
 from tests.conftest import nothing_released
@@ -29,7 +29,7 @@ def test_every_count_is_noisy_also_an_empty_one(bits):
     noisy = noisy_counts(counts, NoisyCounts(epsilon=1.0), rng=bits)
     assert (noisy != counts).mean() > 0.999
     assert np.abs(noisy - counts).max() < 40
-    assert (noisy * SCORE_GRID == np.rint(noisy * SCORE_GRID)).all()  # on the public grid
+    assert (noisy * LAPLACE_GRID == np.rint(noisy * LAPLACE_GRID)).all()  # on the public grid
 
 
 def test_a_count_that_is_none_is_refused(bits):

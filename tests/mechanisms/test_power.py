@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpal.accounting.events import SCORE_GRID, NoisyScores
+from dpal.accounting.events import LAPLACE_GRID, NoisyScores
 from dpal.acquisition.selection import select
 from dpal.errors import ParameterError
 from dpal.mechanisms.comparison import GaussianScores, LaplaceScores, keys
@@ -35,7 +35,7 @@ ONE_SIDED = -stats.norm.ppf(FALSE_ALARM)  # 4.75
 
 def scale_error(noise: np.ndarray, epsilon: float) -> float:
     """Standard errors between the mean size of discrete Laplace noise and its promise."""
-    q = math.exp(-epsilon / SCORE_GRID)
+    q = math.exp(-epsilon / LAPLACE_GRID)
     mean, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
     return (np.abs(noise).mean() - mean) / math.sqrt((square - mean**2) / noise.size)
 
@@ -57,7 +57,7 @@ def test_a_zero_that_is_counted_twice_is_caught(bits):
     # Sign times size gives 0 as both +0 and -0: next to 1 it then has e^0.69 times its
     # chance. At epsilon 64 that is 4.9e-4, or 977 of two million: a standard deviation of
     # 31.2, and as many of them too much. It escapes with chance Phi((4.9 - 31) / 1.4).
-    n, q = 2_000_000, math.exp(-64 / SCORE_GRID)
+    n, q = 2_000_000, math.exp(-64 / LAPLACE_GRID)
     chance = (1 - q) / (1 + q)
 
     def error(zeros: int) -> float:
@@ -76,14 +76,14 @@ def excess_of_ratio(of_high: np.ndarray, of_low: np.ndarray, epsilon: float) -> 
 
     The set is where the ratio is largest: upwards of the highest key without noise.
     """
-    growth, top = math.exp(epsilon), 1.25 * SCORE_GRID
+    growth, top = math.exp(epsilon), 1.25 * LAPLACE_GRID
     high, low = np.mean(of_high >= top), np.mean(of_low >= top)
     variance = high * (1 - high) / of_high.size + growth**2 * low * (1 - low) / of_low.size
     return float((high - growth * low) / math.sqrt(variance))
 
 
 def test_a_missing_clip_shows_in_the_likelihood_ratio(bits):
-    # Width 0.8, epsilon 2, scores 1 and 0. With the clip the ratio at t = 1.25 SCORE_GRID is
+    # Width 0.8, epsilon 2, scores 1 and 0. With the clip the ratio at t = 1.25 LAPLACE_GRID is
     # e^2 exactly (0.303 to 0.041). Without it 0.5 lies above t, 0.197 more than allowed:
     # the standard error is sqrt((0.25 + e^4 0.041 x 0.959) / 40,000) = 0.0077, so that
     # is 25 of them.
@@ -91,7 +91,7 @@ def test_a_missing_clip_shows_in_the_likelihood_ratio(bits):
     mechanism = LaplaceScores(epsilon=epsilon, width=0.8)
     low = keys(mechanism, np.zeros(n), rng=bits)
     clipped = keys(mechanism, np.ones(n), rng=bits)
-    unclipped = round(SCORE_GRID / 0.8) + laplace_noise(n, epsilon, rng=bits)
+    unclipped = round(LAPLACE_GRID / 0.8) + laplace_noise(n, epsilon, rng=bits)
     assert excess_of_ratio(clipped, low, epsilon) < ONE_SIDED
     assert excess_of_ratio(unclipped, low, epsilon) > ONE_SIDED
 
@@ -154,8 +154,8 @@ def test_no_output_of_the_grid_betrays_its_input(bits):
     def every_other(count: int) -> np.ndarray:  # a grid twice as coarse as that of the scores
         return 2 * (exact(count) // 2)
 
-    assert unseen_share(exact, SCORE_GRID / 64) == 0
-    assert unseen_share(every_other, SCORE_GRID / 64) == 1
+    assert unseen_share(exact, LAPLACE_GRID / 64) == 0
+    assert unseen_share(every_other, LAPLACE_GRID / 64) == 1
 
 
 # -- (d) a biased bit --------------------------------------------------------------------
@@ -198,7 +198,7 @@ def score_noise(*, rng: BitSource) -> np.ndarray:
     """The noise of the compared mechanism, in units of its own promise."""
     mechanism = GaussianScores(epsilon=2, delta=1e-5, width=0.8)
     of_zero = keys(mechanism, np.zeros(N_GAUSSIAN), rng=rng)
-    return of_zero / (SCORE_GRID * mechanism.noise_multiplier)
+    return of_zero / (LAPLACE_GRID * mechanism.noise_multiplier)
 
 
 def training_noise(*, rng: BitSource) -> np.ndarray:

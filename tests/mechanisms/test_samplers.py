@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpal.accounting.events import SCORE_GRID
+from dpal.accounting.events import LAPLACE_GRID
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum, standard_normal
 from dpal.mechanisms.inclusion import include, uniform_below
@@ -41,13 +41,13 @@ def laplace_p_value(noise: np.ndarray, scale: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0, 1 / 3])
 def test_laplace_noise_has_its_law(epsilon, bits):
     noise = laplace_noise(200_000, epsilon, rng=bits)
-    assert laplace_p_value(noise, SCORE_GRID / epsilon) > FALSE_ALARM
+    assert laplace_p_value(noise, LAPLACE_GRID / epsilon) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("wrong", [0.97, 1.03])
 def test_a_laplace_scale_off_by_3_percent_is_rejected(wrong, bits):
     noise = laplace_noise(200_000, 0.5, rng=bits)
-    assert laplace_p_value(noise, wrong * SCORE_GRID / 0.5) < FALSE_ALARM
+    assert laplace_p_value(noise, wrong * LAPLACE_GRID / 0.5) < FALSE_ALARM
 
 
 def test_noisy_values_do_not_identify_their_input(bits):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dpal.certificate.checks import any_failed
-from dpal.certificate.document import read_certificate, sealed_certificate
+from dpal.certificate.read_and_seal import read_certificate, sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import PlanRejected, RecordsRegistered
 from dpal.runs.execute import execute_run

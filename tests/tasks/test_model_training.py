@@ -20,8 +20,8 @@ from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.host import Host, TrainingMonitor
 from dpal.runs.student import STUDENT
 from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
-from tasks import model_training
-from tasks.model_training import ModelOrder, following_model_order, train
+from tasks.training_pool import model_training
+from tasks.training_pool.model_training import ModelOrder, following_model_order, train
 from tests.flows.voting import TEACHERS as VOTERS
 from tests.flows.voting import settings, write_data, write_records
 

@@ -7,14 +7,14 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from dpal.certificate.checks import any_failed
-from dpal.certificate.document import read_certificate
+from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.runs.kinds import KINDS
 from tasks.boundary import flow
 from tasks.reporting import write_report
-from tasks.run_page import tell_run, tell_run_end
 from tasks.whole_run import advance, certify, prepare, tracked
+from tasks.whole_run_page import tell_run, tell_run_end
 from tests.conftest import write_blobs
 
 

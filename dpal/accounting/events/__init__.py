@@ -12,15 +12,14 @@ from typing import Any
 from dpal.accounting.events.cost_bounded_votes import CostBoundedVotes as CostBoundedVotes
 from dpal.accounting.events.event import Answer as Answer
 from dpal.accounting.events.event import Event as Event
+from dpal.accounting.events.laplace import LAPLACE_GRID as LAPLACE_GRID
+from dpal.accounting.events.laplace import PURE_EPSILONS as PURE_EPSILONS
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_counts import NoisyCounts as NoisyCounts
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
-from dpal.accounting.events.noisy_scores import SCORE_GRID as SCORE_GRID
-from dpal.accounting.events.noisy_scores import SELECTION_RANGE as SELECTION_RANGE
 from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
-from dpal.accounting.events.phase_exposure import PhaseExposure as PhaseExposure
 from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
 from dpal.accounting.events.release import GUIDANCE as GUIDANCE
 from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
@@ -30,6 +29,7 @@ from dpal.accounting.events.release import VOTING as VOTING
 from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
 from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
+from dpal.accounting.events.subsampled_gaussian import PhaseExposure as PhaseExposure
 from dpal.errors import ParameterError
 
 EVENTS: dict[str, type[Event]] = {}

@@ -8,7 +8,7 @@ from typing import Self
 from dpal import check
 from dpal.accounting.curves import MechanismStep, PrivacyLossDistribution
 from dpal.accounting.events.event import Event
-from dpal.accounting.events.noisy_scores import SELECTION_RANGE, Laplace
+from dpal.accounting.events.laplace import PURE_EPSILONS, Laplace
 from dpal.canonical import written_as
 from dpal.privacy import Adjacency
 
@@ -17,7 +17,7 @@ from dpal.privacy import Adjacency
 class NoisyCounts(Event):
     """A histogram to which every record gives at most one vote, with Laplace noise.
 
-    The noise is discrete, on a grid of `SCORE_GRID` steps to a vote.
+    The noise is discrete, on a grid of `LAPLACE_GRID` steps to a vote.
 
     Attributes:
       epsilon: pure loss of one count that moves by one.
@@ -31,7 +31,7 @@ class NoisyCounts(Event):
     l0_sensitivity: int = field(default=1, metadata=written_as("moved"))
 
     def __post_init__(self) -> None:
-        check.within(*SELECTION_RANGE, epsilon=self.epsilon)
+        check.within(*PURE_EPSILONS, epsilon=self.epsilon)
         check.within(1, 2, l0_sensitivity=self.l0_sensitivity)
 
     @classmethod

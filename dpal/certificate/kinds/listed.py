@@ -10,10 +10,10 @@ from dpal.canonical import digest
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare import Difference, Place
-from dpal.certificate.document import is_same_json
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, by_dp_accounting
-from dpal.certificate.kinds.kind import CertificateKind
+from dpal.certificate.kinds.every_kind import CertificateKind
+from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.statements import DATA_SET, NO_DATA_SET, statements
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Accountant

@@ -26,11 +26,11 @@ from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare import Difference, Place
 from dpal.certificate.data_set import by_dp_accounting_within, check_shares
-from dpal.certificate.document import FORMAT, is_same_json
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.figures import SAME_ENGINE
-from dpal.certificate.kinds.kind import CertificateKind
+from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import VOTES
+from dpal.certificate.read_and_seal import FORMAT, is_same_json
 from dpal.certificate.statements import statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind

@@ -9,7 +9,7 @@ from dpal.runs.labelers import NamedLabeler, register_labeler
 if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
-    from dpal.labelers.form import Form
+    from dpal.labelers.label_form import Form
     from dpal.runs.labeling_job import LabelingJob
 
 
@@ -36,7 +36,7 @@ class PageForm(NamedLabeler):
     def form(self, job: LabelingJob, files: PhaseFolder) -> Form | None:
         """One choice for each selected record."""
         from dpal.data.pool import read_selection
-        from dpal.labelers.form import make_form
+        from dpal.labelers.label_form import make_form
 
         return make_form(job.question, job.pool, read_selection(files.selection))
 
@@ -44,7 +44,7 @@ class PageForm(NamedLabeler):
         """Writes the labels that were filled in on the page."""
         from dpal.data.pool import read_selection, write_labels
         from dpal.errors import FormOpen, LabelError
-        from dpal.labelers.form import read_form
+        from dpal.labelers.label_form import read_form
         from dpal.runs.host import host
         from dpal.runs.notify import notify
 

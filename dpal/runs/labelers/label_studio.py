@@ -49,7 +49,7 @@ class LabelStudioProject(NamedLabeler):
         from dpal.data.pool import read_selection, write_labels
         from dpal.errors import CampaignBusy, LabelStudioError
         from dpal.ledger.campaign_lock import lock_folder
-        from dpal.runs.label_studio import opened_label_studio
+        from dpal.runs.label_studio_access import opened_label_studio
         from dpal.runs.notify import notify
 
         phase, place, progress = files.root.name, job.config.labeler.label_studio.url, None
@@ -76,7 +76,7 @@ class LabelStudioProject(NamedLabeler):
 
     def delete_project(self, job: LabelingJob, files: PhaseFolder) -> int:
         """Deletes the projects of a query; returns how many there were."""
-        from dpal.runs.label_studio import opened_label_studio
+        from dpal.runs.label_studio_access import opened_label_studio
 
         with opened_label_studio(job, files) as labeler:
             return labeler.clean()
@@ -87,7 +87,7 @@ class LabelStudioProject(NamedLabeler):
 
         from dpal.errors import DpalError
         from dpal.labelers.label_studio_api import LabelStudio
-        from dpal.runs.label_studio import label_studio_token
+        from dpal.runs.label_studio_access import label_studio_token
 
         url = settings.label_studio.url
         try:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpal.config.labeler import LabelerConfig
     from dpal.files.artifacts import CampaignFolder, PhaseFolder
     from dpal.labelers import Labeler
-    from dpal.labelers.form import Form
+    from dpal.labelers.label_form import Form
     from dpal.labelers.label_studio import Progress
     from dpal.runs.labeling_job import LabelingJob
 

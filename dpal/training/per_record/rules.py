@@ -9,12 +9,12 @@ from torch import nn
 from dpal.errors import ParameterError
 from dpal.models.filters import FilterConv2d
 from dpal.models.layers import ScalarGain
-from dpal.training.per_record.affine import ChannelRule, LastAxesRule, ScalarRule
 from dpal.training.per_record.convolution import ConvolutionRule
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.filters import FilterRule
 from dpal.training.per_record.linear import EmbeddingRule, LinearRule
 from dpal.training.per_record.rule import Rule
+from dpal.training.per_record.scale_and_shift import ChannelRule, LastAxesRule, ScalarRule
 
 RULES: dict[type[nn.Module], Callable[..., Rule]] = {
     nn.Linear: LinearRule,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done, story
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Table
-from dpal.reports.run_page import Place, campaign_story, outcome, steps_done, story
 
 SUMMARY = {
     "name": "clinic",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpal.models.layers import ScalarGain
-from dpal.training.per_record.affine import ChannelRule, LastAxesRule, ScalarRule
+from dpal.training.per_record.scale_and_shift import ChannelRule, LastAxesRule, ScalarRule
 from tests.training.per_record.oracle import (
     NORMS,
     assert_rule_is_right,

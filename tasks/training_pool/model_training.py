@@ -27,7 +27,7 @@ from dpal.runs.notify import notify
 from dpal.runs.repeatable import RepeatableTraining
 from dpal.runs.run import ConfiguredRun, Run
 from tasks.boundary import task
-from tasks.pool_training import PoolTraining, train_elsewhere, wait_for_ordered
+from tasks.training_pool.order_and_wait import PoolTraining, train_elsewhere, wait_for_ordered
 
 _TAG = ".training-tag"  # of a run's folder: no other run has it, and no other machine needs it
 _ORDER = ".training-order"  # the digest of what was ordered, where only its owner can write it

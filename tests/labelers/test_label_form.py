@@ -10,7 +10,7 @@ from PIL import Image
 
 from dpal.data.catalog import Content, Role, open_source
 from dpal.errors import LabelError
-from dpal.labelers.form import make_form, read_form
+from dpal.labelers.label_form import make_form, read_form
 from dpal.labelers.questions import Question
 from dpal.labels import Task
 

@@ -26,7 +26,7 @@ from dpal.runs.store_sync import bring_files, fetch_files, publish
 from dpal.runs.store_upload import store_of
 from tasks.boundary import task
 from tasks.campaign import prepare_campaign
-from tasks.pool_training import give_receipt
+from tasks.training_pool.order_and_wait import give_receipt
 
 _PATIENCE_SECONDS = 180.0  # whoever had the campaign before may be on its way out
 

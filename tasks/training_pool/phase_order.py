@@ -13,8 +13,13 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger
 from tasks.boundary import task
-from tasks.pool_training import PoolTraining, find_receipt, train_elsewhere, wait_for_ordered
-from tasks.remote_training import TrainingOrder
+from tasks.training_pool.order_and_wait import (
+    PoolTraining,
+    find_receipt,
+    train_elsewhere,
+    wait_for_ordered,
+)
+from tasks.training_pool.phase_files import TrainingOrder
 
 
 @task(retries=0, cache_policy=NO_CACHE)  # it orders again by itself

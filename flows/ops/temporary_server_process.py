@@ -36,7 +36,7 @@ def create_app() -> ASGIApp:
 
 
 def main() -> None:
-    """Serves Prefect on a bound socket: `prefect_process.py PARENT_PID SOCKET`."""
+    """Serves Prefect on a bound socket: `temporary_server_process.py PARENT_PID SOCKET`."""
     parent, bound = map(int, sys.argv[1:])
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     import uvicorn  # takes seconds on a busy machine, and the parent may end meanwhile
