@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import PriorSpend
+from dpal.canonical import digest
 from dpal.privacy import PrivacyTarget
 
 
@@ -37,6 +39,40 @@ class RunPlan(Protocol):
     def releases(self) -> Iterator[Release]:
         """Yields everything that leaves the trusted process, in order."""
         ...
+
+
+class DecidedPlan:
+    """What plans have that are a specification and what follows from it, a frozen dataclass each.
+
+    Whoever runs one may only obey.
+
+    Attributes:
+      spec: what was asked for; its `target` is the promise, kept by its `accountant`.
+    """
+
+    spec: Any
+
+    @cached_property
+    def digest(self) -> str:
+        """Commits to every number that moves the guarantee or the model."""
+        return digest(self)
+
+    @property
+    def target(self) -> PrivacyTarget:
+        """What is promised, what was spent before included."""
+        target: PrivacyTarget = self.spec.target
+        return target
+
+    @property
+    def accountant(self) -> Accountant:
+        """By which the promise is kept."""
+        accountant: Accountant = self.spec.accountant
+        return accountant
+
+    @property
+    def before(self) -> PriorSpend | None:
+        """Nothing beside what stands in the shares of a data set."""
+        return None
 
 
 P_co = TypeVar("P_co", bound=RunPlan, covariant=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
-from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
 from dpal.models.spec import ModelSpec
+from dpal.planning.certified import DecidedPlan
 from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, PublicSelectionMethod
 from dpal.privacy import Accountant, PrivacyTarget
 
@@ -80,25 +79,10 @@ class ImprovementSpec:
 
 
 @dataclass(frozen=True)
-class ImprovementPlan:
+class ImprovementPlan(DecidedPlan):
     """An improvement, decided: whoever runs it may only obey."""
 
     spec: ImprovementSpec
-
-    @cached_property
-    def digest(self) -> str:
-        """Commits to every number of it."""
-        return digest(self)
-
-    @property
-    def target(self) -> PrivacyTarget:
-        """What is promised, the start's cost included."""
-        return self.spec.target
-
-    @property
-    def accountant(self) -> Accountant:
-        """By which the promise is kept."""
-        return self.spec.accountant
 
     @property
     def before(self) -> PriorSpend:

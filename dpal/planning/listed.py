@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import total_epsilon, total_second_opinion
-from dpal.canonical import digest
 from dpal.errors import PlanRejected
 from dpal.ledger.releases import release_from, release_record
+from dpal.planning.certified import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 
@@ -33,7 +32,7 @@ class ListedSpec:
 
 
 @dataclass(frozen=True)
-class ListedPlan:
+class ListedPlan(DecidedPlan):
     """A run, decided: its releases in order, as the ledger writes them."""
 
     spec: ListedSpec
@@ -43,25 +42,6 @@ class ListedPlan:
     def of(cls, spec: ListedSpec, releases: Sequence[Release]) -> ListedPlan:
         """The plan of these releases."""
         return cls(spec, tuple(release_record(release) for release in releases))
-
-    @property
-    def target(self) -> PrivacyTarget:
-        """What is promised."""
-        return self.spec.target
-
-    @property
-    def accountant(self) -> Accountant:
-        """By which the promise is kept."""
-        return self.spec.accountant
-
-    @property
-    def before(self) -> None:
-        """Nothing was released before."""
-
-    @cached_property
-    def digest(self) -> str:
-        """Commits to every number of it."""
-        return digest(self)
 
     def releases(self) -> Iterator[Release]:
         """Yields what leaves the trusted process, in order."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from dpal import check
@@ -18,11 +17,10 @@ from dpal.accounting.events import (
     Release,
     to_record,
 )
-from dpal.canonical import digest
 from dpal.ledger.datasets import BlockShare, share_record
+from dpal.planning.certified import DecidedPlan
 from dpal.planning.selection import SelectionStep
 from dpal.planning.spec import CampaignSpec, SelectionMode
-from dpal.privacy import PrivacyTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,30 +116,11 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(DecidedPlan):
     """A campaign, decided. Data-independent: it knows the pool's size, nothing else of it."""
 
     spec: CampaignSpec
     phases: tuple[Phase, ...]
-
-    @cached_property
-    def digest(self) -> str:
-        """Commits to every number that moves the guarantee or the model."""
-        return digest(self)
-
-    @property
-    def target(self) -> PrivacyTarget:
-        """What is promised."""
-        return self.spec.target
-
-    @property
-    def accountant(self) -> Accountant:
-        """By which the promise is kept."""
-        return self.spec.accountant
-
-    @property
-    def before(self) -> None:
-        """Nothing: what a start has cost is in the shares of its data set."""
 
     @property
     def cohorts(self) -> tuple[str, ...]:

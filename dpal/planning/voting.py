@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from dpal import check
@@ -25,8 +24,8 @@ from dpal.accounting.votes.rules import (
     VotingRule,
     summary_event,
 )
-from dpal.canonical import digest
 from dpal.errors import ParameterError, PlanRejected
+from dpal.planning.certified import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"
@@ -105,20 +104,10 @@ class VotingSpec:
 
 
 @dataclass(frozen=True)
-class VotingPlan:
+class VotingPlan(DecidedPlan):
     """An account of teachers, decided: whoever asks them may only obey."""
 
     spec: VotingSpec
-
-    @cached_property
-    def digest(self) -> str:
-        """Commits to every number of it."""
-        return digest(self)
-
-    @property
-    def target(self) -> PrivacyTarget:
-        """What is promised."""
-        return self.spec.target
 
     @property
     def accountant(self) -> Accountant:

@@ -32,8 +32,8 @@ class RunKind:
 
     Attributes:
       name: as settings say it by `kind`, and as its flow and its deployment are called.
-      noun: what a person calls a run of it.
-      called: the same in titles, without an article.
+      in_sentences: what a person calls a run of it, with its article.
+      in_titles: the same, without one.
       settings: the schema of its settings.
       parse: checks what a person wrote.
       entrypoint: module and name of its flow.
@@ -50,8 +50,8 @@ class RunKind:
     """
 
     name: str
-    noun: str
-    called: str
+    in_sentences: str
+    in_titles: str
     settings: type[RunConfig]
     parse: Callable[[Mapping[str, Any]], RunConfig]
     entrypoint: str
@@ -79,8 +79,8 @@ class RunKind:
 
 CAMPAIGN = RunKind(
     name="campaign",
-    noun="a campaign",
-    called="campaign",
+    in_sentences="a campaign",
+    in_titles="campaign",
     settings=CampaignConfig,
     parse=parse_config,
     entrypoint="flows.campaign.run_campaign",
@@ -93,8 +93,8 @@ CAMPAIGN = RunKind(
 )
 IMPROVEMENT = RunKind(
     name=KIND,
-    noun="an improvement with public records",
-    called="improvement",
+    in_sentences="an improvement with public records",
+    in_titles="improvement",
     settings=PublicConfig,
     parse=parse_public,
     entrypoint="flows.public.improve_model",
@@ -107,8 +107,8 @@ IMPROVEMENT = RunKind(
 )
 VOTING = RunKind(
     name=PATE,
-    noun="private voting of teachers",
-    called="private voting",
+    in_sentences="private voting of teachers",
+    in_titles="private voting",
     settings=PateConfig,
     parse=parse_pate,
     entrypoint="flows.pate.vote_and_learn",
@@ -121,8 +121,8 @@ VOTING = RunKind(
 )
 VOTES = RunKind(
     name=VOTE,
-    noun="an account of teachers",
-    called="account of teachers",
+    in_sentences="an account of teachers",
+    in_titles="account of teachers",
     settings=VoteConfig,
     parse=parse_vote,
     entrypoint="flows.whole_run.vote",
@@ -198,8 +198,8 @@ def campaign_of(config: RunConfig) -> CampaignConfig:
     """
     if not isinstance(config, CampaignConfig):
         raise ConfigError(
-            f"{config.name} is {kind_of(config).noun} and no campaign, which this is for; name a "
-            "campaign, such as the one below it"
+            f"{config.name} is {kind_of(config).in_sentences} and no campaign, which this is for; "
+            "name a campaign, such as the one below it"
         )
     return config
 

@@ -95,7 +95,7 @@ def recorded(folder: CampaignFolder) -> CampaignConfig | PublicConfig:
     kind = recorded_kind(folder)
     if "labeler" not in kind.settings.model_fields:
         raise ConfigError(
-            f"{folder.name} is {kind.noun} and no campaign; see its report.md, and run the same "
-            "again to continue it"
+            f"{folder.name} is {kind.in_sentences} and no campaign; see its report.md, and run the "
+            "same again to continue it"
         )
     return cast("CampaignConfig | PublicConfig", recorded_settings(folder))

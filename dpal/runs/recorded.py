@@ -25,8 +25,8 @@ def recorded_settings(folder: CampaignFolder) -> RunConfig:
     config, kind = parse_any(values), recorded_kind(folder)
     if kind_of(config) is not kind:
         raise ConfigError(
-            f"{folder.name} is {kind.noun}, and its folder does not record all of its settings; "
-            "name the file that they are in"
+            f"{folder.name} is {kind.in_sentences}, and its folder does not record all of its "
+            "settings; name the file that they are in"
         )
     host().require_allowed(config)
     return config

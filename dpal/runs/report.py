@@ -115,7 +115,7 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
 
 
 def _title(folder: CampaignFolder) -> str:
-    called = recorded_kind(folder).called
+    called = recorded_kind(folder).in_titles
     return f"{called[0].upper()}{called[1:]} {folder.name}"
 
 

@@ -31,7 +31,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
         folder.root / AUDIT: "the audit",
     }
     return RunFacts(
-        run=recorded_kind(folder).called,
+        run=recorded_kind(folder).in_titles,
         summary=summary,
         spent=spent,
         finished=len(phases) == len(summary["phases"]),

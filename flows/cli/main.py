@@ -196,7 +196,7 @@ def end_command(folder: CampaignDir) -> None:
 
     ended = campaign_folder(folder)
     end(ended)
-    called = recorded_kind(ended).called
+    called = recorded_kind(ended).in_titles
     out.print(f"{called} {ended.name} is ended; it can release nothing more", markup=False)
 
 

@@ -92,7 +92,9 @@ class RunPlanViews:
         """
         ways = kind_of(config).alternatives
         if not ways:
-            raise ConfigError(f"--compare has nothing to compare for {kind_of(config).noun}")
+            raise ConfigError(
+                f"--compare has nothing to compare for {kind_of(config).in_sentences}"
+            )
         settings = [dict(zip(ways, chosen, strict=True)) for chosen in product(*ways.values())]
         return _plans(config, "Ways to run it", settings)
 
@@ -100,7 +102,7 @@ class RunPlanViews:
         """Refuses: there is no published schedule but for campaigns."""
         raise ConfigError(
             f"--published is for campaigns, whose schedule a paper published; {config.name} is "
-            f"{kind_of(config).noun}"
+            f"{kind_of(config).in_sentences}"
         )
 
 

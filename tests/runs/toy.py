@@ -69,7 +69,7 @@ class MeanRuns(ListedRuns[MeanConfig]):
 
 
 MEAN = KINDS["mean"] = RunKind(
-    name="mean", noun="a noisy mean", called="noisy mean", settings=MeanConfig,
+    name="mean", in_sentences="a noisy mean", in_titles="noisy mean", settings=MeanConfig,
     parse=MeanConfig.model_validate,
     entrypoint="flows.whole_run.mean", steps=f"{__name__}.MeanRuns", template="",
     does="Releases a noisy mean.", does_named="Releases the noisy mean {name}.",
