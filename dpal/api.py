@@ -19,7 +19,7 @@ from dpal.runs.kinds import parse_any
 if TYPE_CHECKING:
     from dpal.certificate.checks import Check
     from dpal.labelers import Labeler
-    from dpal.ledger.account import CampaignAccount
+    from dpal.ledger.campaign_account import CampaignAccount
     from dpal.planning.certified import Certified, RunPlan
 
 
@@ -145,7 +145,7 @@ def account(place: str | Path | CampaignFolder) -> CampaignAccount:
       DataError: the folder is not a run's.
       LedgerError, LedgerTampered: the ledger is missing, or is not what once was written.
     """
-    from dpal.ledger.account import campaign_account
+    from dpal.ledger.campaign_account import campaign_account
     from dpal.ledger.chain import verify_chain
     from dpal.runs.open_ledger import recorded_ledger
 
@@ -174,7 +174,7 @@ def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: A
     """
     from dpal.config.votes import parse_vote
     from dpal.runs.execute import execute_run
-    from dpal.runs.votes import released_labels
+    from dpal.runs.vote_use_cases import released_labels
 
     files = [ballots] if isinstance(ballots, str | Path) else list(ballots)
     listed = {**sections.get("ballots", {}), "files": [str(file) for file in files]}

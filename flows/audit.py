@@ -11,7 +11,7 @@ from tasks.allow_list import require_allowed
 from tasks.audit import run_audit, write_audit
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
-from tasks.tracking.finished import reach_tracking
+from tasks.tracking.whole_runs import reach_tracking
 from tasks.whole_run import plan
 
 _USUAL = Effort()

@@ -44,18 +44,18 @@ from tasks.campaign_page import (
 )
 from tasks.prefect_client import await_server
 from tasks.reporting import write_report
-from tasks.tracking.finished import reach_tracking
-from tasks.tracking.runs import (
+from tasks.tracking.campaign_runs import (
     track_campaign,
     track_phase,
     tracked_to_its_end,
 )
 from tasks.tracking.server import watching_server
+from tasks.tracking.whole_runs import reach_tracking
 from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over
 from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
-from tasks.wait import wait_for_labels
+from tasks.wait_for_people import wait_for_labels
 
 
 @flow(name="campaign", **WHOLE_RUN)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tasks.allow_list import require_allowed
 from tasks.boundary import flow
-from tasks.wait import waiting_campaigns
+from tasks.wait_for_people import waiting_campaigns
 
 
 @flow(name="collect-labels", retries=0, validate_parameters=True)

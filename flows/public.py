@@ -24,7 +24,7 @@ from tasks.improvement import (
     release_support,
 )
 from tasks.training_pool.model_training import train
-from tasks.wait import wait_for_labels
+from tasks.wait_for_people import wait_for_labels
 from tasks.whole_run_page import tell_run
 
 

@@ -23,8 +23,8 @@ from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
 from tasks.reporting import write_report
-from tasks.tracking.finished import reach_tracking, track_finished
 from tasks.tracking.server import watching_server
+from tasks.tracking.whole_runs import reach_tracking, track_finished
 from tasks.training_monitor import watching_for_cancellation
 from tasks.training_pool.model_training import wait_for_earlier_model
 from tasks.versioning import version_released

@@ -20,7 +20,7 @@ from dpal.reports.figures.style import as_png
 from dpal.runs.kinds import KINDS
 from dpal.runs.run import Run
 from tasks.boundary import task
-from tasks.tracking.finished import track_audit
+from tasks.tracking.whole_runs import track_audit
 
 TEXT, JSON, FIGURE = "audit.md", "audit.json", "claimed-versus-measured.png"
 

@@ -13,7 +13,7 @@ from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
 from dpal.runs.campaign_run import Campaign
 from tasks.flow_run_page import Shown, page_of, reached_server, run_links, update_artifacts
-from tasks.tracking.runs import campaign_address
+from tasks.tracking.campaign_runs import campaign_address
 
 
 def open_page(campaign: Campaign) -> None:

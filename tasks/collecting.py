@@ -13,7 +13,7 @@ from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.notify import notify
 from tasks.boundary import task
-from tasks.wait import (
+from tasks.wait_for_people import (
     ResumeOutcome,
     Waiting,
     clear_waiting,

@@ -23,7 +23,7 @@ from dpal.reports.commands import verify_here
 from dpal.reports.flow_run_page import Place
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import key_word
-from tasks.training_pool.wait_for_worker import artifacts_of
+from tasks.training_pool.wait_for_training import artifacts_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dpal.runs.host import Host, Part, Result, TrainingMonitor
 from tasks.allow_list import require_allowed
 from tasks.prefect_client import has_server
 from tasks.training_monitor import monitoring_training
-from tasks.wait import Waiting, form_answers, take_over_query
+from tasks.wait_for_people import Waiting, form_answers, take_over_query
 
 
 class PrefectHost(Host):

@@ -39,7 +39,7 @@ class Restored:
     ledger: str
 
 
-def restore_model(
+def restore_phase(
     folder: CampaignFolder,
     phase: int,
     *,

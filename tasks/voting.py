@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dpal.runs import baselines, ensemble_hold, ensemble_votes, student, teachers
+from dpal.runs import baselines, ensemble, ensemble_hold, ensemble_votes, student, teachers
 from tasks.boundary import releasing_task, task
 
 hold_ensemble = task()(ensemble_hold.hold_ensemble)
-record_ensemble = task()(ensemble_hold.record_ensemble)
+record_ensemble = task()(ensemble.record_ensemble)
 deal_records = task()(teachers.deal_records)
 release_labels = releasing_task(ensemble_votes.release_labels)
 close_student = task()(student.close_student)

@@ -7,7 +7,7 @@ from typing import Any
 from dpal.config.runtime import RunConfig
 from dpal.runs.kinds import KINDS, kind_of
 from dpal.runs.run import Run
-from dpal.runs.tracked import Tracked
+from dpal.runs.tracked_facts import Tracked
 from dpal.runs.use_cases import UseCases
 from tasks.boundary import releasing_task, task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.reports.flow_run_page import story
-from dpal.reports.validation import figures_in, headline, percent
+from dpal.reports.validation_figures import figures_in, headline, percent
 from dpal.runs.kinds import KINDS
 from dpal.runs.run import Run
 from tasks.flow_run_page import page_of, run_links, update_artifacts

@@ -18,7 +18,7 @@ from dpal.acquisition.thresholds import Rows, Scores, collect_keys, noisy_thresh
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import randomized_responses
+from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
 

@@ -26,11 +26,11 @@ from dpal.labels import Task
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.plan import Phase, Plan
-from dpal.planning.recipe import Clipping
 from dpal.planning.spec import CampaignSpec
+from dpal.planning.training_recipe import Clipping
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
-from dpal.training import phase as training
+from dpal.training import train_phase as training
 from dpal.training.losses import per_record_loss
 from dpal.training.optimizers import build_optimizer
 

@@ -13,7 +13,7 @@ from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition import thresholds
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.mechanisms import laplace, responses
+from dpal.mechanisms import laplace, randomized_response
 from dpal.planning.plan import Plan
 from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
@@ -87,7 +87,7 @@ def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 @_sampled.register
 def _(step: VisibleAnswers, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     chances, half = step.answers, draws // 2
-    said = responses.randomized_responses(
+    said = randomized_response.randomized_responses(
         np.arange(draws) < half, above=chances.above, below=chances.below, rng=rng
     )
     return [

@@ -22,7 +22,7 @@ from dpal.audit.two_worlds import two_worlds
 from dpal.planning.voting import COHORT, VotingPlan
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
-from dpal.voting.release import UNANSWERED, release
+from dpal.voting.draw_answers import UNANSWERED, release
 
 TRANSCRIPTS = 1024  # in each world
 _MOST_QUERIES = 128  # of one transcript

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpal.accounting.agreement import tolerance
+from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence

@@ -30,8 +30,8 @@ from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
-from dpal.planning.recipe import Precision
 from dpal.planning.spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
+from dpal.planning.training_recipe import Precision
 from dpal.privacy import (
     Accountant,
     Adjacency,

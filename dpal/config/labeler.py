@@ -11,8 +11,8 @@ from dpal.config.guarded import Guarded, OnlyIf
 from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
+from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
 from dpal.labelers.registry import LABELERS, explained, labeler_named
-from dpal.labelers.rules import Agreement, Media, Rules, Skipped
 
 LabelerName = Annotated[
     str,

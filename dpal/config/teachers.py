@@ -13,7 +13,7 @@ from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section, Share
 from dpal.config.settings_form import choice
 from dpal.planning.public_selection import FineTuning
-from dpal.planning.student import StudentTraining
+from dpal.planning.student_recipe import StudentTraining
 
 
 class Cut(StrEnum):

@@ -23,7 +23,7 @@ from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, Task
-from dpal.planning.recipe import (
+from dpal.planning.training_recipe import (
     Augmentation,
     Averaging,
     AveragingKind,

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpal.data.catalog import Content, Role, Source
 from dpal.data.label_columns import classes_in
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
 from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
+from dpal.data.sources import Content, Role, Source
 from dpal.errors import DataError
 from dpal.labels import Task
 

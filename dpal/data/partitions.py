@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpal.data.ballot_files import ballots_schema, read_columns, require_texts
-from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
+from dpal.data.sources import Source
 from dpal.errors import DataError, ParameterError
 from dpal.files.atomic import write_private_parquet
 from dpal.randomness import seeded

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.catalog import Content, Source
 from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, read_batches, row_error
 from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
 from dpal.data.pictures import Shape, decode_pictures, picture_shape
+from dpal.data.sources import Content, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 

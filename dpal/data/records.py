@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpal.data.catalog import Source
-from dpal.data.encoded import EncodedRecords, ReadAhead, Rows
+from dpal.data.encoded_records import EncodedRecords, ReadAhead, Rows
 from dpal.data.label_columns import label_tensor
+from dpal.data.process_share import WHOLE, Share
 from dpal.data.readers import apply_extractor, decoded_of, raw_batches, records_of
-from dpal.data.share import WHOLE, Share
+from dpal.data.sources import Source
 from dpal.errors import DataError
 
 CACHE_MIB = 2048

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpal import check
-from dpal.data.catalog import Source
 from dpal.data.parquet import RowNumbers, Weigh, read_batches, reading
 from dpal.data.readers import BATCH_ROWS, RawBatch, record_bytes, rows_of_role, wanted_columns
+from dpal.data.sources import Source
 from dpal.errors import DataError
 
 # Results of a shard wait in memory: a longer pool has more shards, not longer ones.

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpal.data.catalog import Source
 from dpal.data.inspect import Inventory
-from dpal.data.known import COINCIDENCE, scan
+from dpal.data.known_records import COINCIDENCE, scan
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.labels import Task
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpal.canonical import place_digest
-from dpal.data.catalog import Content, Extractor
 from dpal.data.readers import to_input
+from dpal.data.sources import Content, Extractor
 from dpal.errors import DataError
 from dpal.features.scattering import Scattering
 from dpal.features.spec import ExtractorKind, ExtractorSpec

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpal.data.catalog import Content, Source
-from dpal.data.pool import read_labels
+from dpal.data.labeling_state import read_labels
+from dpal.data.sources import Content, Source
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.atomic import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
-from dpal.labelers.showing import pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label, Task
 
 QUERY = "query.csv"

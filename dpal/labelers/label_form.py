@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.data.catalog import Content, Source
+from dpal.data.sources import Content, Source
 from dpal.errors import LabelError
 from dpal.labelers.questions import ANSWER, Question
-from dpal.labelers.showing import pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label, Task
 
 

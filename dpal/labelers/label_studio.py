@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpal.data.catalog import Source
-from dpal.data.pool import read_labels
+from dpal.data.labeling_state import read_labels
+from dpal.data.sources import Source
 from dpal.errors import LabelingProjectOpen
 from dpal.files.atomic import write_text
-from dpal.labelers.agreement import UnlabeledReason, agree
+from dpal.labelers.annotator_agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents
+from dpal.labelers.label_studio_rules import Rules, Skipped
 from dpal.labelers.questions import Question
-from dpal.labelers.rules import Rules, Skipped
 from dpal.labels import Label
 
 PROJECTS = "projects.json"

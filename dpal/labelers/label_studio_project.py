@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpal.data.catalog import Content, Source
-from dpal.labelers.agreement import UnlabeledReason
+from dpal.data.sources import Content, Source
+from dpal.labelers.annotator_agreement import UnlabeledReason
 from dpal.labelers.label_studio_api import LabelStudio
+from dpal.labelers.label_studio_rules import Media, Rules, Skipped
 from dpal.labelers.questions import KEY, SAID, Question
-from dpal.labelers.rules import Media, Rules, Skipped
-from dpal.labelers.showing import pictures_of, texts_of
+from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label
 
 GONE = (

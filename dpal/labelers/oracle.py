@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpal.data.catalog import Source
 from dpal.data.label_columns import as_label
 from dpal.data.readers import raw_batches
+from dpal.data.sources import Source
 from dpal.errors import LabelError
 from dpal.labels import Label, Task
 

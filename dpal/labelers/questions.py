@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from dpal.data.catalog import Content, Source
+from dpal.data.sources import Content, Source
 from dpal.labels import Label, Task
 
 KEY = "dpal_key"  # of a task; says nothing about its record

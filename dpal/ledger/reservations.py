@@ -16,9 +16,9 @@ from dpal.ledger.campaign_lock import require_claim
 from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.datasets import lost_entries, parts_added
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.files import digests, first_changed, forfeit, name_below
 from dpal.ledger.hold import hold_body, spent_before
 from dpal.ledger.limits import DataHold, admit, require_counted
+from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.releases import release_of, release_record
 from dpal.privacy import Accountant, PrivacyTarget
 

@@ -13,7 +13,7 @@ from dpal.errors import CampaignBusy, LedgerError
 from dpal.files.atomic import roll_forward, write_together
 from dpal.ledger.attempts import checkpoint_name
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.files import digests, first_changed, forfeit, name_below
+from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.reservations import CampaignLedger
 
 RARELY = "a plan usually spends all of its promise, so that a second charge rarely fits"

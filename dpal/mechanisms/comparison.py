@@ -23,7 +23,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.inclusion import include
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import anchored_rates, randomized_responses
+from dpal.mechanisms.randomized_response import anchored_rates, randomized_responses
 from dpal.randomness import BitSource
 
 Scores = NDArray[np.float64]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a description of a model needs no torch
 class Normalisation:
     """A mean and a standard deviation for each channel of images, or for each feature.
 
-    They are constants, or measured on public records (`dpal.data.normalisation`); those of the
+    They are constants, or measured on public records (`dpal.data.public_statistics`); those of the
     pool are private, and reading them off would have to be paid for.
 
     Attributes:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpal.accounting import pld
-from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant, epsilon_by_rdp
 from dpal.accounting.curves import Direction
 from dpal.accounting.envelope import Path, greatest_loss, path_epsilon
 from dpal.accounting.events import Answer, Event, PhaseExposure
 from dpal.accounting.profiles import Grid
+from dpal.accounting.safe_search import smallest_safe
 from dpal.errors import ParameterError
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.selection import SelectionStep, design_selections

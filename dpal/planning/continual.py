@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpal.accounting.calibration import first_true, largest_safe
 from dpal.accounting.events import PhaseExposure
+from dpal.accounting.safe_search import first_true, largest_safe
 from dpal.planning.budget import Budget
 from dpal.planning.naive import assemble, plain_training
 from dpal.planning.plan import Plan, TrainingPhase

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from dpal.planning.explain_schedule import noise, steps
 from dpal.planning.explain_selection import labels, selection
-from dpal.planning.plan import CertifiedPlan
-from dpal.planning.spec import SelectionMode
-from dpal.planning.wording import (
+from dpal.planning.explain_words import (
     ROUNDED,
     Remark,
     accountant_name,
@@ -19,6 +17,8 @@ from dpal.planning.wording import (
     telling_noise,
     total_steps,
 )
+from dpal.planning.plan import CertifiedPlan
+from dpal.planning.spec import SelectionMode
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.planning.certified import Certified, RunPlan
-from dpal.planning.wording import Remark
+from dpal.planning.explain_words import Remark
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {

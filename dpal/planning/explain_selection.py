@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
-from dpal.planning.plan import CertifiedPlan, Plan
-from dpal.planning.selection import HiddenGate, VisibleAnswers
-from dpal.planning.spec import SelectionMode
-from dpal.planning.wording import (
+from dpal.planning.explain_words import (
     Remark,
     against,
     listed,
@@ -18,6 +15,9 @@ from dpal.planning.wording import (
     telling_noise,
     total_steps,
 )
+from dpal.planning.plan import CertifiedPlan, Plan
+from dpal.planning.selection import HiddenGate, VisibleAnswers
+from dpal.planning.spec import SelectionMode
 
 WHO_SEES = {
     SelectionMode.HIDDEN: "only models leave the trusted process; who was labeled, how many and "

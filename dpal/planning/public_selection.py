@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dpal import check
-from dpal.accounting.calibration import smallest_safe
+from dpal.accounting.safe_search import smallest_safe
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency, PrivacyTarget
 

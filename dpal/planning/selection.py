@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
-from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import epsilon_of_thresholds
 from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, RandomizedResponse
+from dpal.accounting.safe_search import smallest_safe
 from dpal.errors import ParameterError
-from dpal.mechanisms.responses import anchored_rates
+from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.spec import CampaignSpec, SelectionMode
 from dpal.privacy import Adjacency, PrivacyTarget
 

@@ -10,8 +10,8 @@ from dpal import check
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
-from dpal.planning.recipe import OptimizerSpec as OptimizerSpec
-from dpal.planning.recipe import Recipe
+from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
+from dpal.planning.training_recipe import Recipe
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget
 
 if TYPE_CHECKING:

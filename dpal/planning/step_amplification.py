@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpal.accounting.calibration import first_true, largest_safe
 from dpal.accounting.events import PhaseExposure
+from dpal.accounting.safe_search import first_true, largest_safe
 from dpal.errors import ParameterError
 from dpal.planning.budget import Budget
 from dpal.planning.naive import assemble, plain_training

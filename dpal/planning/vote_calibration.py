@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.errors import ParameterError
-from dpal.planning.bounds import choose_bound, sigma_for
+from dpal.planning.vote_bounds import choose_bound, sigma_for
 from dpal.planning.voting import VotingSpec, least_sigma
 
 

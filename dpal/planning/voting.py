@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dpal import check
-from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
+from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.accounting.votes.rules import (
     MOST_BLOCKS,

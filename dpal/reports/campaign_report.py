@@ -31,7 +31,7 @@ from dpal.reports.summary import (
     spent_table,
     validation_table,
 )
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 
 _DEFECT = "By the ledger the promise is kept; an audit found a defect. Do not rely on it."
 _ATTACKED = "The campaign's own code is attacked; this costs nothing."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.reports.report import Table, table
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 
 
 @dataclass(frozen=True, kw_only=True)

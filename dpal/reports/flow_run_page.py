@@ -12,7 +12,7 @@ from typing import Any
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import promise
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 
 _BAR = 24  # characters
 

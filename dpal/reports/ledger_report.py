@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpal.certificate.statements import NO_DATA_SET, STATEMENTS
-from dpal.ledger.account import (
+from dpal.ledger.campaign_account import (
     CampaignAccount,
     State,
     campaign_account,

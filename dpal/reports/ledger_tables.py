@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import to_record
-from dpal.ledger.account import CampaignAccount
+from dpal.ledger.campaign_account import CampaignAccount
 from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
 from dpal.ledger.history import BlockCharge

@@ -11,7 +11,7 @@ from dpal.ledger.datasets import Basis
 from dpal.planning.spec import Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
-from dpal.reports.validation import figures_in, headline, percent
+from dpal.reports.validation_figures import figures_in, headline, percent
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:

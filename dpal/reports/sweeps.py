@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpal.reports.improvement import START
+from dpal.reports.improvement_report import START
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import terms
-from dpal.reports.validation import figures_in, headline, percent
+from dpal.reports.validation_figures import figures_in, headline, percent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dpal.certificate.promise import VOTES
 from dpal.certificate.statements import statements
 from dpal.reports.report import Block, Report, Table, capital, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
-from dpal.voting.release import UNANSWERED, Released
+from dpal.voting.draw_answers import UNANSWERED, Released
 
 PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
 PRIVATE_NOTE = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpal.reports.figures.methods_by_label import labels_figure
 from dpal.reports.figures.style import as_png
-from dpal.reports.figures.votes import labels_figure
-from dpal.reports.methods import (
+from dpal.reports.methods_tables import (
     WORDS,
     Methods,
     averages,
@@ -18,7 +18,7 @@ from dpal.reports.methods import (
 from dpal.reports.report import Block, Picture, Report, capital, section
 from dpal.reports.run_report import RunFacts, run_report
 from dpal.reports.summary import terms
-from dpal.reports.validation import figures_in, headline, percent
+from dpal.reports.validation_figures import figures_in, headline, percent
 from dpal.reports.vote_tables import (
     certified_votes,
     not_of_votes,

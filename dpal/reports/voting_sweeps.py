@@ -8,8 +8,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.reports.figures.votes import labels_figure
-from dpal.reports.methods import Methods, has_labels, labels_table, mean_and_spread, methods_table
+from dpal.reports.figures.methods_by_label import labels_figure
+from dpal.reports.methods_tables import (
+    Methods,
+    has_labels,
+    labels_table,
+    mean_and_spread,
+    methods_table,
+)
 from dpal.reports.render.markdown import blocks_in_markdown
 from dpal.reports.report import Block, Table, capital
 from dpal.reports.summary import terms

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from safetensors.torch import load_file
 from torch import Tensor
 
-from dpal.accounting.calibration import smallest_safe
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
+from dpal.accounting.safe_search import smallest_safe
 from dpal.canonical import digest, plain
 from dpal.config.campaign import CampaignConfig
 from dpal.data.files import digest_of
-from dpal.data.pool import load_all
+from dpal.data.labeling_state import load_all
 from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
@@ -36,14 +36,14 @@ from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble import Ensemble, reading_settings
 from dpal.runs.ensemble_shares import further_shares
 from dpal.runs.ensemble_votes import asked_rows
-from dpal.runs.judgements import evaluate_model, judgements, keep_judgement
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import commit_to, open_ledger
 from dpal.runs.start_model import finished_folder, last_model
 from dpal.runs.student import student_from
+from dpal.runs.student_quality import evaluate_model, judgements, keep_judgement
 from dpal.runs.teachers import load_inputs
 from dpal.runs.vote_account import read_released, released_labels_table
-from dpal.training.plain import fine_tune
+from dpal.training.plain_training import fine_tune
 from dpal.voting.private_knn import Neighbours, ask_neighbours
 
 NON_PRIVATE, KNN, CAMPAIGNS = "non_private", "private_knn", "campaigns"

@@ -15,7 +15,7 @@ from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.logs import capturing_output, overheard_finding
 from dpal.audit.released import naming_ids, released_findings
 from dpal.audit.run import Effort, audit
-from dpal.data.pool import load_all, read_selection, write_start
+from dpal.data.labeling_state import load_all, read_selection, write_start
 from dpal.data.readers import raw_batches, to_input
 from dpal.files.atomic import atomic_write
 from dpal.models.registry import build_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpal.config.campaign import CampaignConfig
-from dpal.data.catalog import Source
+from dpal.data.sources import Source
 from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan

@@ -14,23 +14,23 @@ from dpal.canonical import plain
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.training import ModelConfig
-from dpal.data.catalog import Source
-from dpal.data.known import COINCIDENCE
-from dpal.data.pool import holds_all
+from dpal.data.known_records import COINCIDENCE
+from dpal.data.labeling_state import holds_all
+from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
 from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.labels import Task
+from dpal.ledger.data_set_registry import Located, Registry
 from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.registry import Located, Registry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.planning.participation import plan_within
 from dpal.planning.plan import CertifiedPlan
 from dpal.planning.spec import CampaignSpec, SelectionMode
-from dpal.planning.verify import certified_or_next_best
 from dpal.privacy import Unit
 from dpal.runs.open_ledger import open_ledger
 

@@ -12,7 +12,7 @@ from dpal.files.atomic import write_text
 from dpal.ledger.export import write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import Phase
-from dpal.reports.validation import as_metrics
+from dpal.reports.validation_figures import as_metrics
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.certify import sign_files
 

@@ -15,9 +15,9 @@ from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.voting import PateConfig
-from dpal.data.catalog import Source
 from dpal.data.inspect import inspect, require_apart, require_match
 from dpal.data.partitions import require_groups, require_parts
+from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
@@ -28,6 +28,7 @@ from dpal.planning.voting import CertifiedVoting, VotingPlan, VotingSpec, certif
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from dpal.reports.report import Table
 from dpal.reports.summary import shares_table
+from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
 from dpal.runs.notify import notify
@@ -316,4 +317,20 @@ def _label(asked: str | int, names: tuple[str, ...], labels: int) -> int:
     allowed = ", ".join(names) or f"numbers from 0 to {labels - 1}"
     raise ConfigError.before_release(
         f"voting.gate and voting.dependents name labels, and {asked!r} is none of {allowed}"
+    )
+
+
+def record_ensemble(ensemble: Ensemble) -> None:
+    """Writes what later commands need to know."""
+    summary = ensemble.certified.summary()
+    ensemble.folder.write_record(
+        {
+            "kind": ensemble.kind,
+            "name": ensemble.config.name,
+            "plan": {**summary, "phases": [{"phase": 0, "cohort_size": summary["blocks"][0]}]},
+            "task": ensemble.model.task.value,
+            "classes": ensemble.model.classes,
+            "class_names": list(ensemble.class_names),
+            "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
+        }
     )

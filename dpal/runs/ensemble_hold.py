@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpal.data.files import digest_of
 from dpal.errors import LedgerError
-from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.vote_account import hold_votes
 
@@ -27,19 +26,3 @@ def require_held(ensemble: Ensemble) -> None:
             "here; let all machines share the artifacts folder and the ledger"
         )
     hold_ensemble(ensemble)
-
-
-def record_ensemble(ensemble: Ensemble) -> None:
-    """Writes what later commands need to know."""
-    summary = ensemble.certified.summary()
-    ensemble.folder.write_record(
-        {
-            "kind": ensemble.kind,
-            "name": ensemble.config.name,
-            "plan": {**summary, "phases": [{"phase": 0, "cohort_size": summary["blocks"][0]}]},
-            "task": ensemble.model.task.value,
-            "classes": ensemble.model.classes,
-            "class_names": list(ensemble.class_names),
-            "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
-        }
-    )

@@ -14,12 +14,12 @@ from dpal.accounting.cohorts import Accountant
 from dpal.accounting.events import Release
 from dpal.config.campaign import CampaignConfig
 from dpal.config.teachers import AUTO
-from dpal.data.catalog import Source
 from dpal.data.partitions import has_column
+from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerMissing
+from dpal.ledger.data_set_registry import Located
 from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.limits import DataHold
-from dpal.ledger.registry import Located
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.participation import hold_in_full

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.data.pool import write_selection
+from dpal.data.labeling_state import write_selection
 from dpal.randomness import seeded
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.teachers import cast_votes, load_inputs

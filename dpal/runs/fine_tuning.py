@@ -19,7 +19,7 @@ from dpal.acquisition.diverse_public import choose_diverse
 from dpal.acquisition.near_private import choose_supported
 from dpal.acquisition.public_choice import ChosenRecords, most_uncertain, random_choice
 from dpal.data.label_columns import label_tensor, stored_type
-from dpal.data.pool import load_all, read_labels, read_selection, write_selection
+from dpal.data.labeling_state import load_all, read_labels, read_selection, write_selection
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import NO_HEAD
@@ -27,18 +27,18 @@ from dpal.files.atomic import atomic_write, write_text
 from dpal.labelers import Labeler
 from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
-from dpal.reports.improvement import START
-from dpal.reports.validation import as_metrics, headline, percent
+from dpal.reports.improvement_report import START
+from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.improvement_run import Improving, rotation_weights
 from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_job import LabelingJob
 from dpal.runs.near_private_release import components_file, seen_public, support_file, support_of
 from dpal.runs.notify import notify
 from dpal.runs.prepare_improvement import with_trained_start
-from dpal.runs.repeatable import RepeatableTraining, shown_training
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.evaluation import evaluate
-from dpal.training.plain import fine_tune, training_steps
-from dpal.training.rotations import TURNS, pretrain
+from dpal.training.plain_training import fine_tune, training_steps
+from dpal.training.rotation_pretraining import TURNS, pretrain
 
 
 def pretrain_on_rotations(improving: Improving) -> None:

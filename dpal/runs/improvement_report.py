@@ -13,9 +13,9 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.read_and_seal import read_certificate
-from dpal.data.catalog import Content
-from dpal.data.pool import read_labels
+from dpal.data.labeling_state import read_labels
 from dpal.data.readers import decoded_of, raw_batches
+from dpal.data.sources import Content
 from dpal.errors import DataError
 from dpal.labels import Task
 from dpal.reports.figures.improvement import Central, central_figure

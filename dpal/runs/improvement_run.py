@@ -10,17 +10,17 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpal.config.improvement import PublicConfig
-from dpal.data.catalog import Source
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
 from dpal.models.weights import put_weights, read_safetensors
 from dpal.planning.improvement import CertifiedImprovement, ImprovementPlan, ImprovementSpec
-from dpal.reports.improvement import choice_table, spending_by_release_table
+from dpal.reports.improvement_report import choice_table, spending_by_release_table
 from dpal.reports.report import Table
 from dpal.runs.kinds import folder_of
 from dpal.runs.run import ConfiguredRun
 from dpal.runs.start_model import StartModel
-from dpal.training.exact import exact_arithmetic
+from dpal.training.arithmetic import exact_arithmetic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ import numpy as np
 
 from dpal.canonical import file_digest
 from dpal.config.watch import WatchConfig
-from dpal.data.catalog import Source
 from dpal.data.inbox.folder import (
     FileObservation,
     Inbox,
@@ -29,7 +28,8 @@ from dpal.data.inbox.quarantine import (
 )
 from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
 from dpal.data.inspect import Inventory, inspect, require_match
-from dpal.data.known import owners_in
+from dpal.data.known_records import owners_in
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.ledger.datasets import DataSet
 from dpal.runs.campaign_start import registry_of

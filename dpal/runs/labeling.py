@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpal.data.pool import read_labels, read_retired, read_selection, write_labels, write_merged
+from dpal.data.labeling_state import (
+    read_labels,
+    read_retired,
+    read_selection,
+    write_labels,
+    write_merged,
+)
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
 from dpal.labelers import Labeler
-from dpal.labelers.earlier import EarlierLabels
+from dpal.labelers.checked_labels import ProgramLabeler
+from dpal.labelers.earlier_labels import EarlierLabels
 from dpal.labelers.file import accept_labels
-from dpal.labelers.program import ProgramLabeler
 from dpal.labels import Task
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.planning.plan import Phase

@@ -8,7 +8,7 @@ from typing import Self, cast
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
-from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.questions import Question
@@ -16,7 +16,7 @@ from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import campaign_of, recorded_kind
 from dpal.runs.labelers import NamedLabeler, labeler_of
-from dpal.runs.recorded import recorded_settings
+from dpal.runs.recorded_settings import recorded_settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from tqdm import tqdm
 from dpal.acquisition.near_private import Poll, count_votes
 from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import Candidates, ModelOutputs, most_uncertain
-from dpal.data.catalog import Source
-from dpal.data.pool import EXCLUDED, cohort_column
+from dpal.data.labeling_state import EXCLUDED, cohort_column
+from dpal.data.sources import Source
 from dpal.errors import DataError, ParameterError
 from dpal.files.atomic import atomic_write
 from dpal.mechanisms.histogram import noisy_counts

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.start import PublicDataConfig
-from dpal.data.catalog import Content, Role, Source, open_source
+from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 from dpal.features.extractors import build_extractor

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
-from dpal.data.catalog import Source, missing_label
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_match
-from dpal.data.normalisation import public_statistics
+from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
-from dpal.data.pool import write_start
+from dpal.data.public_statistics import public_statistics
+from dpal.data.sources import Source, missing_label
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
 from dpal.files.artifacts import RECORD

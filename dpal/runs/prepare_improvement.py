@@ -11,9 +11,9 @@ from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
-from dpal.data.catalog import Source
 from dpal.data.files import digest_of
 from dpal.data.inspect import inspect, require_apart, require_match
+from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
 from dpal.planning.improvement import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from dpal.errors import AnchorError, DataError, LedgerError, LedgerMissing
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic import write_text
-from dpal.ledger.account import campaigns_in
+from dpal.ledger.campaign_account import campaigns_in
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry
 from dpal.reports.ledger_report import ledger_report

@@ -20,17 +20,17 @@ from torch import nn
 
 from dpal.acquisition.scores import Scores, score, score_function
 from dpal.config.campaign import CampaignConfig
-from dpal.data.catalog import Role, Source
 from dpal.data.readers import records_of
 from dpal.data.shards import Shard, shard_batches
+from dpal.data.sources import Role, Source
 from dpal.errors import DataError
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.spec import Acquisition
 from dpal.randomness import Words
 from dpal.runs.open_sources import open_sources
+from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
-from dpal.training.exact import exact_arithmetic
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import Masks, draw_masks, mc_probabilities
 

@@ -15,7 +15,7 @@ from dpal.acquisition.selection import Selection, select, select_at_random
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
-from dpal.data.pool import UNLABELED, cohort_column, write_carried, write_selection
+from dpal.data.labeling_state import UNLABELED, cohort_column, write_carried, write_selection
 from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
 from dpal.planning.plan import Phase

@@ -20,10 +20,10 @@ from dpal.certificate.verify import certificate_kind, verify_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.catalog import Source
 from dpal.data.files import commitment, digest_of
 from dpal.data.inspect import inspect, require_match
-from dpal.data.normalisation import public_statistics
+from dpal.data.public_statistics import public_statistics
+from dpal.data.sources import Source
 from dpal.errors import CertificateError, DataError
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import Entry, EntryKind

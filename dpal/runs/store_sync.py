@@ -26,7 +26,7 @@ from dpal.files.object_store import (
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.files import name_below
+from dpal.ledger.recorded_files import name_below
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.run import Run

@@ -15,7 +15,7 @@ from typing import TypeVar
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import StoreUnreachable
 from dpal.files.object_store import Store, StoreHolds, is_confidential
-from dpal.ledger.files import name_below
+from dpal.ledger.recorded_files import name_below
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.runs.notify import notify

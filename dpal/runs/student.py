@@ -16,18 +16,18 @@ from dpal.errors import LabelError
 from dpal.files.atomic import atomic_write, write_text
 from dpal.labels import Task
 from dpal.models.registry import build_model
-from dpal.reports.validation import as_metrics, headline, percent
+from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
 from dpal.runs.ensemble_votes import asked_rows
-from dpal.runs.judgements import evaluate_model, keep_judgement
 from dpal.runs.notify import notify
-from dpal.runs.repeatable import RepeatableTraining, shown_training
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
+from dpal.runs.student_quality import evaluate_model, keep_judgement
 from dpal.runs.teachers import load_inputs, load_rows
 from dpal.runs.vote_account import read_released
 from dpal.training.semi_supervised import student_steps, train_student
-from dpal.voting.release import UNANSWERED
+from dpal.voting.draw_answers import UNANSWERED
 
 
 def train_on_votes(ensemble: Ensemble) -> None:

@@ -19,11 +19,11 @@ from tqdm import tqdm
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import TaskRunnerKind
 from dpal.config.teachers import Cut
-from dpal.data.catalog import Source
 from dpal.data.label_columns import label_tensor
+from dpal.data.labeling_state import load_all
 from dpal.data.partitions import read_parts, write_given_parts, write_parts
-from dpal.data.pool import load_all
 from dpal.data.readers import raw_batches, records_of
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.atomic import atomic_write
 from dpal.labels import Task
@@ -36,11 +36,11 @@ from dpal.runs.ensemble_hold import require_held
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_sources
-from dpal.runs.repeatable import RepeatableTraining, shown_training
+from dpal.runs.repeatable_training import RepeatableTraining, shown_training
+from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
-from dpal.training.exact import exact_arithmetic
 from dpal.training.label_figures import best_thresholds
-from dpal.training.plain import OnStep, fine_tune
+from dpal.training.plain_training import OnStep, fine_tune
 from dpal.voting.ballots import Ballots, Choices
 
 Rows = NDArray[np.int64]

@@ -11,10 +11,10 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.cohorts import campaign_epsilon
-from dpal.data.pool import load_all
+from dpal.data.labeling_state import load_all
+from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
-from dpal.data.share import WHOLE
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempts import planned_name
 from dpal.ledger.checkpoints import TrainingRelease
@@ -24,12 +24,12 @@ from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
 from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
-from dpal.reports.validation import as_metrics, headline, percent
+from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
-from dpal.training.averaging import WeightAverage
-from dpal.training.cadence import planned_step_seconds, steps_within
+from dpal.training.arithmetic import exact_arithmetic
+from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
     pack_carried,
     pack_state,
@@ -40,9 +40,9 @@ from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.evaluation import evaluate
-from dpal.training.exact import exact_arithmetic
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import position, train_dp_sgd
+from dpal.training.train_phase import position, train_dp_sgd
+from dpal.training.weight_averaging import WeightAverage
 
 
 def train_model(campaign: Campaign, phase: Phase) -> None:

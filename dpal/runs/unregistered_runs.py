@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dpal.config.data import DataConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.data.files import commitment, digest_of
-from dpal.data.known import COINCIDENCE, KnownRecords, scan
+from dpal.data.known_records import COINCIDENCE, KnownRecords, scan
 from dpal.data.readers import raw_batches
+from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError, DpalError, LedgerMissing
 from dpal.files.artifacts import CampaignFolder, campaigns_of
+from dpal.ledger.data_set_registry import EarlierOn
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.registry import EarlierOn
 from dpal.ledger.store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.runs.kinds import holds_ballots

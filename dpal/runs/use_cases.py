@@ -17,13 +17,13 @@ from dpal.labelers import Labeler
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
 from dpal.runs.audits import audit_report
-from dpal.runs.recorded import recorded_settings
-from dpal.runs.repeatable import RepeatableTraining
+from dpal.runs.recorded_settings import recorded_settings
+from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.results import Shown, epsilon_table
 from dpal.runs.run import Run
 from dpal.runs.run_facts import facts_of, read_run_certificate
 from dpal.runs.sweeps import Member, renamed, write_any_sweep
-from dpal.runs.tracked import Tracked
+from dpal.runs.tracked_facts import Tracked
 
 C = TypeVar("C", bound=RunConfig)
 R = TypeVar("R", bound=Run[Any])

@@ -42,8 +42,8 @@ from dpal.runs.run import Run, hold
 from dpal.voting.advice import LabelStatistics, noisy_summary
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.cost_bounded import release_within
-from dpal.voting.dependencies import Dependencies, release_with_gate
-from dpal.voting.release import release
+from dpal.voting.draw_answers import release
+from dpal.voting.gated_labels import Dependencies, release_with_gate
 
 
 @dataclass(frozen=True, kw_only=True)

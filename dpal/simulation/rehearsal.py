@@ -26,13 +26,13 @@ from dpal.planning.plan import Phase, Plan
 from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.randomness import secure
 from dpal.simulation.quality import SelectionQuality, measure_selection
-from dpal.training.averaging import WeightAverage
 from dpal.training.clipping import Clipper
 from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
+from dpal.training.weight_averaging import WeightAverage
 
 _BATCH = 4096  # records scored at once
 _UNLABELED, _RETIRED = -1, -2

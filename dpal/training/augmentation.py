@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpal.errors import ParameterError
-from dpal.planning.recipe import Augmentation
+from dpal.planning.training_recipe import Augmentation
 from dpal.randomness import BitSource
 
 

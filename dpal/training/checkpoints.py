@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
-from dpal.training.averaging import WeightAverage
 from dpal.training.clipping import Clipper
 from dpal.training.optimizers import restore_state, state_tensors
+from dpal.training.weight_averaging import WeightAverage
 
 _MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER = "model", "optimizer", "average", "clipper"
 _BETWEEN = "/"  # of a section and a tensor's name, which has dots

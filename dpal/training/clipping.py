@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dpal import check
-from dpal.planning.recipe import Clipping, ClippingKind, Precision
-from dpal.training.per_record.rules import find_layers
+from dpal.planning.training_recipe import Clipping, ClippingKind, Precision
+from dpal.training.per_record.layer_rules import find_layers
 
 _FURTHEST = 1e6  # an adaptive bound stays within this factor of where it began
 _BOUND = "bound"

@@ -12,16 +12,16 @@ from dpal.data.readers import to_input
 from dpal.data.records import Batch
 from dpal.labels import Task
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.planning.recipe import Recipe
+from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
 from dpal.training.augmentation import augment, view_generator
 from dpal.training.backends import Backend
-from dpal.training.chunks import chunks
 from dpal.training.clipping import Clipper
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.backend import PerRecordGradients, trainable
 from dpal.training.per_record.choose_method import per_record_gradients
 from dpal.training.per_record.screening import refuse_known_mixing
+from dpal.training.physical_batches import chunks
 
 
 class PrivateGradient:

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches, records_of, to_input
+from dpal.data.sources import Source
 from dpal.errors import ParameterError
-from dpal.training.chunks import chunks
+from dpal.training.physical_batches import chunks
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from dpal.data.readers import to_input
 from dpal.labels import Task
-from dpal.training.chunks import chunks
 from dpal.training.losses import probabilities_of
 from dpal.training.metrics import evaluation_metrics
+from dpal.training.physical_batches import chunks
 
 
 def probabilities(

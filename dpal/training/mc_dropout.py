@@ -25,8 +25,8 @@ from dpal import check
 from dpal.data.readers import to_input
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
-from dpal.training.chunks import chunks
 from dpal.training.losses import softmax as softmax
+from dpal.training.physical_batches import chunks
 
 Masks = dict[nn.Linear, Tensor]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpal.planning.recipe import OPTIMIZERS as OPTIMIZERS
-from dpal.planning.recipe import OptimizerSpec
+from dpal.planning.training_recipe import OPTIMIZERS as OPTIMIZERS
+from dpal.planning.training_recipe import OptimizerSpec
 
 _LEAST_NORM = 1e-3  # of a unit's weights: units that start at zero could not move otherwise
 

@@ -22,12 +22,12 @@ from torch.nn import functional
 from dpal.data.readers import to_input
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.planning.recipe import Augmentation
-from dpal.planning.student import StudentTraining
+from dpal.planning.student_recipe import StudentTraining
+from dpal.planning.training_recipe import Augmentation
 from dpal.randomness import seeded
 from dpal.training.augmentation import augment, require_images
 from dpal.training.losses import per_record_loss
-from dpal.training.plain import (
+from dpal.training.plain_training import (
     ORDER,
     OnStep,
     descend,

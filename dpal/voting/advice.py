@@ -18,7 +18,7 @@ import scipy
 from numpy.typing import NDArray
 
 from dpal import check
-from dpal.accounting.votes.accounts import queries_within
+from dpal.accounting.votes.cost_analysis import queries_within
 from dpal.accounting.votes.rules import Mechanism, VotingRule, powers_of_two
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum

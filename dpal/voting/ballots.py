@@ -1,7 +1,7 @@
 """What teachers say, bit-packed; and the counts that a rule takes of it.
 
 Ballots are private: each is computed from one teacher's records. Only counts with noise
-leave (`dpal.voting.release`).
+leave (`dpal.voting.draw_answers`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def cast_of(codes: Codes) -> Cast:
 
 
 def votes_for(rule: VotingRule, ballots: Ballots | Choices) -> Floats:
-    """The counts that `dpal.accounting.votes.accounts.analyse` takes of a rule's ballots."""
+    """The counts that `dpal.accounting.votes.cost_analysis.analyse` takes of a rule's ballots."""
     if rule.mechanism is Mechanism.POWERSET and isinstance(ballots, Ballots):
         return ballots.sets(rule).votes.astype(np.float64)
     return ballots.counts(rule)

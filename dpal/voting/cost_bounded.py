@@ -19,7 +19,7 @@ from dpal.accounting.votes.smooth_sensitivity import smooth
 from dpal.mechanisms.sanitized_cost import SanitizingTerms, sanitize
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices, require_fitting, votes_for
-from dpal.voting.release import UNANSWERED, Released, release
+from dpal.voting.draw_answers import UNANSWERED, Released, release
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

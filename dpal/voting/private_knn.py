@@ -24,7 +24,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots
-from dpal.voting.release import Released, noisy_answers
+from dpal.voting.draw_answers import Released, noisy_answers
 
 Floats = NDArray[np.float64]
 

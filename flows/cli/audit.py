@@ -80,7 +80,7 @@ def _config_of(path: Path, settings: list[str]) -> RunConfig:
     if not path.is_dir():
         return parse_any(load_values(path, settings))
     from dpal.files.artifacts import RECORD, CampaignFolder
-    from dpal.runs.recorded import recorded_settings
+    from dpal.runs.recorded_settings import recorded_settings
 
     if settings:
         raise ParameterError(

@@ -15,7 +15,7 @@ from flows.cli.settings import RuntimeSettings, runtime_from
 from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:  # pyarrow, which a machine that verifies certificates need not have
-    from dpal.ledger.registry import Added
+    from dpal.ledger.data_set_registry import Added
 
 data_app = typer.Typer(
     help="Register data sets with a limit that all campaigns on them share.",

@@ -60,7 +60,7 @@ def collect(
         run_webhook_receiver(artifacts, host, listen)
         return
     from tasks.collecting import collect_campaign
-    from tasks.wait import waiting_campaigns
+    from tasks.wait_for_people import waiting_campaigns
 
     folders = waiting_campaigns(artifacts)
     for folder in folders:
@@ -90,7 +90,7 @@ def _accepted(folder: CampaignFolder, answers: Path | None) -> bool:
 
 
 def _require_wait(folder: CampaignFolder) -> None:
-    from tasks.wait import waiting_phases
+    from tasks.wait_for_people import waiting_phases
 
     if not waiting_phases(folder):
         raise LabelError(f"campaign {folder.name} has no open query; nothing was merged")
@@ -127,7 +127,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     from dpal.runs.labeling_job import recorded
     from flows.cli.orchestrator import needing_prefect
     from flows.cli.run import run_here
-    from tasks.wait import ResumeOutcome, resume_flow_run, waiting_phases
+    from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 
     told = {
         ResumeOutcome.RESUMED: "its suspended flow run goes on; a worker takes it up",

@@ -11,7 +11,7 @@ from typing import Any
 from dpal.accounting.events import to_record
 from dpal.errors import LedgerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.account import (
+from dpal.ledger.campaign_account import (
     CampaignAccount,
     campaign_account,
     campaigns_in,

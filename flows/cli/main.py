@@ -14,7 +14,7 @@ import dpal
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError
 from dpal.reports.report import Table
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING, parse_any, recorded_kind
 from flows.cli.allow import EXAMPLE as ALLOW_EXAMPLE
 from flows.cli.allow import allow

@@ -15,14 +15,14 @@ from tqdm import tqdm
 
 from dpal.config.campaign import CampaignConfig
 from dpal.data.inspect import Inventory, inspect, require_match
-from dpal.data.pool import load_all
+from dpal.data.labeling_state import load_all
 from dpal.errors import DpalError
-from dpal.planning.verify import certified_plan
+from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import seeded
-from dpal.reports.figures.simulation import rehearsal_figure
+from dpal.reports.figures.rehearsal import rehearsal_figure
 from dpal.reports.figures.style import save
 from dpal.reports.report import Table
-from dpal.reports.validation import headline
+from dpal.reports.validation_figures import headline
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.open_sources import open_sources
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for

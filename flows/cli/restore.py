@@ -57,11 +57,11 @@ def restore(
     The pool's state, the selection and the labels come with them where their cache is: they
     are never pushed. Nothing is written unless everything fits.
     """
-    from tasks.restore import restore_model
+    from tasks.restore import restore_phase
 
     campaign, phase_number, wanted = _which(folder, phase, md5, run, mlflow)
     entries, unchecked = _ledger(ledger, campaign)
-    done = restore_model(
+    done = restore_phase(
         campaign,
         phase_number,
         md5=wanted,

@@ -71,7 +71,7 @@ def show_results(results: Shown) -> None:
 def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     """Where the results are, and the command that proves them, as it works on this machine."""
     from dpal.runs.open_ledger import key_word
-    from tasks.tracking.runs import tracking_uri
+    from tasks.tracking.campaign_runs import tracking_uri
 
     out.print(f"report:   {folder.report}")
     for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):

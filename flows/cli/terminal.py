@@ -145,8 +145,8 @@ def _widths(table: Table, room: int) -> list[int] | list[None]:
 
 def how_to_open_mlflow(uri: str) -> str:
     """What a person does to see the campaign's runs."""
+    from tasks.tracking.campaign_runs import without_password
     from tasks.tracking.mlflow_notes import RUNS_VIEW
-    from tasks.tracking.runs import without_password
 
     shown = without_password(uri)
     if uri.startswith("http"):

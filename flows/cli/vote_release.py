@@ -14,7 +14,7 @@ from dpal.runs.report import write_reports
 from dpal.runs.vote_account import read_released
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.release import Released
+from dpal.voting.draw_answers import Released
 from flows.cli.terminal import as_typed_here
 from flows.cli.vote_view import VoteCostView, modes_of, table_of_modes
 

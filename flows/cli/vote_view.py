@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpal.accounting.votes.accounts import Mode, analyse, claim_of
+from dpal.accounting.votes.cost_analysis import Mode, analyse, claim_of
 from dpal.errors import ConfigError
 from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_of
 from dpal.reports.report import Table

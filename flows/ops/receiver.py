@@ -19,7 +19,7 @@ from dpal.errors import ConfigError, DpalError
 from dpal.runs.label_studio_access import HOOK_HEADER, HOOK_SECRET
 from flows.cli.terminal import err, out
 from tasks.collecting import collect_campaign
-from tasks.wait import waiting_campaigns
+from tasks.wait_for_people import waiting_campaigns
 
 _MOST_BYTES = 1 << 20
 _TOGETHER_SECONDS = 1.0  # calls that come at once are one look

@@ -18,14 +18,14 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 
 import dpal
 from dpal.canonical import plain
-from dpal.data.catalog import Content, Source
+from dpal.data.sources import Content, Source
 from dpal.data.texts import MODEL_FILES
 from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.runs.campaign_run import Campaign
-from tasks.tracking.tracked_run import TrackedRun
+from tasks.tracking.mlflow_run import TrackedRun
 
 _ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
     Task.SINGLE_LABEL: [

@@ -1,4 +1,4 @@
-"""What MLflow's pages say about campaigns and phases: descriptions, parameters, tags."""
+"""What MLflow's pages say about campaigns and phases: descriptions, columns, tags."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 
-from dpal.accounting.events import to_record
 from dpal.certificate.statements import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.plan import Phase
-from dpal.planning.spec import CampaignSpec
 from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import key_word
 
@@ -61,45 +59,6 @@ CAMPAIGNS_VIEW = json.dumps(
         "orderByAsc": False,
     }
 )
-
-
-def campaign_parameters(spec: CampaignSpec) -> dict[str, Any]:
-    """What a person compares; the rest stands in plan.json."""
-    target, schedule = spec.target, spec.schedule
-    return {
-        "epsilon": f"{target.epsilon:g}",
-        "delta": f"{target.delta:.6g}",
-        "adjacency": target.adjacency.value,
-        "unit": target.unit.value,
-        "accountant": spec.accountant.value,
-        "selection": spec.selection.value,
-        "strategy": spec.strategy.value,
-        "acquisition": spec.acquisition.value,
-        "pool_size": spec.pool_size,
-        "initial": schedule.initial,
-        "queries": ", ".join(map(str, schedule.queries)) or "none",
-        "batch_size": schedule.batch_size,
-        "epochs_per_phase": schedule.epochs_per_phase,
-        "model": spec.model.name,
-        "optimizer": spec.optimizer.name,
-        "learning_rate": f"{spec.optimizer.learning_rate:g}",
-        "max_grad_norm": f"{spec.optimizer.max_grad_norm:g}",
-    }
-
-
-def phase_parameters(phase: Phase) -> dict[str, Any]:
-    """What sets a phase apart from the others; all of it as planned."""
-    training = phase.training
-    events = ", ".join(to_record(event)["mechanism"] for event in phase.selection.events)
-    return {
-        "new_labels": phase.cohort_size,
-        "selection": events or "by chance",
-        "steps": phase.steps,
-        "noise_multiplier": f"{training.noise_multiplier:.6g}",
-        "sample_rate_old": f"{training.sample_rate_old:.6g}",
-        "sample_rate_new": f"{training.sample_rate_new:.6g}",
-        "expected_batch_size": f"{training.expected_batch_size:.6g}",
-    }
 
 
 def flow_run_address() -> str | None:

@@ -17,8 +17,8 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from safetensors.torch import load_file
 
-from dpal.data.catalog import Content
 from dpal.data.readers import decode
+from dpal.data.sources import Content
 from dpal.data.texts import TextEncoding
 from dpal.features.extractors import build_extractor
 from dpal.features.spec import ExtractorKind, ExtractorSpec

@@ -24,7 +24,7 @@ from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import KINDS, folder_of, kind_of, parse_any
 from dpal.runs.notify import notify
-from dpal.runs.repeatable import RepeatableTraining
+from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import ConfiguredRun, Run
 from tasks.boundary import task
 from tasks.training_pool.order_and_wait import PoolTraining, train_elsewhere, wait_for_ordered

@@ -21,7 +21,7 @@ from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_lock import lend_lock
 from dpal.runs.notify import notify
 from tasks.prefect_client import has_server, retry_while_prefect_is_down
-from tasks.training_pool.wait_for_worker import artifacts_of, wait_for
+from tasks.training_pool.wait_for_training import artifacts_of, wait_for
 
 RECEIPT = "receipt"
 _TRIES_WITHOUT_PROGRESS = 3

@@ -14,7 +14,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from dpal.accounting import rdp
-from dpal.accounting.agreement import tolerance
+from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohorts import (
     Accountant,
     campaign_epsilon,

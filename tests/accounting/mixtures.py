@@ -24,7 +24,7 @@ from dpal.accounting.events import (
     RandomizedResponse,
     Release,
 )
-from dpal.mechanisms.responses import anchored_rates
+from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.privacy import Adjacency
 
 WIDTH = 1e-4  # of dp-accounting's grid: its default

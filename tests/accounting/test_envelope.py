@@ -24,7 +24,7 @@ from dpal.accounting.events import (
     Release,
 )
 from dpal.accounting.profiles import PrivacyProfile
-from dpal.mechanisms.responses import anchored_rates
+from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.selection import (
     HiddenGate,

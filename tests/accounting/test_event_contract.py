@@ -26,7 +26,7 @@ from dpal.accounting.events import (
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
-from dpal.ledger.account import campaign_account
+from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.export import ledger_table
 from dpal.ledger.reservations import CampaignLedger

@@ -25,8 +25,8 @@ from dpal.accounting.events import (
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import ParameterError
-from dpal.mechanisms.responses import anchored_rates
-from dpal.planning.verify import certified_plan
+from dpal.mechanisms.randomized_response import anchored_rates
+from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency
 from tests.conftest import small_spec
 

@@ -24,7 +24,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from dpal.accounting.votes.accounts import Conversion, Mode, analyse
+from dpal.accounting.votes.cost_analysis import Conversion, Mode, analyse
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.curves import Direction
 from dpal.accounting.events import MajorityVotes, NoisyVotes, from_record, to_record
-from dpal.accounting.votes.accounts import Mode, query_curve
+from dpal.accounting.votes.cost_analysis import Mode, query_curve
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
 from dpal.errors import ParameterError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.accounts import (
+from dpal.accounting.votes.cost_analysis import (
     ORDERS,
     Conversion,
     Mode,
@@ -31,7 +31,7 @@ from dpal.accounting.votes.rules import (
 )
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots, votes_for
-from dpal.voting.release import release
+from dpal.voting.draw_answers import release
 from tests.conftest import RepeatableBits
 
 COARSE = np.array([1.1, 1.5, 2, 4, 8, 32, 100, 1000])

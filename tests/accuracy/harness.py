@@ -22,18 +22,18 @@ import yaml
 
 from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.data.inspect import inspect, require_match
-from dpal.data.pool import load_all, write_merged, write_start
+from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import raw_batches
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.models.registry import build_model
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import CertifiedPlan
-from dpal.planning.verify import certified_plan
 from dpal.randomness import secure
 from dpal.runs.open_sources import open_sources
-from dpal.training.averaging import WeightAverage
 from dpal.training.evaluation import evaluate
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
+from dpal.training.weight_averaging import WeightAverage
 from tests.conftest import ROOT
 
 

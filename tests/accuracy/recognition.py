@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
 
-from dpal.data.catalog import Content
 from dpal.data.likeness import KINDS, Described, Likeness
+from dpal.data.sources import Content
 from tests.conftest import shared_file
 from tests.data.copies import (
     SAME_PICTURE,

@@ -24,8 +24,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.data.catalog import Role, open_source
-from dpal.data.pool import load_all
+from dpal.data.labeling_state import load_all
+from dpal.data.sources import Role, open_source
 from dpal.labels import Task
 from dpal.training.metrics import evaluation_metrics
 from tests.accuracy.harness import measure

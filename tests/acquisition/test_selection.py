@@ -14,7 +14,7 @@ from dpal.acquisition import selection
 from dpal.acquisition.scores import ENTROPY_CLIP, score
 from dpal.acquisition.selection import select, select_at_random
 from dpal.errors import ParameterError
-from dpal.mechanisms.responses import anchored_rates
+from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.selection import (
     HiddenGate,
     NoisyRanking,

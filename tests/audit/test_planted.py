@@ -23,7 +23,7 @@ from dpal.acquisition.reference import exact_top_k
 from dpal.audit import run
 from dpal.audit.findings import AuditReport
 from dpal.ledger.reservations import CampaignLedger
-from dpal.mechanisms import laplace
+from dpal.mechanisms import laplace, randomized_response
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.selection import HiddenGate
 from dpal.training import dp_sgd
@@ -260,7 +260,7 @@ def test_one_step_too_many(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(PoissonBatches, "draw", longer)
     # Nor is there a rate for it: that alone would stop the training with an error.
-    monkeypatch.setattr("dpal.training.phase.rate_at", lambda recipe, rate, step, steps: rate)
+    monkeypatch.setattr("dpal.training.train_phase.rate_at", lambda recipe, rate, step, steps: rate)
     report = audited(plan, tmp_path)
     assert "stop where" in words(report)
 
@@ -298,15 +298,14 @@ def test_noise_on_scores_that_is_half_as_large(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_answer_that_is_too_honest(plan, tmp_path, monkeypatch):
-    from dpal.mechanisms import responses
 
-    real = responses.randomized_responses
+    real = randomized_response.randomized_responses
 
     def honest(wanted, *, above, below, rng):
         return real(wanted, above=(1 + above) / 2, below=below, rng=rng)
 
-    for module in (responses, selection):
-        monkeypatch.setattr(module, "answers", honest)
+    for module in (randomized_response, selection):
+        monkeypatch.setattr(module, "randomized_responses", honest)
     report = audited(plan, tmp_path)
     assert "answers are drawn at other rates" in words(report)
 

@@ -19,7 +19,7 @@ from dpal.planning.improvement import ImprovementPlan
 from dpal.planning.voting import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import secure
-from dpal.voting.release import release
+from dpal.voting.draw_answers import release
 from tests.planning.test_improvement import TARGET as PROMISE
 from tests.planning.test_improvement import spec
 

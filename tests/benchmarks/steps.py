@@ -22,11 +22,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
-from dpal.planning.recipe import Precision, Recipe
+from dpal.planning.training_recipe import Precision, Recipe
 from dpal.randomness import secure
+from dpal.training.arithmetic import passes, products
 from dpal.training.backends import Backend
 from dpal.training.dp_sgd import PrivateGradient
-from dpal.training.exact import passes, products
 from tests.models import tiny_bert
 
 Step = Callable[[], None]

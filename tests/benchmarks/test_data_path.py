@@ -19,11 +19,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from dpal.data.catalog import Role, open_source
-from dpal.data.encoded import EncodedRecords
-from dpal.data.pool import write_merged, write_start
+from dpal.data.encoded_records import EncodedRecords
+from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.readers import to_input
 from dpal.data.records import LabeledSet, load_labeled
+from dpal.data.sources import Role, open_source
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 

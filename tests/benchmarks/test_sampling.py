@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dpal.mechanisms.laplace import laplace_noise
-from dpal.mechanisms.responses import randomized_responses
+from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.randomness import secure
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.planning.recipe import Precision
+from dpal.planning.training_recipe import Precision
 from dpal.randomness import secure
 from tests.benchmarks.steps import BASE, LOW_PRECISION, METHODS, OURS, Case
 from tests.benchmarks.training import peak_mib, rows_of, show, speedup

@@ -18,11 +18,11 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from dpal.accounting.votes import papernot
-from dpal.accounting.votes.accounts import ORDERS, Conversion, Mode, analyse
+from dpal.accounting.votes.cost_analysis import ORDERS, Conversion, Mode, analyse
 from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, votes_for
-from dpal.voting.release import release
+from dpal.voting.draw_answers import release
 
 pytestmark = pytest.mark.slow
 

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import torch
 
-from dpal.planning.recipe import Precision
-from dpal.training.exact import exact_arithmetic
+from dpal.planning.training_recipe import Precision
+from dpal.training.arithmetic import exact_arithmetic
 from tests.benchmarks.steps import BASE, LOW_PRECISION, METHODS, OURS, Case, Step
 
 MODELS = ("tutorial_cnn", "resnet9", "transformer")

@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from dpal.data.pool import read_labels, read_selection
+from dpal.data.labeling_state import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
 from tests.browser.chrome import (
     CHROMIUM,

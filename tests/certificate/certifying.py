@@ -30,9 +30,9 @@ from dpal.ledger.entries import Entry
 from dpal.ledger.limits import DataHold
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import Plan
 from dpal.planning.spec import CampaignSpec
-from dpal.planning.verify import certified_plan
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 SALT, POOL = b"s" * 32, b"the pool's bytes"

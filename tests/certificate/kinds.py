@@ -21,6 +21,7 @@ from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry
 from dpal.ledger.reservations import CampaignLedger
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.improvement import ImprovementPlan, ImprovementSpec
 from dpal.planning.public_selection import (
     ChoiceSpec,
@@ -30,7 +31,6 @@ from dpal.planning.public_selection import (
     Voters,
     guidance_for,
 )
-from dpal.planning.verify import certified_plan
 from dpal.planning.voting import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tests.certificate.certifying import certified, opened, run, with_delta, write_model

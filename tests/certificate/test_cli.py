@@ -18,7 +18,7 @@ from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.certificate.statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import EntryKind
-from dpal.planning.verify import certified_plan
+from dpal.planning.certify_campaign import certified_plan
 from tests.certificate.certifying import (
     POOL,
     SALT,

@@ -25,10 +25,10 @@ from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.canonical import canonical_json, digest
 from dpal.certificate.envelope import as_pem
 from dpal.certificate.statement import certificate_statement, sign_statement
-from dpal.data.catalog import Role, open_source
-from dpal.data.pool import write_labels, write_merged, write_selection, write_start
-from dpal.ledger.account import campaign_account, campaigns_in
+from dpal.data.labeling_state import write_labels, write_merged, write_selection, write_start
+from dpal.data.sources import Role, open_source
 from dpal.ledger.anchor import Anchors
+from dpal.ledger.campaign_account import campaign_account, campaigns_in
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind

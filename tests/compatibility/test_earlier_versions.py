@@ -19,7 +19,7 @@ from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.envelope import public_key_from
 from dpal.certificate.read_and_seal import parse_entry, read_certificate
 from dpal.certificate.verify import verify_certificate
-from dpal.data.pool import (
+from dpal.data.labeling_state import (
     RETIRED,
     cohort_column,
     labels_of,
@@ -28,7 +28,7 @@ from dpal.data.pool import (
     read_selection,
 )
 from dpal.errors import ParameterError
-from dpal.ledger.account import campaign_account
+from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.export import export_ledger
 from dpal.ledger.releases import release_of, release_record

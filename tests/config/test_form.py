@@ -13,8 +13,8 @@ from dpal.config.runtime import Backend
 from dpal.errors import ConfigError
 from dpal.labelers.registry import LABELERS
 from dpal.models.architectures import ARCHITECTURES
-from dpal.planning.recipe import OPTIMIZERS, ClippingKind
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.training_recipe import OPTIMIZERS, ClippingKind
 from flows.campaign import run_campaign
 from tests.conftest import having
 

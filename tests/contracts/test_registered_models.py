@@ -11,7 +11,7 @@ import pytest
 
 # What the source of models of version 0.1 imports: module, names.
 IMPORTED = {
-    "dpal.data.catalog": ["Content"],
+    "dpal.data.sources": ["Content"],
     "dpal.data.readers": ["decode"],
     "dpal.data.texts": ["TextEncoding"],
     "dpal.features.extractors": ["build_extractor"],

@@ -118,7 +118,7 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], str]] = {
 _LOOK = r"""
 import json, re, sys
 from pathlib import Path
-from dpal.data.catalog import Role, open_source
+from dpal.data.sources import Role, open_source
 from dpal.data.inspect import inspect
 from dpal.errors import DataError
 
@@ -132,7 +132,7 @@ try:
     source = open_source(Path(sys.argv[1]), Role.POOL, label_column="label")
     if len(sys.argv) > 2:
         from dataclasses import replace
-        from dpal.data.known import scan
+        from dpal.data.known_records import scan
         scan(source, bytes(32))
         said = "scanned"
     else:

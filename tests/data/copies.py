@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
 
-from dpal.data.catalog import Role, Source, open_source
+from dpal.data.sources import Role, Source, open_source
 
 Resampling = Image.Resampling
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from dpal.data.catalog import Role, Source, open_source
-from dpal.data.pool import write_merged, write_start
+from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.records import LabeledSet, load_labeled
+from dpal.data.sources import Role, Source, open_source
 
 SIDE = 8
 # Labeled ones of 2,600: the first, the last, and those around the ends of batches.

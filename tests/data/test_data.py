@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 
 from dpal.canonical import file_digest
-from dpal.data.catalog import Content, Role, open_source
 from dpal.data.inspect import inspect, require_match
-from dpal.data.pool import (
+from dpal.data.labeling_state import (
     RETIRED,
     UNLABELED,
     cohort_column,
@@ -28,6 +27,7 @@ from dpal.data.pool import (
     write_start,
 )
 from dpal.data.readers import BATCH_ROWS, raw_batches, to_input
+from dpal.data.sources import Content, Role, open_source
 from dpal.errors import DataError
 from tests.conftest import owner_reads, write_blobs
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from dpal.data.catalog import Content
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
+from dpal.data.sources import Content
 from dpal.errors import DataError
 
 

@@ -8,11 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect, require_match
 from dpal.data.label_columns import classes_in, label_tensor, task_of
-from dpal.data.parquet import RowNumbers
-from dpal.data.pool import (
+from dpal.data.labeling_state import (
     labels_of,
     load_all,
     load_labeled,
@@ -22,6 +20,8 @@ from dpal.data.pool import (
     write_merged,
     write_start,
 )
+from dpal.data.parquet import RowNumbers
+from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from dpal.labels import Task
 from tests.conftest import owner_reads

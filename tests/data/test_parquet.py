@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.data import parquet
-from dpal.data.catalog import Role, open_source
 from dpal.data.inspect import inspect
 from dpal.data.pages import pages_of
 from dpal.data.parquet import BATCH_ROWS, read_batches, schema_of
 from dpal.data.readers import raw_batches
 from dpal.data.shards import shard_batches, shards_of
+from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from tests.conftest import owner_reads, write_blobs
 from tests.data import bombs

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpal.data.catalog import Role, open_source
 from dpal.data.partitions import assign_parts, read_parts, write_given_parts, write_parts
+from dpal.data.sources import Role, open_source
 from dpal.errors import DataError, ParameterError
 from tests.conftest import nothing_released, write_blobs
 

@@ -11,20 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpal.data.catalog import Role, open_source
-from dpal.data.encoded import EncodedRecords
+from dpal.data.encoded_records import EncodedRecords
 from dpal.data.inspect import inspect
-from dpal.data.pool import write_merged, write_start
+from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.records import load_labeled
+from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.plan import Phase, TrainingPhase
-from dpal.planning.recipe import Augmentation, Recipe
 from dpal.planning.selection import RandomDraw
 from dpal.planning.spec import OptimizerSpec
+from dpal.planning.training_recipe import Augmentation, Recipe
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
 from tests.conftest import RepeatableBits, owner_reads, write_blobs
 from tests.data.image_pools import ROWS, SIDE, expected, images, labeled_pool, on_disk, picture
 

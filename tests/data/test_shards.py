@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpal.data import shards
-from dpal.data.catalog import Role, open_source
 from dpal.data.readers import BATCH_ROWS, raw_batches
 from dpal.data.shards import shard_batches, shards_of
+from dpal.data.sources import Role, open_source
 from dpal.errors import DataError, ParameterError
 from tests.conftest import owner_reads
 

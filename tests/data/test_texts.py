@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.data.inspect import inspect
-from dpal.data.known import scan
-from dpal.data.pool import load_all, write_merged, write_start
+from dpal.data.known_records import scan
+from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import decode, raw_batches, records_of
 from dpal.data.records import load_labeled
+from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError, ParameterError
 from tests.conftest import having, owner_reads

@@ -20,7 +20,7 @@ from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from dpal.randomness import secure
 from dpal.training.distributed.worker_pool import WorkerPool
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
 from flows.cli.ledger_check import verify_ledger
 from tests.conftest import ROOT, command, having, write_config
 from tests.faults.test_kill import wait_for
@@ -93,7 +93,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from dpal.training.distributed.worker_pool import WorkerPool
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
 from dpal.randomness import secure
 from tests.training.crews import LOAD, RECORDS, STILL, phase
 

@@ -264,7 +264,7 @@ def _preload(folder: Path) -> None:
     mask = os.umask(0o022)
     prepare_process()
     os.umask(mask)
-    import dpal.planning.verify as planning
+    import dpal.planning.certify_campaign as planning
 
     # Before anybody imports it from there.
     vars(planning)["certified_plan"] = _remembered(planning.certified_plan, folder)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dpal.canonical import digest, place_digest
 from dpal.config.campaign import parse_config
-from dpal.data.catalog import Content, Role, Source, open_source
 from dpal.data.inspect import inspect
-from dpal.data.pool import load_all, load_labeled, write_merged, write_start
+from dpal.data.labeling_state import load_all, load_labeled, write_merged, write_start
 from dpal.data.readers import decoded_of, raw_batches, records_of, to_input
+from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.features.extractors import BackboneExtractor, build_extractor
 from dpal.features.scattering import Scattering

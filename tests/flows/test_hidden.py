@@ -24,7 +24,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.logging.handlers import APILogWorker
 
-from dpal.data.pool import read_selection
+from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.stamped_day import today_in_utc
 from dpal.ledger.store import LedgerStore

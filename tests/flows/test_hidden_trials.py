@@ -15,7 +15,7 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from dpal.data.pool import read_selection
+from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
@@ -36,10 +36,10 @@ pytestmark = pytest.mark.slow
 
 # What tasks call, in the order in which a campaign comes to it; each is broken once.
 BROKEN = (
-    "dpal.runs.selection.write_selection", "dpal.data.pool.write_labels",
+    "dpal.runs.selection.write_selection", "dpal.data.labeling_state.write_labels",
     "dpal.runs.labeling.write_merged", "dpal.runs.training.train_dp_sgd",
     "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
-    "tasks.versioning._dvc_all", "tasks.tracking.runs.phase_parameters",
+    "tasks.versioning._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.certify.certificate_of",
     "dpal.runs.report.report_of",
     "tasks.tracking.mlflow_model.Model.log",

@@ -13,12 +13,12 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 
-from dpal.data.pool import read_labels, read_selection
+from dpal.data.labeling_state import read_labels, read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.labeling import deliver_labels
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels
-from tasks.wait import ResumeOutcome, resume_flow_run, waiting_phases
+from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 from tests.conftest import allow
 from tests.flows.calling import call
 

@@ -18,7 +18,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from dpal.config.campaign import parse_config
-from dpal.data.pool import RETIRED, cohort_column, read_selection
+from dpal.data.labeling_state import RETIRED, cohort_column, read_selection
 from dpal.files.artifacts import CampaignFolder
 from flows.campaign import run_campaign
 from flows.collect_labels import collect_labels

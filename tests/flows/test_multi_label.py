@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.pool import labels_of
+from dpal.data.labeling_state import labels_of
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.training.metrics import evaluation_metrics

@@ -13,11 +13,11 @@ import yaml
 
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.files.artifacts import RECORD, CampaignFolder
-from dpal.ledger.account import campaign_account, campaigns_in
+from dpal.ledger.campaign_account import campaign_account, campaigns_in
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency
-from tasks.wait import waiting_phases
+from tasks.wait_for_people import waiting_phases
 from tests.conftest import small_values, write_blobs, write_config
 from tests.flows import improving, voting
 from tests.flows.calling import Result, call, sentence

@@ -12,8 +12,8 @@ import pytest
 
 from dpal.canonical import file_digest
 from dpal.config.voting import parse_pate
+from dpal.data.labeling_state import labels_of
 from dpal.data.partitions import read_parts
-from dpal.data.pool import labels_of
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dpal.data.pool import EXCLUDED, labels_of
+from dpal.data.labeling_state import EXCLUDED, labels_of
 from dpal.files.artifacts import CampaignFolder
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call, sentence

@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 from dpal.config.campaign import RuntimeConfig
 from dpal.config.runtime import TaskRunnerKind
-from dpal.data.pool import write_start
+from dpal.data.labeling_state import write_start
 from dpal.errors import DataError, RunnerError
 from dpal.files.atomic import atomic_write
 from dpal.models.registry import build_model

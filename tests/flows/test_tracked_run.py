@@ -11,9 +11,9 @@ import flows.campaign
 from dpal.errors import DataError, LedgerError, TrainingStopped, UnexpectedError
 from dpal.ledger.stamped_day import today_in_utc
 from flows.campaign import run_campaign
+from tasks.tracking.campaign_runs import tracked_to_its_end
 from tasks.tracking.experiment import tell_mlflow
-from tasks.tracking.runs import tracked_to_its_end
-from tasks.tracking.tracked_run import (
+from tasks.tracking.mlflow_run import (
     FAILED,
     FINISHED,
     KILLED,

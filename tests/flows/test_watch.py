@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dpal.data.inbox.state import Stage, WatchFolder
-from dpal.data.pool import labels_of
+from dpal.data.labeling_state import labels_of
 from dpal.files.artifacts import CampaignFolder
 from tests.conftest import write_blobs
 from tests.flows.calling import call, sentence

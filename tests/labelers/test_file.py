@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dpal.data.catalog import Role, open_source
-from dpal.data.pool import write_labels
+from dpal.data.labeling_state import write_labels
+from dpal.data.sources import Role, open_source
 from dpal.errors import LabelError, LabelsPending
 from dpal.labelers.file import FileLabeler, accept_labels
 from dpal.labelers.oracle import OracleLabeler

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.catalog import Role, open_source
+from dpal.data.sources import Role, open_source
 from dpal.errors import LabelsPending
 from dpal.labelers.file import FileLabeler, accept_labels
 

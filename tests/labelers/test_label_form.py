@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dpal.data.catalog import Content, Role, open_source
+from dpal.data.sources import Content, Role, open_source
 from dpal.errors import LabelError
 from dpal.labelers.label_form import make_form, read_form
 from dpal.labelers.questions import Question

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dpal.data.catalog import Content
+from dpal.data.sources import Content
 from dpal.labelers.questions import Question
 from dpal.labels import Task
 

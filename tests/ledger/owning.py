@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dpal.accounting.renyi_filter import RenyiFilter
-from dpal.data.catalog import Role, open_source
+from dpal.data.sources import Role, open_source
+from dpal.ledger.data_set_registry import Added, Registry
 from dpal.ledger.datasets import BlockAccount, Limit, data_set
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.limits import DataHold
-from dpal.ledger.registry import Added, Registry
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.participation import plan_within

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dpal.accounting.events import Release
 from dpal.ledger.reservations import CampaignLedger
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import Plan
-from dpal.planning.verify import certified_plan
 from tests.conftest import small_spec
 
 PLAN = certified_plan(

@@ -11,9 +11,9 @@ import pytest
 from dpal.accounting.cohorts import Accountant, campaign_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.entries import EntryKind
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.selection import HiddenGate
-from dpal.planning.verify import certified_plan
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.releasing import PLAN, Drawing, draw, hold, run_all, settle
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.canonical import file_digest
-from dpal.data.known import scan
+from dpal.data.known_records import scan
 from dpal.errors import DataError
+from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.registry import Registry
 from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_words import describe_entry
 from tests.conftest import ROOT

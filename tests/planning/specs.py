@@ -7,6 +7,7 @@ from typing import Any
 from dpal.accounting.cohorts import Accountant, spending
 from dpal.models.spec import ModelSpec
 from dpal.planning.budget import Budget
+from dpal.planning.certify_campaign import PLANNERS
 from dpal.planning.plan import Plan
 from dpal.planning.spec import (
     Acquisition,
@@ -16,7 +17,6 @@ from dpal.planning.spec import (
     SelectionMode,
     Strategy,
 )
-from dpal.planning.verify import PLANNERS
 from dpal.privacy import Adjacency, PrivacyTarget
 
 RANDOM = "random"

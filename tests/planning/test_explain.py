@@ -9,10 +9,10 @@ from pytest import approx
 
 from dpal.accounting.cohorts import Accountant
 from dpal.planning.alternatives import consider, selecting, variants
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.spec import SelectionMode, Strategy
 from dpal.planning.timeline import timeline
-from dpal.planning.verify import certified_plan
 from tests.planning.specs import campaign
 
 SMALL = {"pool_size": 10_000, "initial": 600, "queries": (300,), "batch_size": 200, "epochs": 4}

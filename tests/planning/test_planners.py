@@ -12,10 +12,10 @@ from pytest import approx
 
 from dpal.accounting.cohorts import Accountant, spending
 from dpal.errors import ParameterError, PlanRejected
+from dpal.planning.certify_campaign import certified_plan, certify_plan
 from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.schedule import base_phases
 from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode, Strategy
-from dpal.planning.verify import certified_plan, certify_plan
 from dpal.privacy import Adjacency
 from tests.planning.specs import RANDOM, campaign, cohort_epsilons, planned, selecting
 

@@ -9,10 +9,10 @@ import pytest
 
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.budget import Budget
-from dpal.planning.recipe import Clipping, ClippingKind, Recipe
+from dpal.planning.certify_campaign import PLANNERS, certified_plan
 from dpal.planning.selection import LEAST_KEY_BITS, HiddenGate, VisibleAnswers, design_selections
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
-from dpal.planning.verify import PLANNERS, certified_plan
+from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.privacy import Adjacency, choose_delta
 from dpal.reports.summary import promise
 from tests.conftest import having, small_spec

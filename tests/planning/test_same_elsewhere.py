@@ -9,7 +9,7 @@ from pathlib import Path
 
 PLAN = """
 from dpal.planning.spec import SelectionMode
-from dpal.planning.verify import certified_plan
+from dpal.planning.certify_campaign import certified_plan
 from tests.planning.specs import campaign
 sizes = dict(pool_size=10_000, initial=600, queries=(300, 300), batch_size=200, epochs=4)
 print(certified_plan(campaign(**sizes, delta=1e-5, selection=SelectionMode.VISIBLE)).plan.digest)

@@ -13,10 +13,10 @@ from dpal.accounting import rdp
 from dpal.accounting.cohorts import Accountant
 from dpal.errors import ParameterError
 from dpal.planning import budget
+from dpal.planning.certify_campaign import PLANNERS, certified_or_next_best, certified_plan
 from dpal.planning.paper_plan import published_phases
 from dpal.planning.schedule import base_phases
 from dpal.planning.spec import Acquisition, SelectionMode, Strategy
-from dpal.planning.verify import PLANNERS, certified_or_next_best, certified_plan
 from tests.planning.specs import campaign, cohort_epsilons, planned
 
 GOLDEN = json.loads(

@@ -11,10 +11,10 @@ import pytest
 from dpal.certificate.statements import statements
 from dpal.planning.improvement import certify_improvement
 from dpal.planning.voting import certify_voting
+from dpal.reports.figures.methods_by_label import labels_figure
 from dpal.reports.figures.style import as_png
-from dpal.reports.figures.votes import labels_figure
-from dpal.reports.improvement import improvement_report
-from dpal.reports.methods import labels_table, methods_table
+from dpal.reports.improvement_report import improvement_report
+from dpal.reports.methods_tables import labels_table, methods_table
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of
 from dpal.reports.report import Commands, Picture, Report, Table

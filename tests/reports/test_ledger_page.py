@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.ledger.account import State, campaign_account
+from dpal.ledger.campaign_account import State, campaign_account
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry

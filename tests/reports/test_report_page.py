@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from dpal.planning.verify import certified_plan
+from dpal.planning.certify_campaign import certified_plan
 from dpal.reports.campaign_report import campaign_report
 from dpal.reports.comparison import Compared, comparability_note, comparison_table
 from dpal.reports.plain_language import best_guess, expected_hits

@@ -11,7 +11,7 @@ import dpal
 from dpal.certificate.checks import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
-from dpal.data.pool import read_labels
+from dpal.data.labeling_state import read_labels
 from dpal.errors import ConfigError, LabelError, ParameterError
 from dpal.labelers.registry import LABELERS, labeler_named
 from dpal.runs.labelers import NamedLabeler, labeler_of, register_labeler

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from dpal.accounting.events import Charge, NoisyMoments, Release
 from dpal.config.guarded import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
-from dpal.data.catalog import Role, open_source
+from dpal.data.sources import Role, open_source
 from dpal.features.spec import ExtractorSpec
 from dpal.files.atomic import atomic_write
 from dpal.mechanisms.gaussian import noisy_sum
@@ -22,7 +22,7 @@ from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.runs.kinds import KINDS, RunKind
 from dpal.runs.listed_run import ListedRun, ListedRuns
-from dpal.runs.tracked import ServedModel, Tracked
+from dpal.runs.tracked_facts import ServedModel, Tracked
 
 
 class MeanConfig(RunConfig):

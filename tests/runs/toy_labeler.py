@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpal.config.labeler import LabelerConfig
-from dpal.data.catalog import Source
 from dpal.data.readers import raw_batches
+from dpal.data.sources import Source
 from dpal.files.artifacts import PhaseFolder
 from dpal.labels import Label
 from dpal.runs.labelers import NamedLabeler, register_labeler

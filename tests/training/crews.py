@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch import nn
 
+from dpal.data.process_share import Share
 from dpal.data.records import LabeledSet
-from dpal.data.share import Share
 from dpal.errors import DataError
 from dpal.planning.plan import Phase, TrainingPhase
-from dpal.planning.recipe import Recipe
 from dpal.planning.selection import RandomDraw
 from dpal.planning.spec import OptimizerSpec
+from dpal.planning.training_recipe import Recipe
 from dpal.randomness import secure
 from dpal.training.distributed import worker
 from dpal.training.distributed.messages import LoadRecords, send
 from dpal.training.distributed.worker_handle import WorkerHandle
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
 from tests.training.gradients import flat_gradient
 
 RECORDS = 64

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from dpal.errors import ParameterError
-from dpal.planning.recipe import Augmentation
+from dpal.planning.training_recipe import Augmentation
 from dpal.training.augmentation import augment, require_images, view_generator
 from tests.conftest import RepeatableBits
 

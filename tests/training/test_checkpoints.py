@@ -11,10 +11,9 @@ from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.registry import build_model
 from dpal.planning.plan import Phase
-from dpal.planning.recipe import Averaging, AveragingKind, Clipping, ClippingKind
 from dpal.planning.spec import OptimizerSpec
+from dpal.planning.training_recipe import Averaging, AveragingKind, Clipping, ClippingKind
 from dpal.randomness import secure
-from dpal.training.averaging import WeightAverage
 from dpal.training.checkpoints import (
     latest_weights,
     pack_carried,
@@ -24,7 +23,8 @@ from dpal.training.checkpoints import (
 )
 from dpal.training.clipping import Clipper
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, state_tensors
-from dpal.training.phase import position, remaining, train_dp_sgd
+from dpal.training.train_phase import position, remaining, train_dp_sgd
+from dpal.training.weight_averaging import WeightAverage
 from tests.conftest import WIDTH, having
 from tests.ledger.releasing import PLAN
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import standard_normal
-from dpal.planning.recipe import Clipping, ClippingKind, Precision, Recipe
+from dpal.planning.training_recipe import Clipping, ClippingKind, Precision, Recipe
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient
 from tests.training.gradients import flat_gradient

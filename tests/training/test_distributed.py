@@ -13,14 +13,14 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dpal.data.share import Share
+from dpal.data.process_share import Share
 from dpal.errors import DataError, ParameterError, ProcessLost
 from dpal.models.normalisation import Normalisation
 from dpal.models.registry import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.plan import Phase
-from dpal.planning.recipe import Clipping, ClippingKind, Recipe
 from dpal.planning.spec import OptimizerSpec
+from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.randomness import Words, secure
 from dpal.training.clipping import Clipper
 from dpal.training.distributed import worker
@@ -28,7 +28,7 @@ from dpal.training.distributed import worker_pool as crews
 from dpal.training.distributed.messages import Team, copy_to
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import train_dp_sgd
+from dpal.training.train_phase import train_dp_sgd
 from tests.conftest import RepeatableBits
 from tests.training.crews import (
     BATCH,

@@ -30,7 +30,7 @@ from dpal.randomness import secure
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.optimizers import build_optimizer
-from dpal.training.phase import position, train_dp_sgd
+from dpal.training.train_phase import position, train_dp_sgd
 from tests.conftest import CLASSES, WIDTH
 from tests.ledger.releasing import PLAN
 
@@ -199,7 +199,7 @@ def test_a_step_made_again_has_other_noise_and_another_batch(in_ledger, monkeypa
             batches.append(inputs[:])
             super().write(inputs, labels)
 
-    monkeypatch.setattr("dpal.training.phase.PrivateGradient", Watched)
+    monkeypatch.setattr("dpal.training.train_phase.PrivateGradient", Watched)
 
     def attempt(steps):
         model = build_model(QUIET.spec.model)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpal.accounting.votes.accounts import queries_within
+from dpal.accounting.votes.cost_analysis import queries_within
 from dpal.accounting.votes.rules import Mechanism, powers_of_two, summary_event
 from dpal.errors import ParameterError
 from dpal.voting.advice import LabelStatistics, from_public, noisy_summary, options

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.errors import DataError, DpalError
 from dpal.voting.ballots import Ballots, Choices, cast_of, require_fitting, truncated, votes_for
-from dpal.voting.release import release
+from dpal.voting.draw_answers import release
 from tests.conftest import RepeatableBits, nothing_released, owner_reads
 
 GOLDEN = json.loads(

@@ -24,7 +24,7 @@ from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots
 from dpal.voting.cost_bounded import release_within
-from dpal.voting.release import UNANSWERED
+from dpal.voting.draw_answers import UNANSWERED
 from tests.conftest import nothing_released
 
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=4, labels=2, sigma=1.5)

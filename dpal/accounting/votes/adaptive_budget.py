@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpal import check
-from dpal.accounting.votes.accounts import ORDERS, Conversion, epsilon_of, query_curve
+from dpal.accounting.votes.cost_analysis import ORDERS, Conversion, epsilon_of, query_curve
 from dpal.accounting.votes.rules import VotingRule
 from dpal.errors import BudgetExceeded
 

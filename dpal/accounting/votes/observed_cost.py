@@ -49,7 +49,7 @@ def told_cost(rule: VotingRule, votes: Floats, order: float) -> tuple[float, Flo
 
     Args:
       rule: one that `require_told` takes.
-      votes: as `dpal.accounting.votes.accounts.analyse` takes them.
+      votes: as `dpal.accounting.votes.cost_analysis.analyse` takes them.
       order: of the Rényi divergence.
 
     Returns:

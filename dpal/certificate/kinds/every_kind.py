@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from dpal.accounting.agreement import tolerance
+from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.events import Release
 from dpal.canonical import digest
 from dpal.certificate.check_against import (

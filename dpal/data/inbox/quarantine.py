@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.data.catalog import Source
 from dpal.data.inbox.folder import Inbox
 from dpal.data.readers import raw_batches
+from dpal.data.sources import Source
 from dpal.errors import DataError, StorageError
 from dpal.files.atomic import make_private, write_text
 

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dpal.data.catalog import Content
 from dpal.data.likeness import pictures, texts, vectors
 from dpal.data.likeness.description import Described, Rows, Sketches
 from dpal.data.parquet import RowNumbers
+from dpal.data.sources import Content
 
 
 class Likeness(Protocol):

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpal.data.catalog import Content
 from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
 from dpal.data.parquet import RowNumbers
 from dpal.data.readers import decode
+from dpal.data.sources import Content
 
 WAY = "picture-1"
 

@@ -11,7 +11,7 @@ from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
 from dpal.reports.comparison import Compared, comparability_note
 from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words, terms
-from dpal.reports.validation import headline, percent
+from dpal.reports.validation_figures import headline, percent
 
 _COLORS = {**dict(zip(STYLES, style.PALETTE, strict=True)), REST: style.GREY}
 

@@ -1,4 +1,4 @@
-"""Figures of simulated or public selections (Schwethelm et al. 2025, Figs. 9 and 11)."""
+"""Figures of selections on simulated scores (Schwethelm et al. 2025, Fig. 11)."""
 
 from __future__ import annotations
 
@@ -11,44 +11,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dpal.reports.figures import style
-from dpal.reports.validation import headline
-
-
-def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: str) -> Figure:
-    """Mean headline figure after each phase, and the standard deviation over runs.
-
-    Args:
-      records: of `flows.cli.rehearse_view.run_rehearsals`.
-      title: what was rehearsed.
-      below: the promise that all of the private ones keep.
-    """
-    figure, [axes] = style.canvas(title, below, size=(8.2, 4.6))
-    for method in dict.fromkeys(record["method"] for record in records):
-        runs = [record for record in records if record["method"] == method]
-        labels = np.array([[phase["labels"] for phase in run["phases"]] for run in runs])
-        reached = np.array(
-            [[headline(phase, prefix="")[1] for phase in run["phases"]] for run in runs]
-        )
-        private = runs[0]["selection_is_private"]
-        name = method if private else f"{method} (NOT private)"
-        axes.errorbar(
-            labels.mean(axis=0),
-            reached.mean(axis=0),
-            yerr=reached.std(axis=0, ddof=1) if len(runs) > 1 else None,
-            color=style.MODE_COLORS.get(method, style.INK),
-            linestyle="-" if private else "--",
-            marker="o",
-            markersize=4,
-            capsize=3,
-            linewidth=1.6,
-            label=f"{name}: {100 * reached[:, -1].mean():.1f} %",
-        )
-    axes.set_xlabel("labels bought")
-    about, _ = headline(records[0]["phases"][-1], prefix="")
-    axes.set_ylabel(f"validation {about}, mean and sd of runs")
-    style.in_percent(axes.yaxis)
-    style.legend_beside(axes)
-    return figure
 
 
 def hits_figure(records: Sequence[Mapping[str, Any]], title: str) -> Figure:

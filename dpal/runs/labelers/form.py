@@ -35,14 +35,14 @@ class PageForm(NamedLabeler):
 
     def form(self, job: LabelingJob, files: PhaseFolder) -> Form | None:
         """One choice for each selected record."""
-        from dpal.data.pool import read_selection
+        from dpal.data.labeling_state import read_selection
         from dpal.labelers.label_form import make_form
 
         return make_form(job.question, job.pool, read_selection(files.selection))
 
     def answer(self, job: LabelingJob, files: PhaseFolder) -> None:
         """Writes the labels that were filled in on the page."""
-        from dpal.data.pool import read_selection, write_labels
+        from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import FormOpen, LabelError
         from dpal.labelers.label_form import read_form
         from dpal.runs.host import host

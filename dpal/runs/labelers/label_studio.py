@@ -46,7 +46,7 @@ class LabelStudioProject(NamedLabeler):
         Whatever is wrong with the server is told and does not end the waiting: the next look,
         within a minute, tries again.
         """
-        from dpal.data.pool import read_selection, write_labels
+        from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import CampaignBusy, LabelStudioError
         from dpal.ledger.campaign_lock import lock_folder
         from dpal.runs.label_studio_access import opened_label_studio

@@ -114,8 +114,8 @@ class NamedLabeler:
           LabelError: an answer is missing or is no label. Nothing was merged.
           LabelsPending: people are still at work.
         """
-        from dpal.data.pool import read_selection, write_labels
-        from dpal.labelers.program import ProgramLabeler
+        from dpal.data.labeling_state import read_selection, write_labels
+        from dpal.labelers.checked_labels import ProgramLabeler
 
         checked = ProgramLabeler(
             self.labeler(job, files), job.classes, job.pool.task, may_skip=self.may_skip

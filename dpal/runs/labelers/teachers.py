@@ -31,7 +31,7 @@ class Teachers(NamedLabeler):
 
     def answer(self, job: LabelingJob, files: PhaseFolder) -> None:
         """Releases votes on the selection and writes what they say."""
-        from dpal.data.pool import write_labels
+        from dpal.data.labeling_state import write_labels
         from dpal.runs.teacher_labels import labels_by_teachers
 
         write_labels(labels_by_teachers(job, files), files.labels)

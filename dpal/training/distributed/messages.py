@@ -22,10 +22,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import nn
 
+from dpal.data.process_share import Share
 from dpal.data.records import LabeledSet
-from dpal.data.share import Share
 from dpal.training.per_record.backend import trainable
-from dpal.training.phase import Work
+from dpal.training.train_phase import Work
 
 _POLL = 2e-4  # seconds
 _MEETING = timedelta(seconds=60)  # all have their records by then, and need only connect

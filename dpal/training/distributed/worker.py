@@ -20,6 +20,7 @@ import torch
 from dpal.data.records import LabeledSet
 from dpal.errors import DpalError, ParameterError, ProcessLost
 from dpal.randomness import BitSource, secure
+from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
     ComputeClippedSum,
@@ -29,8 +30,7 @@ from dpal.training.distributed.messages import (
     receive_message,
     send,
 )
-from dpal.training.exact import exact_arithmetic
-from dpal.training.phase import own_batches
+from dpal.training.train_phase import own_batches
 
 READY = "ready"
 

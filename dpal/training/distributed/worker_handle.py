@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
-from dpal.data.share import Share
+from dpal.data.process_share import Share
 from dpal.errors import DpalError, ProcessLost
 from dpal.training.distributed.messages import LoadRecords, receive_message, send
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from dpal import check
+from dpal.data.process_share import Share
 from dpal.data.records import Batch, LabeledSet
-from dpal.data.share import Share
 from dpal.errors import ParameterError, StorageError
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import (
@@ -39,7 +39,7 @@ from dpal.training.distributed.messages import (
 )
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
 from dpal.training.dp_sgd import PrivateGradient
-from dpal.training.phase import Work
+from dpal.training.train_phase import Work
 
 PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on its way
 

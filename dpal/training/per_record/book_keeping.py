@@ -20,13 +20,20 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from dpal.planning.recipe import Precision
-from dpal.training.exact import passes, products
+from dpal.planning.training_recipe import Precision
+from dpal.training.arithmetic import passes, products
 from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
 from dpal.training.per_record.capture import hook_calls
 from dpal.training.per_record.fallback import FunctionalRule
-from dpal.training.per_record.rule import KEEP, PerRecord, Rule, SquaredNorms, squared, weighed
-from dpal.training.per_record.rules import find_rules
+from dpal.training.per_record.layer_rule import (
+    KEEP,
+    PerRecord,
+    Rule,
+    SquaredNorms,
+    squared,
+    weighed,
+)
+from dpal.training.per_record.layer_rules import find_rules
 
 _LOG = logging.getLogger(__name__)
 

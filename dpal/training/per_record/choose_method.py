@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
-from dpal.planning.recipe import Precision
+from dpal.planning.training_recipe import Precision
 from dpal.training.backends import Backend
 from dpal.training.per_record.backend import Loss, PerRecordGradients
 from dpal.training.per_record.book_keeping import BookKeeping
@@ -52,7 +52,7 @@ def per_record_gradients(
     tried = probe_copy(model)
     if backend is Backend.OPACUS:
         # Opacus takes more than a second to import, and no other backend needs it.
-        from dpal.training.per_record.hooks import OpacusHooks
+        from dpal.training.per_record.opacus_hooks import OpacusHooks
 
         yardstick = OpacusHooks(tried, loss=loss, groups=groups)
         if not agrees(yardstick, tried, loss, like, targets):

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
-from dpal.training.per_record.rule import (
+from dpal.training.per_record.layer_rule import (
     FLOATS_AT_ONCE,
     GHOST,
     INSTANTIATE,
@@ -21,6 +20,7 @@ from dpal.training.per_record.rule import (
     measured,
     weigh_records,
 )
+from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
 
 _HOPELESS = 6  # a way that multiplies so many times more than the best is not tried
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
-from dpal.training.per_record.rule import PerRecord, Rule
+from dpal.training.per_record.layer_rule import PerRecord, Rule
 
 
 class _Unwatched(nn.Module):

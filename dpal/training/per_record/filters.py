@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dpal.models.filters import FilterConv2d
 from dpal.training.per_record.convolution import ConvolutionRule
-from dpal.training.per_record.patches import Geometry
-from dpal.training.per_record.rule import (
+from dpal.training.per_record.layer_rule import (
     FLOATS_AT_ONCE,
     INSTANTIATE,
     KEEP,
@@ -18,6 +17,7 @@ from dpal.training.per_record.rule import (
     SquaredNorms,
     squared,
 )
+from dpal.training.per_record.patches import Geometry
 
 
 class FilterRule(ConvolutionRule):

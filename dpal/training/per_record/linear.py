@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dpal.training.per_record.rule import (
+from dpal.training.per_record.layer_rule import (
     FLOATS_AT_ONCE,
     GHOST,
     INSTANTIATE,

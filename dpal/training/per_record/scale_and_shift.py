@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from dpal.training.per_record.layer_rule import FLOATS_AT_ONCE, PerRecord, Rule, inner
 from dpal.training.per_record.patches import rows
-from dpal.training.per_record.rule import FLOATS_AT_ONCE, PerRecord, Rule, inner
 
 
 class LastAxesRule(Rule):

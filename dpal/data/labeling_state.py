@@ -1,0 +1,251 @@
+"""Who is labeled: one row per record of the pool, in the order of the pool's file.
+
+The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`, and `block` of
+the data set), written anew after each phase; the data file is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
+from dpal.data.readers import BATCH_ROWS, raw_batches, records_of
+from dpal.data.records import LabeledSet as LabeledSet
+from dpal.data.records import load_labeled as load_labeled
+from dpal.data.sources import Source
+from dpal.errors import DataError
+from dpal.files.atomic import write_private_parquet
+from dpal.labels import Label, Task
+
+UNLABELED = -1
+RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
+EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
+
+_SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
+
+
+def _state(label: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int16())]
+    )
+
+
+def cohort_column(state: Path) -> NDArray[np.int16]:
+    """Reads which cohort each row is in, or UNLABELED, RETIRED, EXCLUDED; two bytes a row."""
+    column = pq.read_table(state, columns=["cohort"]).column("cohort")
+    return np.asarray(column.to_numpy(), dtype=np.int16)
+
+
+def write_start(
+    source: Source,
+    state: Path,
+    *,
+    blocks: NDArray[np.int16] | None = None,
+    takes_part: NDArray[np.bool_] | None = None,
+) -> None:
+    """Writes the state of a pool of which nothing is labeled.
+
+    Args:
+      source: the pool, n rows.
+      state: where to write.
+      blocks: (n,) of a registered data set; None puts all into block 0.
+      takes_part: (n,); None is everyone.
+    """
+    cohorts, schema = None, _state(stored_type(source.task))
+    if takes_part is not None:
+        cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
+    unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
+    zeros = np.zeros(BATCH_ROWS, dtype=np.int16)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in raw_batches(source, ["id"]):
+            count = batch.table.num_rows
+            yield pa.record_batch(
+                [
+                    batch.table.column("id").cast(pa.string()),
+                    pa.array(cohorts[batch.rows] if cohorts is not None else unlabeled[:count]),
+                    pa.nulls(count, schema.field("label").type),
+                    pa.array(blocks[batch.rows] if blocks is not None else zeros[:count]),
+                ],
+                schema=schema,
+            )
+
+    write_private_parquet(state, schema, batches)
+
+
+def write_merged(
+    before: Path,
+    labels: Mapping[str, Label],
+    cohort: int,
+    after: Path,
+    *,
+    retired: Sequence[str] = (),
+) -> None:
+    """Writes the state in which the records named in `labels` form a new cohort.
+
+    Args:
+      before: the state so far.
+      labels: ids and labels of the new cohort.
+      cohort: its number.
+      after: where to write.
+      retired: ids that leave the pool without a label.
+
+    Raises:
+      DataError: a record is not in the pool or is labeled already; nothing was written.
+    """
+    matched, leaving, schema = 0, set(retired), pq.read_schema(before)
+    stored = schema.field("label").type
+    multi = task_of(stored) is Task.MULTI_LABEL
+    if any(isinstance(label, int) is multi for label in labels.values()):
+        raise DataError("labels are of another kind than the pool's; nothing was merged")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal matched
+        with pq.ParquetFile(before) as file:
+            for batch in file.iter_batches():
+                ids = batch.column("id").to_pylist()
+                new = np.array([name in labels for name in ids], dtype=bool)
+                cohorts = np.array(batch.column("cohort"), dtype=np.int16)
+                if (cohorts[new] != UNLABELED).any():
+                    raise DataError("a record was selected that is labeled already")
+                matched += int(new.sum())
+                cohorts[new] = cohort
+                cohorts[[name in leaving for name in ids]] = RETIRED
+                old_labels = batch.column("label").to_pylist()
+                merged = [labels.get(name, old) for name, old in zip(ids, old_labels, strict=True)]
+                columns = [pa.array(cohorts), pa.array(merged, stored)]
+                yield pa.record_batch(
+                    [batch.column("id"), *columns, batch.column("block")], schema=schema
+                )
+        if matched != len(labels):
+            # How many there are may be confidential, and errors reach the orchestrator.
+            raise DataError("a labeled record is not in the pool; nothing was merged")
+
+    write_private_parquet(after, schema, batches)
+
+
+def write_selection(
+    source: Source, rows: NDArray[np.int64], retired: NDArray[np.int64], path: Path
+) -> None:
+    """Writes the ids of selected and retired rows, in file order: who, never in which rank."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in raw_batches(source, ["id"]):
+            leaving = np.isin(batch.rows, retired, assume_unique=True)
+            chosen = leaving | np.isin(batch.rows, rows, assume_unique=True)
+            if chosen.any():
+                ids = batch.table.column("id").cast(pa.string()).filter(pa.array(chosen))
+                yield pa.record_batch([ids, pa.array(leaving[chosen])], schema=_SELECTION)
+
+    write_private_parquet(path, _SELECTION, batches)
+
+
+def read_selection(path: Path) -> list[str]:
+    """Reads the ids that are to be labeled."""
+    return _selected(path, retired=False)
+
+
+def read_retired(path: Path) -> list[str]:
+    """Reads the ids that leave the pool unlabeled."""
+    return _selected(path, retired=True)
+
+
+def _selected(path: Path, *, retired: bool) -> list[str]:
+    table = pq.read_table(path, schema=_SELECTION)
+    wanted = np.asarray(table.column("retired").to_numpy(), dtype=bool) == retired
+    return [str(name) for name in table.column("id").filter(pa.array(wanted)).to_pylist()]
+
+
+def write_labels(labels: Mapping[str, Label], path: Path) -> None:
+    """Writes the answers to one query, all of one kind."""
+    several = any(not isinstance(label, int) for label in labels.values())
+    kind = stored_type(Task.MULTI_LABEL if several else Task.SINGLE_LABEL)
+    schema = pa.schema([("id", pa.string()), ("label", kind)])
+    table = pa.record_batch(
+        [pa.array(list(labels), pa.string()), pa.array(list(labels.values()), kind)],
+        schema=schema,
+    )
+    write_private_parquet(path, schema, lambda: iter([table]))
+
+
+def read_labels(path: Path) -> dict[str, Label]:
+    """Reads the answers to one query."""
+    return _labels_in(pq.read_table(path, columns=["id", "label"]))
+
+
+def labels_of(state: Path) -> dict[str, Label]:
+    """Ids and labels of all labeled records of a pool."""
+    table = pq.read_table(state, columns=["id", "cohort", "label"])
+    return _labels_in(table.filter(pc.greater_equal(table.column("cohort"), 0)))
+
+
+def _labels_in(table: pa.Table) -> dict[str, Label]:
+    ids, labels = (table.column(name).to_pylist() for name in ("id", "label"))
+    return {name: as_label(label) for name, label in zip(ids, labels, strict=True)}
+
+
+def holds_all(source: Source, state: Path) -> bool:
+    """Whether every record of an earlier campaign's state is in a pool, by id."""
+
+    def hashed(names: pa.Array) -> NDArray[np.int64]:
+        return np.array([hash(name) for name in names.cast(pa.string()).to_pylist()], np.int64)
+
+    here = [hashed(batch.table.column(0)) for batch in raw_batches(source, ["id"])]
+    pool_hashes = np.sort(np.concatenate(here))
+    with pq.ParquetFile(state) as file:
+        for batch in file.iter_batches(columns=["id"]):
+            wanted = hashed(batch.column("id"))
+            positions = np.minimum(np.searchsorted(pool_hashes, wanted), pool_hashes.size - 1)
+            if (pool_hashes[positions] != wanted).any():
+                return False
+    return True
+
+
+def write_carried(before: Path, state: Path, path: Path) -> None:
+    """Writes as a selection the records that an earlier campaign labeled and this one has.
+
+    Args:
+      before: the earlier campaign's last state.
+      state: this campaign's start.
+      path: where to write.
+    """
+    labeled = pa.array(list(labels_of(before)), pa.string())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(state) as file:
+            for batch in file.iter_batches(columns=["id", "cohort"]):
+                was_labeled = pc.is_in(batch.column("id"), value_set=labeled)
+                here = batch.filter(
+                    pc.and_(was_labeled, pc.equal(batch.column("cohort"), UNLABELED))
+                )
+                if here.num_rows:
+                    retired = pa.array(np.zeros(here.num_rows, dtype=bool))
+                    yield pa.record_batch([here.column("id"), retired], schema=_SELECTION)
+
+    write_private_parquet(path, _SELECTION, batches)
+
+
+def load_all(source: Source) -> tuple[Tensor, Tensor]:
+    """Loads a labeled source whole: (n, *input_shape) inputs and labels as in `LabeledSet`.
+
+    For validation sets, which are public and small.
+    """
+    if source.label_column is None:
+        raise DataError(f"{source.name} has no labels to evaluate on")
+    inputs, labels = [], []
+    for batch in raw_batches(source, [source.content.value, source.label_column]):
+        column = batch.table.column(1)
+        if column.null_count:
+            raise DataError(f"{source.name} has rows without a label; remove them")
+        inputs.append(records_of(source, batch.table.column(0), rows=batch.numbers))
+        labels.append(label_tensor(column, source.task))
+    return torch.cat(inputs), torch.cat(labels)

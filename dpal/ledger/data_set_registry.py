@@ -1,0 +1,427 @@
+"""Registering data sets and their blocks, and finding a pool's records among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.canonical import file_digest
+from dpal.data.known_index import Blocks, read_index, write_index
+from dpal.data.known_records import (
+    COINCIDENCE,
+    UNKNOWN,
+    Assigned,
+    KnownRecords,
+    Marks,
+    first_of_owner,
+    scan,
+)
+from dpal.data.sources import Source
+from dpal.errors import DataError, LedgerError, RecordsRegistered
+from dpal.files.atomic import atomic_write
+from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.datasets import (
+    PART,
+    SALT,
+    DataSet,
+    Limit,
+    data_set,
+    data_sets,
+    parts_added,
+    register_body,
+)
+from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.store import LedgerStore
+from dpal.ledger.unregistered_spend import PastCampaigns, counted
+
+OnRows = Callable[[int], object]
+EarlierOn = Callable[
+    [NDArray[np.bool_]], PastCampaigns
+]  # of the (n,) rows of a source that are meant
+
+
+def _quietly(count: int) -> None:
+    """Nobody watches."""
+
+
+def _none_earlier(rows: NDArray[np.bool_]) -> PastCampaigns:
+    """Nothing was ever made of these records."""
+    return PastCampaigns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What came of adding files to a data set.
+
+    Attributes:
+      block: the new block's number; None when nothing was new.
+      new: owners in it.
+      known: rows of the files whose owner or content was known already.
+      copied: those among them that only look like a known record.
+      unread: contents that an earlier version put on file as they were stored, and that came in
+        no file since: no copies of them are recognised.
+      earlier: campaigns without a data set whose spending the new block counts.
+    """
+
+    block: int | None
+    new: int
+    known: int
+    copied: int
+    unread: int
+    earlier: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Located:
+    """A pool's records among a data set's blocks.
+
+    Attributes:
+      blocks: (n,) block of each row.
+      eligible: (n,) rows that may take part: the first of each owner whose content belongs
+        to the owner's block, too.
+      disputed: (n,) rows whose content belongs to another block than their owner.
+    """
+
+    blocks: Blocks
+    eligible: NDArray[np.bool_]
+    disputed: NDArray[np.bool_]
+
+    def sizes(self) -> dict[int, int]:
+        """Owners by block."""
+        numbers, counts = np.unique(self.blocks[self.eligible], return_counts=True)
+        return {int(number): int(count) for number, count in zip(numbers, counts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Data sets of a ledger.
+
+    Attributes:
+      store: the ledger.
+      folder: one folder a data set, with its salt and its index files; trusted.
+    """
+
+    store: LedgerStore
+    folder: Path
+
+    def register(self, name: str, limit: Limit, *, earlier: Sequence[str] = ()) -> None:
+        """Registers a data set; doing it again with the same limit changes nothing.
+
+        Args:
+          name: of the data set.
+          limit: over everything that is made of its records.
+          earlier: campaigns without a data set that its first records were in.
+
+        Raises:
+          LedgerError: it is registered with another limit, or in another ledger; or earlier
+            campaigns took more than the limit.
+        """
+        with lock_folder(self.folder / name):
+            registered = data_sets(self.store.entries()).get(name)
+            if registered is None:
+                if any((self.folder / name).glob(f"{PART}*")):
+                    raise self._lost(name)
+                _count(self.store.entries(), earlier, name, limit)
+                salt = self._make_salt(name)
+                self.store.append(
+                    campaign="",
+                    kind=EntryKind.REGISTER,
+                    release=name,
+                    body={**register_body(name, limit), "salt": sha256(salt).hexdigest()},
+                )
+            elif registered.limit != limit:
+                filter_ = registered.limit.filter
+                raise LedgerError(
+                    f"data set {name} is registered with epsilon {filter_.epsilon:g}, delta "
+                    f"{filter_.delta:g}, {registered.limit.adjacency}, {registered.limit.unit}; to "
+                    f"add records: dpal data add {name} FILE, to change the limit: dpal data limit "
+                    f"{name} --epsilon E --reason TEXT (nothing was changed)"
+                )
+
+    def change_limit(self, name: str, epsilon: float, *, reason: str) -> Limit:
+        """Records the data owner's new epsilon; the order stays as it was chosen at first.
+
+        Raises:
+          LedgerError: campaigns have taken more than that already. Nothing was changed.
+        """
+        limits: list[Limit] = []
+
+        def decided(entries: list[Entry]) -> dict[str, Any]:
+            registered = data_set(entries, name)
+            limit = replace(
+                registered.limit, filter=replace(registered.limit.filter, epsilon=epsilon)
+            )
+            for account in registered.blocks:
+                taken = (
+                    account.epsilon_taken(registered.limit)
+                    if account.sole
+                    else registered.limit.filter.epsilon_of(account.taken)
+                )
+                fits = (
+                    taken <= epsilon if account.sole else account.taken.within(limit.filter.limit)
+                )
+                if not fits:
+                    raise LedgerError(
+                        f"campaigns have taken block {account.block} of data set {name} up to "
+                        f"epsilon {taken:.4f}, as it is counted for several; its limit cannot be "
+                        f"{epsilon:g}, nothing was changed"
+                    )
+            limits.append(limit)
+            return {**register_body(name, limit), "reason": reason}
+
+        changes = sum(
+            entry.kind is EntryKind.LIMIT and entry.body["dataset"] == name
+            for entry in self.store.entries()
+        )
+        self.store.append(
+            campaign="", kind=EntryKind.LIMIT, release=f"{name}/{changes + 1}", body=decided
+        )
+        return limits[0]
+
+    def add(
+        self,
+        name: str,
+        source: Source,
+        *,
+        similar: str | None = None,
+        earlier: EarlierOn = _none_earlier,
+        on_rows: OnRows = _quietly,
+    ) -> Added:
+        """Makes the records of files that are not known yet a new block, with a limit of its own.
+
+        Doing it again with the same files changes nothing.
+
+        Args:
+          name: of the data set.
+          source: the files.
+          similar: why records that look like known ones are other people's all the same, as the
+            data owner says; stands in the ledger. Those that do look like one belong to its
+            block in any case.
+          earlier: is asked which campaigns without a data set the rows of the new block were in.
+          on_rows: told how many more rows were read.
+
+        Raises:
+          LedgerError: no data set of this name is registered.
+          DataError: a file or an index cannot be read, or too many of the records that came as
+            new ones look like known ones.
+        """
+        with lock_folder(self.folder / name):
+            registered = self._require(name)
+            self.require_unregistered(source, besides=name)
+            records = self._known(registered)
+            marks, assigned = self._assigned(registered, records, source, on_rows)
+            if similar is None:
+                _require_few_copies(name, source, assigned)
+            fresh = assigned.blocks == UNKNOWN
+            added = Added(
+                block=len(registered.blocks) if fresh.any() else None,
+                new=int(np.unique(marks.owners[fresh]).size),
+                known=int((~fresh).sum()),
+                copied=int(assigned.copied.sum()),
+                unread=int(np.setdiff1d(records.unread, marks.stored).size),
+            )
+            if not assigned.unindexed.any():
+                return added
+            begun = _begun(self.store.entries())
+            spent = earlier(fresh) if fresh.any() else PastCampaigns()
+            _count(self.store.entries(), spent.campaigns, name, registered.limit)
+            part = len(registered.index)
+            path, rows = self._part(name, part), assigned.unindexed
+            blocks = np.where(fresh, np.int16(len(registered.blocks)), assigned.blocks)
+            of_contents = np.where(
+                assigned.content_blocks == UNKNOWN, blocks, assigned.content_blocks
+            )
+            write_index(
+                marks.in_blocks(rows, blocks.astype(np.int16), of_contents.astype(np.int16)),
+                path,
+                salt=self._salt(registered),
+            )
+            facts = {"dataset": name, "records": int(rows.sum()), "index": file_digest(path)}
+            if fresh.any():
+                facts |= {"block": added.block, "size": added.new}
+                facts |= {"apart": dict(spent.apart)} if spent.apart else {}
+            if similar is not None:
+                facts |= {"similar": added.copied, "reason": similar}
+
+            def counting(entries: list[Entry]) -> dict[str, Any]:
+                if begun != _begun(entries):
+                    raise LedgerError(
+                        f"a run without a data set began while records were added to {name}, and "
+                        "may be about them; nothing was added or released, type the same again"
+                    )
+                taken = _count(entries, spent.campaigns, name, registered.limit)
+                return {**facts, "earlier": taken} if taken else facts
+
+            self.store.append(
+                campaign="",
+                kind=EntryKind.BLOCK if fresh.any() else EntryKind.INDEX,
+                release=f"{name}/{PART}{part}",
+                body=counting,
+            )
+            return replace(added, earlier=tuple(spent.campaigns))
+
+    def require_new(self, name: str, source: Source) -> None:
+        """Requires that few of the records that would come as new ones look like known ones.
+
+        Raises:
+          DataError: too many do.
+          LedgerError: no data set of this name is registered.
+        """
+        registered = self._require(name)
+        _, assigned = self._assigned(registered, self._known(registered), source, _quietly)
+        _require_few_copies(name, source, assigned)
+
+    def locate(self, name: str, source: Source, *, on_rows: OnRows = _quietly) -> Located:
+        """Finds the block of every row of a pool.
+
+        Raises:
+          LedgerError: no data set of this name is registered.
+          DataError: a record is in none of its blocks.
+        """
+        registered = self._require(name)
+        marks, assigned = self._assigned(registered, self._known(registered), source, on_rows)
+        strangers = int(assigned.strange.sum())
+        if strangers:
+            raise DataError.before_release(
+                f"{{count}} rows of {source.name} are not in data set {name}, or have changed; its "
+                f"owner can add them (new ones as a new block): dpal data add {name} "
+                f"{' '.join(str(path) for path in source.paths)}",
+                count=f"{strangers:,} of {assigned.strange.size:,}",
+            )
+        eligible = first_of_owner(marks, ~assigned.disputed)
+        return Located(blocks=assigned.blocks, eligible=eligible, disputed=assigned.disputed)
+
+    def require_unregistered(
+        self,
+        source: Source,
+        *,
+        besides: str | None = None,
+        coincidence: float = COINCIDENCE,
+        on_rows: OnRows = _quietly,
+    ) -> int:
+        """Requires that no record belongs to a data set, whose limit would hold.
+
+        Args:
+          source: a pool, or records whose metrics are published.
+          besides: a data set that is not asked about.
+          coincidence: share of the contents that may be known under other names, or be like
+            known ones. Contents that say little may be known more often.
+          on_rows: told how many more rows were read, for each data set anew.
+
+        Returns:
+          With how many parts of data sets they were compared, for `CampaignLedger.hold`.
+
+        Raises:
+          RecordsRegistered: one does.
+          LedgerError: there are data sets here that this ledger does not know.
+        """
+        entries = self.store.entries()
+        registered = data_sets(entries)
+        for place in sorted(self.folder.glob(f"*/{PART}*")):
+            if place.parent.name not in registered:
+                raise self._lost(place.parent.name)
+        for name, dataset in registered.items():
+            if name == besides or not dataset.index:
+                continue
+            names = {*pq.read_schema(source.paths[0]).names}
+            column = dataset.limit.owner_column if dataset.limit.owner_column in names else None
+            marks = scan(source, self._salt(dataset), owner_column=column, on_rows=on_rows)
+            if self._known(dataset).overlap(marks).is_more_than(coincidence):
+                raise RecordsRegistered(
+                    f"{source.name} holds records of data set {name}, or copies of them, and its "
+                    "limit counts everything together that is made of them; a campaign on them "
+                    f"sets data.dataset: {name}, and nothing else may use them"
+                )
+        return parts_added(entries)
+
+    def _require(self, name: str) -> DataSet:
+        return data_set(self.store.entries(), name)
+
+    def _assigned(
+        self, registered: DataSet, records: KnownRecords, source: Source, on_rows: OnRows
+    ) -> tuple[Marks, Assigned]:
+        marks = scan(
+            source,
+            self._salt(registered),
+            owner_column=registered.limit.owner_column,
+            on_rows=on_rows,
+        )
+        return marks, records.assign(marks)
+
+    def _known(self, registered: DataSet) -> KnownRecords:
+        salt, parts = self._salt(registered), []
+        for part, digest in enumerate(registered.index):
+            path = self._part(registered.name, part)
+            if path.is_file() and file_digest(path) != digest:
+                raise LedgerError.before_release(
+                    f"{path} is not the index that the ledger knows; restore it"
+                )
+            parts.append(read_index(path, salt=salt))
+        return KnownRecords.of_index(parts)
+
+    def _part(self, name: str, part: int) -> Path:
+        return self.folder / name / f"{PART}{part}.parquet"
+
+    def _make_salt(self, name: str) -> bytes:
+        path = self.folder / name / SALT
+        if not path.exists():
+            with atomic_write(path) as temporary:
+                temporary.write_bytes(os.urandom(32))
+        return path.read_bytes()
+
+    def _salt(self, registered: DataSet) -> bytes:
+        path = self.folder / registered.name / SALT
+        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != registered.salt:
+            raise LedgerError.before_release(
+                f"{path} is missing or not the one that the ledger knows; without it records of "
+                f"data set {registered.name} cannot be recognised, restore the folder"
+            )
+        return path.read_bytes()
+
+    def _lost(self, name: str) -> LedgerError:
+        return LedgerError(
+            f"{self.folder / name} holds records and the ledger {self.store.name} does not know "
+            f"data set {name}: it is not the ledger that its budget was spent in; restore that "
+            "one, nothing was registered or released"
+        )
+
+
+def _begun(entries: Iterable[Entry]) -> list[str]:
+    """Runs that no data set counts."""
+    return [
+        entry.campaign
+        for entry in entries
+        if entry.kind is EntryKind.HOLD and not entry.body.get("data")
+    ]
+
+
+def _count(
+    entries: Sequence[Entry], earlier: Sequence[str], name: str, limit: Limit
+) -> list[dict[str, Any]]:
+    return counted(entries, earlier, name, limit.filter, adjacency=limit.adjacency, unit=limit.unit)
+
+
+def _require_few_copies(name: str, source: Source, assigned: Assigned) -> None:
+    """Requires that what looks like known records is no more than coincidence explains.
+
+    Copies that are recognised spend their originals' budget. Where there are many of them, some
+    may have changed too much to be recognised, and would get a budget of their own.
+    """
+    copied = int(assigned.copied.sum())
+    came_as_new = copied + int((assigned.blocks == UNKNOWN).sum())
+    if copied > COINCIDENCE * came_as_new:
+        raise DataError(
+            f"{copied:,} of {came_as_new:,} new rows of {source.name} look like records of data "
+            f"set {name} under other ids, and {COINCIDENCE:.0%} may by coincidence; take them "
+            "out, give them the ids under which they are known, or, where they are other "
+            f"people's, say so: dpal data add {name} FILE --similar REASON (nothing was added or "
+            "released)"
+        )

@@ -1,0 +1,162 @@
+"""Nothing runs that has not been certified here, by two accountants, for every path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dpal.accounting.accountant_tolerance import tolerance
+from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
+from dpal.accounting.events import Release
+from dpal.errors import ParameterError, PlanRejected
+from dpal.planning.budget import Budget
+from dpal.planning.continual import plan_continual
+from dpal.planning.naive import plan_naive
+from dpal.planning.plan import CertifiedPlan, CohortCertificate, Plan
+from dpal.planning.spec import CampaignSpec, SelectionMode, Strategy
+from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
+from dpal.privacy import PrivacyTarget
+
+PLANNERS: dict[Strategy, Callable[[Budget], Plan]] = {
+    Strategy.NAIVE: plan_naive,
+    Strategy.STEP_AMPLIFICATION: plan_step_amplification,
+    Strategy.NOISE_REDUCTION: plan_noise_reduction,
+    Strategy.CONTINUAL: plan_continual,
+}
+
+_ATTEMPTS = 6
+_CLOSE = 2e-3  # relative room that is worth no further attempt
+
+
+def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
+    """Plans a campaign by its strategy and certifies the result.
+
+    Cohorts are solved one by one. The envelope over all paths lies a little higher; where
+    it passes the target, the plan is solved again that much below it. Where answers decide on
+    the paths, that concerns the cohorts that they lead to, and not the initial one.
+
+    Raises:
+      PlanRejected: no plan keeps the promise.
+      ParameterError: an adaptive clipping bound's count has too little noise for some part.
+    """
+    wanted, limit = spec.planning_epsilon, spec.planning_epsilon
+    tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
+    best: Plan | None = None
+    for _ in range(_ATTEMPTS):
+        budget = Budget(spec, limit, initial_limit=wanted if _is_asked(spec) else None)
+        plan = PLANNERS[spec.strategy](budget)
+        reached = campaign_epsilon(list(plan.releases()), spec.target, accountant=spec.accountant)
+        tried.append((limit, reached))
+        if reached <= wanted:
+            best = plan
+            if wanted - reached < _CLOSE * wanted or limit == wanted:
+                break
+        limit = min(wanted, _next_limit(tried, wanted))
+        if not limit > wanted / 2:  # the envelope is far above: there is no plan this way
+            break
+    chosen = best or plan
+    for phase in chosen.phases:
+        for part in phase.parts:  # in the middle of the campaign it would be too late
+            spec.recipe.clipping.gradient_noise(
+                part.noise_multiplier, expected_batch_size=part.expected_batch_size
+            )
+    return certify_plan(chosen)
+
+
+def certified_or_next_best(spec: CampaignSpec) -> CertifiedPlan:
+    """Plans by the strategy of a campaign, or by the best other one where that keeps no promise.
+
+    Returns:
+      A certified plan. Its strategy is another one than asked for where only others certify: the
+      one that lets labeled records spend most of what they were promised.
+
+    Raises:
+      PlanRejected: no strategy keeps the promise; what is wrong with the one asked for.
+      ParameterError: likewise.
+    """
+    try:
+        return certified_plan(spec)
+    except (PlanRejected, ParameterError):
+        alternatives = [
+            plan
+            for strategy in Strategy
+            if strategy is not spec.strategy and (plan := _certified_by(strategy, spec)) is not None
+        ]
+        if not alternatives:
+            raise
+        return max(alternatives, key=_spent_by_labeled)
+
+
+def _certified_by(strategy: Strategy, spec: CampaignSpec) -> CertifiedPlan | None:
+    try:
+        return certified_plan(replace(spec, strategy=strategy))
+    except (PlanRejected, ParameterError):
+        return None
+
+
+def _spent_by_labeled(certified: CertifiedPlan) -> float:
+    """Epsilons of all labeled records, added up."""
+    return sum(cohort.size * cohort.spent.epsilon_pld for cohort in certified.cohorts)
+
+
+def _is_asked(spec: CampaignSpec) -> bool:
+    """Whether every record of the pool answers, and its answer decides on its path."""
+    return spec.selects and spec.selection is SelectionMode.VISIBLE
+
+
+def _next_limit(tried: list[tuple[float, float]], wanted: float) -> float:
+    """Where the line through the last two attempts meets the target, less a little."""
+    (limit, reached), slope = tried[-1], 1.0
+    if len(tried) > 1:
+        before, came = tried[-2]
+        if limit != before and reached != came:
+            slope = min(4.0, max(0.25, (reached - came) / (limit - before)))
+    aim = wanted * (1 - _CLOSE / 4)
+    return limit - (reached - aim) / slope
+
+
+def certify_plan(plan: Plan) -> CertifiedPlan:
+    """Certifies a plan from the releases that it will make.
+
+    Args:
+      plan: any plan, whoever made it; nothing of its planner is trusted.
+
+    Raises:
+      PlanRejected: a record would end above the target by the plan's accountant, or by
+        dp-accounting.
+    """
+    target, releases = plan.spec.target, list(plan.releases())
+    certified = CertifiedPlan(
+        plan=plan,
+        cohorts=tuple(
+            CohortCertificate(
+                size=plan.cohort_size(cohort), spent=spending(cohort, releases, target)
+            )
+            for cohort in plan.cohorts[:-1]
+        ),
+        never_selected=CohortCertificate(
+            size=plan.cohort_size(plan.cohorts[-1]),
+            spent=spending(plan.cohorts[-1], releases, target),
+        ),
+        epsilon_pld=campaign_epsilon(releases, target),
+        epsilon_oracle=second_opinion(releases, target),
+        epsilon_rdp=campaign_epsilon(releases, target, accountant=Accountant.RDP),
+    )
+    # Stated as what must hold, so that NaN is refused as well.
+    if not (
+        certified.epsilon <= target.epsilon
+        and certified.epsilon_pld <= target.epsilon
+        and _agrees(certified.epsilon_oracle, tuple(releases), target)
+    ):
+        raise PlanRejected(
+            f"a record would end at epsilon {certified.epsilon_pld:.4f} (PLD), "
+            f"{certified.epsilon_oracle:.4f} (dp-accounting) or {certified.epsilon_rdp:.4f} "
+            f"(RDP), above the promised {target.epsilon:g}; lower privacy.selection_epsilon or "
+            "schedule.epochs_per_phase"
+        )
+    return certified
+
+
+def _agrees(opinion: float, releases: tuple[Release, ...], target: PrivacyTarget) -> bool:
+    """Whether dp-accounting's bound keeps the promise, as far as its grid can tell."""
+    return opinion <= target.epsilon or opinion <= target.epsilon + tolerance(releases, target)

@@ -1,0 +1,152 @@
+"""Private voting: teachers on private records label public ones, and a student learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpal.audit.findings import AuditFinding
+from dpal.audit.run import Effort
+from dpal.audit.votes import TRANSCRIPTS, vote_findings
+from dpal.config.voting import PateConfig
+from dpal.errors import DataError
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic import write_text
+from dpal.labelers import Labeler
+from dpal.randomness import secure
+from dpal.reports.figures.style import save
+from dpal.reports.methods_tables import methods_table
+from dpal.reports.report import Report
+from dpal.reports.vote_tables import vote_cost_table
+from dpal.reports.voting_report import method_findings, pate_report
+from dpal.reports.voting_sweeps import SweptVoting, sweep_figures, sweep_tables, voting_sweep_report
+from dpal.runs.baselines import run_baselines
+from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
+from dpal.runs.ensemble_hold import hold_ensemble
+from dpal.runs.ensemble_votes import release_labels
+from dpal.runs.execute import execute_run
+from dpal.runs.results import Shown
+from dpal.runs.run_facts import facts_of
+from dpal.runs.student import STUDENT, close_student, train_on_votes
+from dpal.runs.student_quality import METHODS, judgements
+from dpal.runs.sweeps import RESULTS, Member
+from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
+from dpal.runs.tracked_facts import ServedModel, Tracked
+from dpal.runs.use_cases import UseCases
+from dpal.runs.vote_account import certify_votes
+
+
+class VotingRuns(UseCases[PateConfig, Ensemble]):
+    """What private voting does."""
+
+    trainings = (TEACHERS, STUDENT)
+
+    def plan(self, config: PateConfig) -> Ensemble:
+        """Looks at the data and certifies a plan. Releases nothing, writes nothing."""
+        return plan_ensemble(config)
+
+    def prepare(self, config: PateConfig) -> Ensemble:
+        """The same, and says what it found."""
+        return prepare_ensemble(config)
+
+    def advance(self, run: Ensemble, labeler: Labeler | None = None) -> Ensemble:
+        """Holds the plan, trains teachers, releases their votes once, and lets a student learn."""
+        del labeler  # the teachers are
+        hold_ensemble(run)
+        record_ensemble(run)
+        deal_records(run)
+        train_teachers(run)
+        release_labels(run)
+        train_on_votes(run)
+        close_student(run)
+        run_baselines(run, execute_run)
+        return run
+
+    def certify(self, run: Ensemble) -> None:
+        """Writes certificate.json from what the ledger holds."""
+        certify_votes(run.account, model=run.files.model)
+
+    def attacks(self, run: Ensemble, effort: Effort) -> Sequence[AuditFinding]:
+        """Lets made-up teachers vote, and asks the answers whose ballot it was."""
+        return vote_findings(run.plan, transcripts=TRANSCRIPTS, draws=effort.draws, fresh=secure)
+
+    def results(self, folder: CampaignFolder) -> Shown:
+        """What every method reached, and what votes cost."""
+        summary = folder.read_record()["plan"]
+        methods = judgements(folder)
+        return [
+            methods_table(methods),
+            vote_cost_table(summary),
+            *method_findings(summary, folder.finished_phases()[0], methods),
+        ]
+
+    def write_sweep(
+        self, folder: Path, finished: Sequence[Member], refused: Sequence[Mapping[str, Any]]
+    ) -> Shown:
+        """Writes results, tables and figures of a sweep: every method's mean and spread."""
+        swept = [
+            SweptVoting(
+                name=member.config.name,
+                swept=member.swept,
+                summary=member.folder.read_record()["plan"],
+                metrics=member.folder.finished_phases()[0],
+                methods=judgements(member.folder),
+            )
+            for member in finished
+        ]
+        record = [{"name": voting.name, "swept": voting.swept, "metrics": voting.metrics,
+                   "methods": voting.methods} for voting in swept]  # fmt: skip
+        write_text(folder / RESULTS, json.dumps([*record, *refused], indent=1) + "\n")
+        if not swept:
+            return [f"results: {folder / RESULTS}"]
+        pictures = [
+            save(figure, folder / f"sweep-{key}.png").name
+            for key, figure in sweep_figures(swept).items()
+        ]
+        write_text(folder / "sweep.md", voting_sweep_report(folder.name, swept, pictures))
+        return [*sweep_tables(swept), f"results: {folder / 'sweep.md'}"]
+
+    def tracked(self, run: Ensemble) -> Tracked:
+        """What a tracking server is told of finished voting: figures of every method."""
+        ensemble = run
+        spec, config, methods = ensemble.spec, ensemble.config, judgements(ensemble.folder)
+        metrics = ensemble.folder.finished_phases()[0]
+        figures = {
+            key: float(value) for key, value in metrics.items() if isinstance(value, float | int)
+        }
+        for method, judged in methods.items():
+            values = {**judged["figures"], **judged.get("averages", {})}
+            figures |= {f"{method}.{key}": float(value) for key, value in values.items()}
+        tags = {} if ensemble.data is None else {"dpal.dataset": ensemble.data.dataset}
+        if "non_private" in methods:
+            tags["dpal.not_private"] = (
+                "metrics non_private.* protect nobody; they are for comparing"
+            )
+        return Tracked(
+            parameters={
+                **{f"voting.{key}": value for key, value in vars(spec.rule).items()},
+                "voting.queries": spec.blocks[0],
+                "student.method": config.student.method,
+                "model": ensemble.model.name,
+            },
+            figures=figures,
+            tags=tags,
+            records={METHODS: methods},
+            model=ServedModel(
+                weights=ensemble.files.model,
+                spec=ensemble.model,
+                extractor=config.data.to_extractor(),
+                source=ensemble.public,
+                class_names=ensemble.class_names,
+            ),
+        )
+
+    def report(self, folder: CampaignFolder) -> Report:
+        """Student, votes, and every other way that was tried."""
+        phases = folder.finished_phases()
+        if not phases or not folder.certificate.is_file() or not judgements(folder):
+            raise DataError(f"{folder.name} is not finished, so there is nothing to report")
+        facts = facts_of(folder, phases[0]["campaign_epsilon"])
+        return pate_report(facts, phases[0], judgements(folder))

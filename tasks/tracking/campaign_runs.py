@@ -1,0 +1,258 @@
+"""Where MLflow is talked to: one run a campaign, one child run a phase.
+
+The ledger is the truth, MLflow a copy for reading. Names are listed in mlflow/README.md.
+Everything here may be done again: finished runs are found by their tags and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from mlflow.entities import Run
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import Pause
+
+from dpal.canonical import plain
+from dpal.errors import LedgerMissing, TrainingStopped
+from dpal.files.dvc_pointers import restore_command
+from dpal.planning.plan import Phase
+from dpal.reports.figures.campaign import budget_figure, validation_figure
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.certify import certificate_in
+from dpal.runs.open_ledger import open_ledger
+from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
+from tasks.boundary import is_public, task
+from tasks.tracking.experiment import EXPERIMENT as EXPERIMENT
+from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.tracking.mlflow_ledger import data_figure, data_metrics, data_tags, ledger_story
+from tasks.tracking.mlflow_model import log_model, validation_dataset
+from tasks.tracking.mlflow_notes import (
+    NOTE,
+    RUNS_VIEW,
+    campaign_note,
+    phase_note,
+    state_in_words,
+)
+from tasks.tracking.mlflow_run import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    TrackedRun,
+    day_of_plan,
+    finished_run,
+    noon,
+    open_tracked_run,
+)
+from tasks.tracking.registry import register_model
+from tasks.tracking.server import TrackingError as TrackingError
+from tasks.tracking.server import tracking_uri as tracking_uri
+from tasks.tracking.server import without_password as without_password
+
+T = TypeVar("T")
+
+_LEDGER = "ledger.json"
+_FINISHED = "dpal.finished"
+
+
+@task(cache_policy=NO_CACHE)
+def track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
+    """Records a finished phase as a child run of its campaign."""
+    _tell(campaign, lambda: _track_phase(campaign, phase, dvc_hash))
+
+
+@task(cache_policy=NO_CACHE)
+def track_campaign(campaign: Campaign) -> str:
+    """Completes the campaign's run, and registers its model; returns the run's id."""
+    return _tell(campaign, lambda: _track_campaign(campaign))
+
+
+def campaign_address(campaign: Campaign) -> str:
+    """Where a person opens the campaign's run: its page, or the command that shows the file."""
+    uri = tracking_uri(campaign.config.runtime)
+    if not uri.startswith("http"):
+        return f"mlflow ui --backend-store-uri {without_password(uri)}"
+    try:
+        run = _tell(campaign, lambda: _campaign_run(campaign), patient=False)
+    except TrackingError:
+        run = None
+    page = f"/{run.info.experiment_id}/runs/{run.info.run_id}" if run else ""
+    return f"{without_password(uri).rstrip('/')}/#/experiments{page}{RUNS_VIEW}"
+
+
+@contextmanager
+def tracked_to_its_end(campaign: Campaign) -> Iterator[None]:
+    """Within this block the campaign's run is running; it fails with the block, or is killed.
+
+    A campaign that waits for people goes on running: it lives for weeks. MLflow is not waited
+    for here; whatever is missed is told by the next phase.
+    """
+    with suppress(TrackingError):
+        _tell(campaign, lambda: _go_on(campaign), patient=False)
+    try:
+        yield
+    except Pause:
+        raise
+    except BaseException as error:
+        with suppress(Exception):  # it may be MLflow that failed, or the ledger
+            _tell(campaign, partial(_end, campaign, error), patient=False)
+        raise
+
+
+def _go_on(campaign: Campaign) -> None:
+    existing = _campaign_run(campaign)
+    if existing is not None and existing.data.tags.get(_FINISHED) != "true":
+        TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign))).go_on()
+
+
+def _end(campaign: Campaign, error: BaseException) -> None:
+    """Ends the campaign's run, if there is one, with words that are public."""
+    existing = _campaign_run(campaign)
+    if existing is None or existing.data.tags.get(_FINISHED) == "true":
+        return
+    told = is_public(error) and not isinstance(error, TrackingError)  # that one has a time
+    stopped = isinstance(error, TrainingStopped) or not isinstance(error, Exception)
+    why = str(error) if told else "its flow run's page says more"
+    run = TrackedRun(run_id=existing.info.run_id, at=noon(_day(campaign)))
+    run.set_tags({"dpal.state": f"{'stopped' if stopped else 'failed'}: {why}"})
+    run.end(KILLED if stopped else FAILED)
+
+
+def _campaign_run(campaign: Campaign) -> Run | None:
+    return find_run({**_campaign_tags(campaign), "dpal.phase": "all"})
+
+
+def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
+    tags = {**_campaign_tags(campaign), "dpal.phase": str(phase.index)}
+    existing = find_run(tags)
+    if existing is not None and existing.info.status == FINISHED:
+        return
+    parent = _find_or_start_campaign(campaign)
+    phases = campaign.folder.finished_phases()[: phase.index + 1]
+    # The parent first: the finished child says that all of this is done.
+    parent.log_metrics(_metrics(phases[-1]), step=phase.index)
+    state = state_in_words(len(phases), len(campaign.plan.phases), finished=False)
+    parent.set_tags(
+        {
+            f"dvc.md5.{phase.name}": dvc_hash,
+            "dpal.state": state,
+            NOTE: campaign_note(campaign, finished=False),
+            **prefect_tag(),
+        }
+    )
+    tags |= {
+        "mlflow.parentRunId": parent.run_id,
+        "dvc.md5": dvc_hash,
+        "dvc.path": f"{campaign.config.name}/{phase.name}",
+        "dvc.restore": restore_command(campaign.folder.root, phase.index, dvc_hash),
+        NOTE: phase_note(campaign, phase, dvc_hash, phases[-1]),
+        **_head_tags(campaign, phase),
+        **prefect_tag(),
+        **SOURCE,
+    }
+    name = f"{campaign.config.name}/{phase.name}"
+    with finished_run(existing, name, tags, day=_day(campaign)) as run:
+        run.log_params(phase_parameters(phase))
+        run.log_metrics(_metrics(phases[-1]))
+        run.log_dict(plain(phase), "phase.json")
+        run.log_table_once(ledger_story(campaign), _LEDGER)
+        run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
+
+
+def _track_campaign(campaign: Campaign) -> str:
+    existing = _campaign_run(campaign)
+    if existing is not None and existing.data.tags.get(_FINISHED) == "true":
+        return str(existing.info.run_id)
+    run = _find_or_start_campaign(campaign)
+    phases = campaign.folder.finished_phases()
+    run.log_table_once(ledger_story(campaign), _LEDGER)
+    run.log_figure(budget_figure(campaign.certified.summary(), phases), "figures/budget.png")
+    run.log_figure(validation_figure(phases), "figures/accuracy.png")
+    run.log_files(*campaign.folder.reports, *campaign.folder.certified)
+    last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.epsilon}
+    run.log_metrics(last, step=len(phases))
+    if figure := data_figure(campaign):
+        run.log_figure(figure, "figures/dataset.png")
+    certificate = certificate_in(campaign)
+    version = register_model(certificate, log_model(campaign, run))
+    run.set_tags(
+        {
+            "dpal.certificate": certificate["digest"],
+            "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
+            "dpal.state": state_in_words(len(phases), len(phases), finished=True),
+            NOTE: campaign_note(campaign, finished=True),
+            **_ledger_tags(certificate["ledger"]["head"]),
+            **prefect_tag(),
+        }
+    )
+    run.end(FINISHED)
+    run.set_tags({_FINISHED: "true"})
+    return run.run_id
+
+
+def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
+    """The campaign's run, described once, and running."""
+    tags = {**_campaign_tags(campaign), "dpal.phase": "all"}
+    existing, day = find_run(tags), _day(campaign)
+    if existing is not None and existing.data.tags.get("dpal.described") == "true":
+        run = TrackedRun(run_id=existing.info.run_id, at=noon(day))
+        run.go_on()
+        return run
+    spec, total = campaign.plan.spec, len(campaign.plan.phases)
+    target = spec.target
+    about = {"epsilon": f"{target.epsilon:g}", "delta": f"{target.delta:.6g}"}
+    about |= {"adjacency": target.adjacency.value, "unit": target.unit.value}
+    about |= {"dpal.state": state_in_words(0, total, finished=False)}
+    tags |= {**about, **SOURCE, NOTE: campaign_note(campaign, finished=False)}
+    run = open_tracked_run(existing, campaign.config.name, tags, day=day)
+    run.set_tags(data_tags(campaign))
+    run.log_metrics(data_metrics(campaign))
+    run.log_params(campaign_parameters(spec))
+    run.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
+    run.log_dataset(validation_dataset(campaign), context="validation")
+    run.set_tags({"dpal.described": "true"})
+    return run
+
+
+def _day(campaign: Campaign) -> str:
+    """The day of the plan; today where nothing is held, as for an audit of mere settings."""
+    try:
+        with closing(open_ledger(campaign.config.runtime, create=False)) as store:
+            return day_of_plan([campaign.config.name], store.entries())
+    except LedgerMissing:
+        return day_of_plan([], [])
+
+
+def _metrics(phase: dict[str, Any]) -> dict[str, float]:
+    metrics = {
+        **{name: value for name, value in phase.items() if name.startswith("validation_")},
+        "labels": float(phase["labels"]),  # as planned; hidden selection may buy fewer
+        "campaign_epsilon": phase["campaign_epsilon"],
+    }
+    for cohort in phase["cohorts"]:
+        metrics[f"epsilon_rdp/cohort_{cohort['cohort']}"] = cohort["epsilon_rdp"]
+        metrics[f"epsilon_pld/cohort_{cohort['cohort']}"] = cohort["epsilon_pld"]
+    return metrics
+
+
+def _campaign_tags(campaign: Campaign) -> dict[str, str]:
+    with campaign.ledger() as ledger:
+        identity = str(ledger.identity)
+    names = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
+    return {**names, "dpal.hold": identity}
+
+
+def _head_tags(campaign: Campaign, phase: Phase) -> dict[str, str]:
+    manifest = campaign.files(phase).read_manifest() or {}
+    return _ledger_tags(manifest.get("ledger_head", {}))
+
+
+def _ledger_tags(head: dict[str, Any]) -> dict[str, str]:
+    return {"ledger.sequence": str(head.get("sequence")), "ledger.head": str(head.get("digest"))}
+
+
+def _tell(campaign: Campaign, tell: Callable[[], T], *, patient: bool = True) -> T:
+    """Tells the campaign's server something, within the experiment."""
+    return tell_mlflow(campaign.config.runtime, tell, patient=patient)
