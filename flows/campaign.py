@@ -49,7 +49,7 @@ from tasks.tracking.campaign_runs import (
     track_phase,
     tracked_to_its_end,
 )
-from tasks.tracking.server import watching_server
+from tasks.tracking.mlflow_connection import watching_server
 from tasks.tracking.whole_runs import reach_tracking
 from tasks.training_monitor import watching_for_cancellation, without_heart
 from tasks.training_pool.phase_files import at_hand, order_training, receipt_of, take_over

@@ -15,7 +15,7 @@ from dpal.runs.teachers import TEACHERS
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
-from tasks.training_pool.model_training import train
+from tasks.training_pool.repeatable_order import train
 from tasks.voting import (
     close_student,
     deal_records,

@@ -23,7 +23,7 @@ from tasks.improvement import (
     release_components,
     release_support,
 )
-from tasks.training_pool.model_training import train
+from tasks.training_pool.repeatable_order import train
 from tasks.wait_for_people import wait_for_labels
 from tasks.whole_run_page import tell_run
 

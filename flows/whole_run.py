@@ -23,10 +23,10 @@ from tasks.allow_list import require_allowed
 from tasks.boundary import flow
 from tasks.flow_run_page import run_name
 from tasks.reporting import write_report
-from tasks.tracking.server import watching_server
+from tasks.tracking.mlflow_connection import watching_server
 from tasks.tracking.whole_runs import reach_tracking, track_finished
 from tasks.training_monitor import watching_for_cancellation
-from tasks.training_pool.model_training import wait_for_earlier_model
+from tasks.training_pool.repeatable_order import wait_for_earlier_repeatable
 from tasks.versioning import version_released
 from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.whole_run_page import tell_run, tell_run_end
@@ -55,7 +55,7 @@ def conduct(
     require_allowed(wanted)
     root = folder_of(wanted).root
     with watching_for_cancellation(), leading_process(root):
-        wait_for_earlier_model(wanted)
+        wait_for_earlier_repeatable(wanted)
         with lock_folder(root), watching_server(wanted.runtime):
             last = _from_where_it_stands(wanted, steps)
     return Completed(message=last, data=str(root))

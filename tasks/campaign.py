@@ -7,7 +7,7 @@ from prefect.artifacts import create_table_artifact
 from dpal.reports.summary import plan_table, promise
 from dpal.runs import certify as certificates
 from dpal.runs import close_phase as closing
-from dpal.runs import labeling, selection, training
+from dpal.runs import labeling, phase_training, selection
 from dpal.runs import prepare_campaign as preparing
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import releasing_task, task
@@ -18,9 +18,9 @@ select_records = releasing_task(selection.select_records)
 reach_teachers = task()(labeling.reach_teachers)
 ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes here
 merge_labels = task()(labeling.merge_labels)
-train_model = releasing_task(training.train_model)
-start_over = releasing_task(training.start_over)  # each is a charge
-measure = task()(training.measure)
+train_model = releasing_task(phase_training.train_model)
+start_over = releasing_task(phase_training.start_over)  # each is a charge
+measure = task()(phase_training.measure)
 close_phase = task()(closing.close_phase)
 end_campaign = task()(closing.end_campaign)
 certify = task()(certificates.certify)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpal.data.sources import Content, Source
 from dpal.errors import LabelError
-from dpal.labelers.questions import ANSWER, Question
+from dpal.labelers.label_studio_questions import ANSWER, Question
 from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label, Task
 

@@ -20,8 +20,8 @@ from dpal.files.atomic import write_text
 from dpal.labelers.annotator_agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents
+from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Rules, Skipped
-from dpal.labelers.questions import Question
 from dpal.labels import Label
 
 PROJECTS = "projects.json"

@@ -10,8 +10,8 @@ from typing import Any
 from dpal.data.sources import Content, Source
 from dpal.labelers.annotator_agreement import UnlabeledReason
 from dpal.labelers.label_studio_api import LabelStudio
+from dpal.labelers.label_studio_questions import KEY, SAID, Question
 from dpal.labelers.label_studio_rules import Media, Rules, Skipped
-from dpal.labelers.questions import KEY, SAID, Question
 from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label
 

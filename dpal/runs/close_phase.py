@@ -9,7 +9,7 @@ from dataclasses import asdict
 from dpal.accounting.cohorts import campaign_epsilon, spending
 from dpal.errors import LedgerError
 from dpal.files.atomic import write_text
-from dpal.ledger.export import write_ledger
+from dpal.ledger.entries_table import write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.planning.plan import Phase
 from dpal.reports.validation_figures import as_metrics

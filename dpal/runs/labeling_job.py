@@ -11,7 +11,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
-from dpal.labelers.questions import Question
+from dpal.labelers.label_studio_questions import Question
 from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import campaign_of, recorded_kind

@@ -25,7 +25,7 @@ from dpal.models.registry import build_model
 from dpal.planning.plan import Phase, Plan
 from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.randomness import secure
-from dpal.simulation.quality import SelectionQuality, measure_selection
+from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper
 from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.losses import probabilities_of

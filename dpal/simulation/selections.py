@@ -21,7 +21,7 @@ from dpal.mechanisms import comparison
 from dpal.planning.plan import Plan
 from dpal.planning.spec import CampaignSpec, SelectionMode
 from dpal.randomness import BitSource
-from dpal.simulation.quality import SelectionQuality, measure_selection
+from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 
 Scores = NDArray[np.float64]
 

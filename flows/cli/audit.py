@@ -14,6 +14,8 @@ from dpal.runs.kinds import parse_any
 from flows.cli.settings import Settings, load_values
 from flows.cli.terminal import err, out, print_table, stop_at_once_on_interrupt
 
+EXAMPLE = "Example: dpal audit artifacts/digits"
+
 _FAILED = 1
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dpal.errors import DataError
-from flows.cli.folders import campaign_folder
+from flows.cli.folder_arguments import campaign_folder
 from flows.cli.terminal import out, print_table
 
 EXAMPLE = "Example: dpal compare artifacts/first artifacts/second --plot compared.png"
@@ -23,7 +23,7 @@ def compare(
     ] = None,
 ) -> None:
     """Set campaigns side by side: promises, what was spent, labels, accuracy."""
-    from dpal.reports.comparison import Compared, comparability_note, comparison_table
+    from dpal.reports.campaigns_side_by_side import Compared, comparability_note, comparison_table
 
     compared = []
     for folder in map(campaign_folder, campaigns):

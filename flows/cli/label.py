@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpal.errors import ConfigError, LabelError
-from flows.cli.folders import campaign_folder
+from flows.cli.folder_arguments import campaign_folder
 from flows.cli.terminal import err, out
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _go_on(folder: CampaignFolder, *, here: bool) -> None:
     """Resumes the suspended flow run, or runs the campaign in this process."""
     from dpal.runs.labeling_job import recorded
     from flows.cli.orchestrator import needing_prefect
-    from flows.cli.run import run_here
+    from flows.cli.run_view import run_here
     from tasks.wait_for_people import ResumeOutcome, resume_flow_run, waiting_phases
 
     told = {

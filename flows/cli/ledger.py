@@ -10,7 +10,7 @@ import typer
 
 from dpal.errors import AnchorError, LedgerTampered
 from dpal.files.artifacts import RECORD, CampaignFolder
-from flows.cli.folders import (
+from flows.cli.folder_arguments import (
     AsJson,
     By,
     CampaignDir,
@@ -82,7 +82,7 @@ def ledger_page(
 @ledger_app.command("verify", epilog="Example: dpal ledger verify artifacts/digits")
 def ledger_verify(place: LedgerDir, ledger: LedgerUrl = None) -> None:
     """Recompute the whole chain; exit 1 and name the first bad entry when it is broken."""
-    from flows.cli.ledger_check import verify_ledger
+    from dpal.runs.verify_ledger import verify_ledger
 
     try:
         verdict = verify_ledger(campaign_or_all(place, ledger), ledger)
@@ -107,7 +107,7 @@ def ledger_adopt(
     ledger: LedgerUrl = None,
 ) -> None:
     """Vouch for a ledger that was moved here, restored, or is shared with another machine."""
-    from flows.cli.ledger_check import adopt
+    from dpal.runs.verify_ledger import adopt
 
     # Whatever is left of a folder of campaigns: the ledger may be what is gone.
     about = CampaignFolder(place) if (place / RECORD).is_file() else place

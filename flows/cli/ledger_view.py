@@ -20,7 +20,7 @@ from dpal.ledger.campaign_account import (
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.export import export_ledger
+from dpal.ledger.entries_table import export_ledger
 from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
@@ -38,7 +38,7 @@ from dpal.reports.summary import shares_table
 from dpal.runs.certify import sign_files
 from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
-from flows.cli.folders import By
+from flows.cli.folder_arguments import By
 
 _ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file
 

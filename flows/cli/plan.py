@@ -15,6 +15,8 @@ from dpal.runs.kinds import kind_of, parse_any
 from flows.cli.settings import ConfigFile, Settings, load_values
 from flows.cli.terminal import err, out, print_table
 
+EXAMPLE = "Example: dpal plan clinic.yaml --sweep privacy.epsilon=2:8:2 --plots figures"
+
 _WIDTH = 96
 
 

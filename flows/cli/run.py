@@ -1,85 +1,69 @@
-"""Running what settings say in the terminal, and telling the person what came of it."""
+"""`dpal run`: runs what settings say, or goes on with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any
+from typing import Annotated
 
-from dpal.config.runtime import RunConfig
-from dpal.errors import ConfigError, TrainingStopped
-from dpal.files.artifacts import CampaignFolder
-from dpal.reports.commands import verify_here
-from dpal.runs.kinds import folder_of, kind_of
-from dpal.runs.results import Shown
-from flows.cli.terminal import (
-    as_typed_here,
-    err,
-    how_to_open_mlflow,
-    how_to_open_prefect,
-    out,
-    print_table,
-    stop_at_once_on_interrupt,
+import typer
+
+from dpal.runs.kinds import parse_any
+from flows.cli.settings import ConfigFile, Settings, load_values
+
+Redraw = Annotated[
+    list[str],
+    typer.Option(
+        "--redraw",
+        metavar="RELEASE",
+        help="Throw away what an unfinished training persisted (such as phase-2/training), start "
+        "it over, and charge it a second time; a plan usually spends all of its promise, so "
+        "that this rarely fits, and is refused then. Repeatable.",
+    ),
+]
+
+Sweep = Annotated[
+    list[str],
+    typer.Option(
+        "--sweep",
+        metavar="KEY=a,b,c",
+        help="Run once for each value (or START:STOP:STEP), each under a promise of its own: what "
+        "they cost the same records adds up, unless a data set counts it. The first --sweep is "
+        "the horizontal axis, further ones are lines. Repeatable.",
+    ),
+]
+Repeat = Annotated[
+    list[str],
+    typer.Option(
+        "--repeat",
+        metavar="KEY=a,b,c",
+        help="Runs over which a sweep is averaged, such as model.seed=0,1,2. Repeatable.",
+    ),
+]
+EXAMPLE = (
+    "Example: dpal run clinic.yaml --set privacy.epsilon=3; dpal run public.yaml --sweep "
+    "choice.labels=1000,3000 --sweep choice.method=random,diverse_public --repeat model.seed=0,1,2"
 )
 
 
-def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
-    """Runs or continues what settings say in this process. Prints its folder last."""
-    kind = kind_of(config)
-    if redraw and not kind.redraws:
-        raise ConfigError(
-            "--redraw is for trainings of campaigns; name the campaign that trains the start"
-        )
-    from flows.cli.orchestrator import needing_prefect, starting_prefect
+def run_command(
+    file: ConfigFile,
+    settings: Settings = [],  # noqa: B006
+    redraw: Redraw = [],  # noqa: B006
+    sweep: Sweep = [],  # noqa: B006
+    repeat: Repeat = [],  # noqa: B006
+) -> None:
+    """Run what a configuration says, or continue it: a campaign unless it says another kind.
 
-    err.print("starting Prefect ...", style="dim")
-    stop_at_once_on_interrupt()
-    with starting_prefect():
-        from prefect.exceptions import CancelledRun, Pause
+    kind: public improves a private model with public records, kind: pate lets teachers vote and a
+    student learn, kind: vote releases votes on ballots. Prints its folder last. With --sweep it is
+    run over values, and drawn: mean and standard deviation over what --repeat names.
+    """
+    values = load_values(file, settings)
+    if sweep or repeat:
+        from flows.cli.sweep import sweep_here
 
-        flow = flow_of(config)
-    folder = folder_of(config)
-    try:
-        with needing_prefect():
-            flow(config, *([tuple(redraw)] if redraw else []))
-    except Pause as waiting:
-        out.print(f"paused: {waiting}", markup=False)
-    except CancelledRun as stopped:
-        raise TrainingStopped(str(stopped)) from None
-    else:
-        show_results(kind.use_cases().results(folder))
-        _tell_where(folder, config)
-    print(folder.root)  # noqa: T201  plain, for scripts
+        sweep_here(values, sweep, repeat)
+        return
+    config = parse_any(values)
+    from flows.cli.run_view import run_here  # its tables and figures wait for settings that hold
 
-
-def flow_of(config: RunConfig) -> Callable[..., Any]:
-    """The flow that runs such settings."""
-    module, _, name = kind_of(config).entrypoint.rpartition(".")
-    flow: Callable[..., Any] = getattr(import_module(module), name)
-    return flow
-
-
-def show_results(results: Shown) -> None:
-    """Prints tables and sentences, in their order."""
-    for shown in results:
-        if isinstance(shown, str):
-            out.print(shown, markup=False)
-        else:
-            print_table(shown)
-
-
-def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
-    """Where the results are, and the command that proves them, as it works on this machine."""
-    from dpal.runs.open_ledger import key_word
-    from tasks.tracking.campaign_runs import tracking_uri
-
-    out.print(f"report:   {folder.report}")
-    for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):
-        if page.is_file():
-            out.print(f"{what + ':':<9} {page}")
-    phases = folder.finished_phases()
-    model = folder.phase(len(phases) - 1).model if phases else None
-    command = verify_here(folder, key_word(config.runtime), model)
-    out.print(f"check:    {as_typed_here(command)}", markup=False)
-    out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")
-    out.print(f"Prefect:  {how_to_open_prefect()}")
+    run_here(config, redraw)

@@ -13,6 +13,9 @@ from dpal.files.atomic import atomic_write
 from flows.cli.settings import ConfigFile, Settings, load_config
 from flows.cli.terminal import out, print_table
 
+EXAMPLE = "Example: dpal simulate clinic.yaml --scores beta:0.3,2"
+REHEARSE_EXAMPLE = "Example: dpal rehearse public.yaml --public --runs 3"
+
 _METHODS = "random,paper,visible,hidden,exact"
 
 

@@ -38,6 +38,8 @@ from flows.cli.verify_view import VerificationReport, tell_checks
 if TYPE_CHECKING:
     from dpal.certificate.check_against import Model, PoolCommitment
 
+EXAMPLE = "Example: dpal verify artifacts/digits --ledger artifacts/digits --key own"
+
 _REGISTERED = "models:/"
 _SALT, _RUNS = "pool.salt", "mlflow.sqlite"
 

@@ -17,6 +17,8 @@ from flows.cli.watch_settings import load_watch
 if TYPE_CHECKING:
     from dpal.config.watch import WatchConfig
 
+EXAMPLE = "Example: dpal watch watch.yaml --once"
+
 WatchFile = Annotated[Path, typer.Argument(metavar="FILE", help="Settings of the watch (YAML).")]
 
 

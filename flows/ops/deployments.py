@@ -146,9 +146,9 @@ _TRAIN_PHASE = Deployment(
     about="Trains one phase. Campaigns start it; a person has no reason to.",
 )
 _TRAIN_MODEL = Deployment(
-    flow="train-model",
+    flow="train-repeatable",
     name=TRAINING,
-    entrypoint="flows.train_model.train_ordered_model",
+    entrypoint="flows.train_repeatable.train_repeatable",
     pool=TRAINING,
     about="Trains teachers, a student or public weights. Runs start it; a person need not.",
 )

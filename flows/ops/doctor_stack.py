@@ -128,7 +128,7 @@ def _automation(client: SyncPrefectClient) -> Diagnosis:
 
 def mlflow_login(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Whether MLflow lets us in, where it is a server."""
-    from tasks.tracking.server import tracking_uri, without_password
+    from tasks.tracking.mlflow_connection import tracking_uri, without_password
 
     uri = tracking_uri(config.runtime)
     if not uri.startswith("http"):

@@ -27,6 +27,9 @@ from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
 from tasks.boundary import is_public, task
 from tasks.tracking.experiment import EXPERIMENT as EXPERIMENT
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
+from tasks.tracking.mlflow_connection import TrackingError as TrackingError
+from tasks.tracking.mlflow_connection import tracking_uri as tracking_uri
+from tasks.tracking.mlflow_connection import without_password as without_password
 from tasks.tracking.mlflow_ledger import data_figure, data_metrics, data_tags, ledger_story
 from tasks.tracking.mlflow_model import log_model, validation_dataset
 from tasks.tracking.mlflow_notes import (
@@ -47,9 +50,6 @@ from tasks.tracking.mlflow_run import (
     open_tracked_run,
 )
 from tasks.tracking.registry import register_model
-from tasks.tracking.server import TrackingError as TrackingError
-from tasks.tracking.server import tracking_uri as tracking_uri
-from tasks.tracking.server import without_password as without_password
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from dpal.config.runtime import RuntimeConfig
+from tasks.tracking.mlflow_connection import retry_while_mlflow_is_down, tracking_uri
 from tasks.tracking.mlflow_notes import (
     CAMPAIGNS_VIEW,
     EXPERIMENT_NOTE,
@@ -19,7 +20,6 @@ from tasks.tracking.mlflow_notes import (
     VIEW,
     flow_run_address,
 )
-from tasks.tracking.server import retry_while_mlflow_is_down, tracking_uri
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dpal.ledger.datasets import data_set
-from dpal.ledger.export import ledger_table
+from dpal.ledger.entries_table import ledger_table
 from dpal.ledger.history import history, parts_of
 from dpal.reports.figures.datasets import dataset_figure
 from dpal.runs.campaign_run import Campaign

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
-from dpal.ledger.export import ledger_table
+from dpal.ledger.entries_table import ledger_table
 from dpal.runs.run import Run
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from tasks.boundary import task

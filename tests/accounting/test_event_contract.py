@@ -28,7 +28,7 @@ from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.export import ledger_table
+from dpal.ledger.entries_table import ledger_table
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency

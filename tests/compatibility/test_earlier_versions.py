@@ -30,7 +30,7 @@ from dpal.data.labeling_state import (
 from dpal.errors import ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export import export_ledger
+from dpal.ledger.entries_table import export_ledger
 from dpal.ledger.releases import release_of, release_record
 from dpal.ledger.store import LedgerStore
 from tests.certificate.certifying import failures

@@ -46,6 +46,15 @@ def test_what_a_page_points_to_is_there(page):
     assert not lost
 
 
+def test_every_file_of_the_page_of_changes_is_there():
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    names = set(re.findall(r"`([a-z]\w*\.py)`", page))
+    there = {path.name for room in ("dpal", "tasks", "flows", "tests")
+             for path in (architecture.ROOT / room).rglob("*.py")}  # fmt: skip
+    assert names
+    assert names - there == set()
+
+
 def test_a_page_that_points_nowhere_is_noticed():
     assert named_paths("see `dpal/gone.py` and `dpal.gone`") == ["dpal/gone.py"]
     assert not (architecture.ROOT / "dpal/gone.py").exists()

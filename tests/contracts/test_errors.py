@@ -41,7 +41,7 @@ PUBLIC = {
     "dpal/models/text.py": "a public model's settings",
     "dpal/models/weights.py": "the header of a model's file",
     "dpal/files/storage_errors.py": "a storage that was asked for files by name",
-    "tasks/tracking/server.py": "MLflow is told public things alone",
+    "tasks/tracking/mlflow_connection.py": "MLflow is told public things alone",
     "tasks/tracking/registry.py": "MLflow is told public things alone",
     "tasks/versioning.py": "DVC is told paths",
 }

@@ -15,7 +15,7 @@ import pytest
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.store import LedgerStore
-from flows.cli.ledger_check import verify_ledger
+from dpal.runs.verify_ledger import verify_ledger
 from tests.conftest import command, write_config
 
 SCHEDULE = {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 30}

@@ -19,9 +19,9 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.store import LedgerStore
 from dpal.randomness import secure
+from dpal.runs.verify_ledger import verify_ledger
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.train_phase import train_dp_sgd
-from flows.cli.ledger_check import verify_ledger
 from tests.conftest import ROOT, command, having, write_config
 from tests.faults.test_kill import wait_for
 from tests.processes import gone

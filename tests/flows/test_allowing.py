@@ -70,7 +70,7 @@ START: dict[str, Callable[[], dict[str, Any]]] = {
         }
     },
     "train-phase": lambda: {"order": order()},
-    "train-model": lambda: {"order": model_order()},
+    "train-repeatable": lambda: {"order": model_order()},
     "audit": lambda: {"config": campaign()},
     "collect-labels": lambda: {"artifacts": "artifacts"},
     "watch": lambda: {"config": watch_values()},

@@ -20,8 +20,8 @@ from dpal.canonical import file_digest
 from dpal.data.labeling_state import RETIRED, read_retired
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.store import LedgerStore
+from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
-from flows.cli.ledger_check import verify_ledger
 from flows.cli.ledger_view import as_object
 from tasks.training_pool.wait_for_training import artifacts_of
 from tests.conftest import write_blobs

@@ -33,8 +33,8 @@ from dpal.config.voting import parse_pate
 from dpal.errors import DpalError, LabelError, UnexpectedError
 from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of
-from tasks.training_pool.model_training import ModelOrder
 from tasks.training_pool.phase_files import TrainingOrder
+from tasks.training_pool.repeatable_order import RepeatableOrder
 from tests.contracts.test_tasks import FLOWS, TASKS
 from tests.flows.injections import KINDS, MARKERS, Trap
 from tests.flows.leaks import files_below, naming
@@ -48,7 +48,7 @@ FIRST = {
     "improve_model": "conduct",
     "vote_and_learn": "conduct",
     "train_phase": "following_order",
-    "train_ordered_model": "following_model_order",
+    "train_repeatable": "following_repeatable_order",
     "collect_labels": "waiting_campaigns",
     "watch": "watch_folder",
     "audit_run": "plan",
@@ -60,13 +60,13 @@ def parameters(place):
     name = {"name": "trapped", "runtime": {"artifacts": str(place / "artifacts")}}
     config = parse_config(name)
     order = TrainingOrder(config=config, phase=0, plan="", inputs=(), drawer="")
-    models = ModelOrder(config={"kind": "pate", **name}, training="student", plan="")
+    models = RepeatableOrder(config={"kind": "pate", **name}, training="student", plan="")
     return {
         "run_campaign": (config,),
         "improve_model": (parse_public(name),),
         "vote_and_learn": (parse_pate(name),),
         "train_phase": (order,),
-        "train_ordered_model": (models,),
+        "train_repeatable": (models,),
         "collect_labels": (place / "artifacts",),
         "watch": (small_watch(),),
         "audit_run": (config,),

@@ -19,7 +19,7 @@ from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export import ledger_table
+from dpal.ledger.entries_table import ledger_table
 from dpal.ledger.stamped_day import today_in_utc
 from dpal.ledger.store import LedgerStore
 from dpal.runs.labelers.oracle import PoolLabels
@@ -37,8 +37,8 @@ pytestmark = pytest.mark.slow
 # What tasks call, in the order in which a campaign comes to it; each is broken once.
 BROKEN = (
     "dpal.runs.selection.write_selection", "dpal.data.labeling_state.write_labels",
-    "dpal.runs.labeling.write_merged", "dpal.runs.training.train_dp_sgd",
-    "dpal.runs.training.evaluate", "dpal.runs.close_phase.write_ledger",
+    "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
+    "dpal.runs.phase_training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.certify.certificate_of",
     "dpal.runs.report.report_of",

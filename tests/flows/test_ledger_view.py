@@ -15,7 +15,7 @@ import pytest
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
-from flows.cli.folders import By
+from flows.cli.folder_arguments import By
 from flows.cli.ledger_view import LedgerView
 from tests.flows.calling import call, sentence
 from tests.ledger.telling import tell

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
-from tasks.tracking.server import (
+from tasks.tracking.mlflow_connection import (
     PATIENCE,
     TrackingError,
     retry_while_mlflow_is_down,
@@ -183,7 +183,7 @@ def test_a_server_that_dies_is_waited_for_in_words(server, keeper, monkeypatch, 
     monkeypatch.setenv(PATIENCE, "300")
     assert retry_while_mlflow_is_down(server.uri, asking(server.uri))
     server.kill()
-    monkeypatch.setattr("tasks.tracking.server._LOOK", 1.0)
+    monkeypatch.setattr("tasks.tracking.mlflow_connection._LOOK", 1.0)
     runtime = parse_config(small_values(runtime__mlflow_uri=server.uri)).runtime
     with caplog.at_level(logging.INFO, "dpal"), watching_server(runtime):
         time.sleep(4)  # a phase trains, and nobody asks the server

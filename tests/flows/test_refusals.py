@@ -22,8 +22,8 @@ from dpal.errors import (
 )
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.labeling import deliver_labels
+from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
-from flows.cli.ledger_check import verify_ledger
 from flows.cli.ledger_view import as_object
 from tests.conftest import write_blobs
 from tests.flows.calling import finished

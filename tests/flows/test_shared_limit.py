@@ -25,7 +25,7 @@ from dpal.runs.campaign_start import registry_of
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.student import STUDENT
-from tasks.training_pool.model_training import train
+from tasks.training_pool.repeatable_order import train
 from tasks.voting import hold_ensemble
 from tests.conftest import write_blobs
 from tests.flows import improving

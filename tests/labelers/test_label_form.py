@@ -11,7 +11,7 @@ from PIL import Image
 from dpal.data.sources import Content, Role, open_source
 from dpal.errors import LabelError
 from dpal.labelers.label_form import make_form, read_form
-from dpal.labelers.questions import Question
+from dpal.labelers.label_studio_questions import Question
 from dpal.labels import Task
 
 

@@ -15,8 +15,8 @@ from dpal.errors import LabelingProjectOpen, LabelStudioError
 from dpal.labelers.label_studio import LabelStudioLabeler
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, REFILLED
+from dpal.labelers.label_studio_questions import Question
 from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
-from dpal.labelers.questions import Question
 from tests.labelers.annotators import Annotator, LabelStudioServer, label_studio  # noqa: F401
 
 pytestmark = pytest.mark.slow

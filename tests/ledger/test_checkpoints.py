@@ -9,7 +9,7 @@ import pytest
 
 from dpal.errors import LedgerError
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.export import ledger_table
+from dpal.ledger.entries_table import ledger_table
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan

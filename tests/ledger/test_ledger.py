@@ -14,7 +14,7 @@ from dpal.files import atomic
 from dpal.files.atomic import write_together
 from dpal.ledger.campaign_lock import lock_folder, require_claim
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.export import ledger_table, write_ledger
+from dpal.ledger.entries_table import ledger_table, write_ledger
 from dpal.ledger.reservations import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.planning.certify_campaign import certified_plan
 from dpal.reports.campaign_report import campaign_report
-from dpal.reports.comparison import Compared, comparability_note, comparison_table
+from dpal.reports.campaigns_side_by_side import Compared, comparability_note, comparison_table
 from dpal.reports.plain_language import best_guess, expected_hits
 from dpal.reports.render.html import html_of
 from dpal.reports.run_report import RunFacts

@@ -23,7 +23,8 @@ from dpal.runs.kinds import (
     parse_any,
     recorded_kind,
 )
-from flows.cli.main import init, status
+from flows.cli.init import init
+from flows.cli.status import status
 
 CONFIGS = Path(flows.__file__).parent / "configs"
 ROOT = Path(flows.__file__).parent.parent

@@ -13,7 +13,7 @@ FLOWS = [
     *(kind.entrypoint.rpartition(".")[0] for kind in KINDS.values()),
     "flows.audit",
     "flows.collect_labels",
-    "flows.train_model",
+    "flows.train_repeatable",
     "flows.train_phase",
     "flows.watch",
 ]

@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from dpal.reports.campaigns_side_by_side import Compared, comparability_note
 from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
-from dpal.reports.comparison import Compared, comparability_note
 from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words, terms
 from dpal.reports.validation_figures import headline, percent

@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 180.0  # whoever had the run before may be on its way out
 Training = RepeatableTraining[Any]
 
 
-class ModelOrder(BaseModel):
+class RepeatableOrder(BaseModel):
     """One training without noise. It may be seen: it says what settings say, and no more.
 
     Attributes:
@@ -70,7 +70,7 @@ class ModelOrder(BaseModel):
 def train(run: ConfiguredRun[Any], training: Training) -> None:
     """Trains what is not trained yet: here, or by a worker of `runtime.training_pool`."""
     if _goes_to_pool(run, training):
-        train_model_on_pool(run, training)
+        train_repeatable_on_pool(run, training)
     else:
         train_here(run, training)
 
@@ -89,7 +89,7 @@ def _goes_to_pool(run: Run[Any], training: Training) -> bool:
 
 
 @task(retries=0, cache_policy=NO_CACHE, task_run_name="{training.name}-on-pool")
-def train_model_on_pool(run: ConfiguredRun[Any], training: Training) -> None:
+def train_repeatable_on_pool(run: ConfiguredRun[Any], training: Training) -> None:
     """Has a worker of the pool train, again if it is lost; it orders again by itself.
 
     Raises:
@@ -101,7 +101,7 @@ def train_model_on_pool(run: ConfiguredRun[Any], training: Training) -> None:
     train_elsewhere(
         PoolTraining(
             pool=str(run.runtime.training_pool),
-            flow="train-model",
+            flow="train-repeatable",
             what=training.name,
             order=order.model_dump(mode="json"),
             tags=[_tag(root), training.name],
@@ -113,7 +113,7 @@ def train_model_on_pool(run: ConfiguredRun[Any], training: Training) -> None:
     )
 
 
-def wait_for_earlier_model(config: RunConfig) -> None:
+def wait_for_earlier_repeatable(config: RunConfig) -> None:
     """Waits for a training that a process of this run ordered before it was killed."""
     pool, root = config.runtime.training_pool, folder_of(config).root
     if pool is not None and (root / _TAG).is_file():
@@ -121,7 +121,7 @@ def wait_for_earlier_model(config: RunConfig) -> None:
 
 
 @contextmanager
-def following_model_order(order: ModelOrder) -> Iterator[tuple[Run[Any], Training]]:
+def following_repeatable_order(order: RepeatableOrder) -> Iterator[tuple[Run[Any], Training]]:
     """Prepares the run that an order is about, and holds its folder.
 
     Raises:
@@ -166,12 +166,12 @@ def train_here(run: Run[Any], training: Training) -> None:
     training.train(run)
 
 
-def _order(run: ConfiguredRun[Any], training: Training) -> ModelOrder:
+def _order(run: ConfiguredRun[Any], training: Training) -> RepeatableOrder:
     told = with_absolute_paths(run.config)
     artifacts = {"artifacts": told.runtime.artifacts.resolve()}
     told = told.model_copy(update={"runtime": told.runtime.model_copy(update=artifacts)})
     named = {"kind": KINDS[run.kind].name, **told.model_dump(mode="json", exclude_defaults=True)}
-    return ModelOrder(config=named, training=training.name, plan=run.plan.digest)
+    return RepeatableOrder(config=named, training=training.name, plan=run.plan.digest)
 
 
 def _tag(root: Path) -> str:

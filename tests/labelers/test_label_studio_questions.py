@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dpal.data.sources import Content
-from dpal.labelers.questions import Question
+from dpal.labelers.label_studio_questions import Question
 from dpal.labels import Task
 
 

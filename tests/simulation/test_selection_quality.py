@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpal.errors import ParameterError
-from dpal.simulation.quality import measure_selection
+from dpal.simulation.selection_quality import measure_selection
 
 SCORES = np.array([0.1, 0.9, 0.5, 0.7, 0.3])  # true top 2: rows 1 and 3
 

@@ -20,8 +20,8 @@ from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.host import Host, TrainingMonitor
 from dpal.runs.student import STUDENT
 from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
-from tasks.training_pool import model_training
-from tasks.training_pool.model_training import ModelOrder, following_model_order, train
+from tasks.training_pool import repeatable_order
+from tasks.training_pool.repeatable_order import RepeatableOrder, following_repeatable_order, train
 from tests.flows.voting import TEACHERS as VOTERS
 from tests.flows.voting import settings, write_data, write_records
 
@@ -43,16 +43,16 @@ def ensemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ensemble:
     return account
 
 
-def ordered(ensemble: Ensemble, training: Any = STUDENT) -> ModelOrder:
+def ordered(ensemble: Ensemble, training: Any = STUDENT) -> RepeatableOrder:
     """What the run's own process orders, after its way through the server."""
-    order = model_training._order(ensemble, training)
+    order = repeatable_order._order(ensemble, training)
     ensemble.folder.root.mkdir(parents=True, exist_ok=True)
-    (ensemble.folder.root / model_training._ORDER).write_text(order.digest, encoding="utf-8")
-    return ModelOrder.model_validate(json.loads(json.dumps(order.model_dump(mode="json"))))
+    (ensemble.folder.root / repeatable_order._ORDER).write_text(order.digest, encoding="utf-8")
+    return RepeatableOrder.model_validate(json.loads(json.dumps(order.model_dump(mode="json"))))
 
 
-def refused(order: ModelOrder, error: type[Exception]) -> str:
-    with pytest.raises(error) as no, following_model_order(order):
+def refused(order: RepeatableOrder, error: type[Exception]) -> str:
+    with pytest.raises(error) as no, following_repeatable_order(order):
         pass
     return str(no.value)
 
@@ -62,7 +62,7 @@ def test_a_worker_reads_what_was_ordered(ensemble):
     config = order.settings()
     assert config.runtime.training_pool is None  # it trains itself
     assert config.runtime.artifacts == Path("artifacts").resolve()
-    with following_model_order(order) as (run, training):
+    with following_repeatable_order(order) as (run, training):
         assert (run.name, run.plan.digest) == (ensemble.name, ensemble.plan.digest)
         assert training is STUDENT
 
@@ -72,7 +72,7 @@ def test_only_what_the_run_itself_ordered_is_trained(ensemble):
     order = ordered(ensemble)
     forged = order.model_copy(update={"training": TEACHERS.name})
     assert "did not order" in refused(forged, LedgerError)
-    (ensemble.folder.root / model_training._ORDER).unlink()
+    (ensemble.folder.root / repeatable_order._ORDER).unlink()
     assert "did not order" in refused(order, LedgerError)
 
 
@@ -82,9 +82,9 @@ def test_a_training_of_another_kind_is_refused(ensemble):
 
 
 def test_a_plan_that_is_another_one_here_is_refused(ensemble, monkeypatch):
-    real = model_training._order
+    real = repeatable_order._order
     monkeypatch.setattr(
-        model_training, "_order", lambda *of: real(*of).model_copy(update={"plan": "0" * 64})
+        repeatable_order, "_order", lambda *of: real(*of).model_copy(update={"plan": "0" * 64})
     )
     assert "0" * 12 in refused(ordered(ensemble), LedgerError)
 
@@ -113,13 +113,13 @@ def test_a_machine_without_the_device_says_so(ensemble):
     config = ensemble.config.model_copy(update={"runtime": runtime})
     with (
         pytest.raises(ParameterError, match="cuda:63"),
-        following_model_order(ordered(replace(ensemble, config=config))),
+        following_repeatable_order(ordered(replace(ensemble, config=config))),
     ):
         pass
 
 
 def test_what_a_worker_trains_is_there_for_the_process_that_leads(ensemble):
-    with following_model_order(ordered(ensemble, TEACHERS)) as (run, training):
+    with following_repeatable_order(ordered(ensemble, TEACHERS)) as (run, training):
         training.train(run)
     assert TEACHERS.is_done(ensemble)
     places = {path.relative_to(ensemble.folder.root).parts[0] for path in TEACHERS.makes(ensemble)}
@@ -147,8 +147,10 @@ def test_nobody_is_told_how_many_teachers_are_ready(ensemble, monkeypatch):
 
 def goes_where(ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch) -> str:
     went: list[str] = []
-    monkeypatch.setattr(model_training, "train_here", lambda *_: went.append("here"))
-    monkeypatch.setattr(model_training, "train_model_on_pool", lambda *_: went.append("pool"))
+    monkeypatch.setattr(repeatable_order, "train_here", lambda *_: went.append("here"))
+    monkeypatch.setattr(
+        repeatable_order, "train_repeatable_on_pool", lambda *_: went.append("pool")
+    )
     train(ensemble, STUDENT)
     (where,) = went
     return where

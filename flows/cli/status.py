@@ -1,0 +1,76 @@
+"""`dpal status`: how far runs are, and what they wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.errors import DataError
+from dpal.reports.report import Table
+from dpal.reports.validation_figures import headline, percent
+from dpal.runs.kinds import recorded_kind
+from flows.cli.folder_arguments import campaign_folder
+from flows.cli.terminal import out, print_table
+
+if TYPE_CHECKING:
+    from dpal.files.artifacts import CampaignFolder
+
+EXAMPLE = "Example: dpal status artifacts/digits"
+
+
+def status(
+    campaign: Annotated[
+        Path | None, typer.Argument(help="Campaign folder; all if left out.")
+    ] = None,
+    artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
+) -> None:
+    """Show how far campaigns are and what they wait for."""
+    from dpal.files.artifacts import RECORD
+
+    records = sorted(artifacts.glob(f"*/{RECORD}"))
+    folders = (
+        [campaign_folder(campaign)]
+        if campaign
+        else [campaign_folder(path.parent) for path in records]
+    )
+    if not folders:
+        out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
+        return
+    rows = tuple(_progress(folder) for folder in folders)
+    columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
+    print_table(Table("Campaigns", columns, rows))
+    for folder in folders:
+        query = folder.phase(len(folder.finished_phases())).query / "query.csv"
+        if query.is_file():
+            out.print(f"fill in {query}, then: dpal label {folder.root} {query}")
+        elif query.parent.joinpath("projects.json").is_file():
+            out.print(f"people label in Label Studio; how far they are: dpal label {folder.root}")
+
+
+def _progress(folder: CampaignFolder) -> tuple[str, ...]:
+    summary, phases = folder.read_record()["plan"], folder.finished_phases()
+    total = len(summary["phases"])
+    if not total:
+        try:
+            kind = recorded_kind(folder)
+        except DataError as unknown:  # of a program that registers kinds of its own
+            return folder.name, "-", "-", "-", f"{summary['epsilon']:.3f}", str(unknown)
+        done, of = kind.use_cases().progress(folder)
+        state = "finished" if folder.certificate.is_file() else "unfinished; run it again"
+        return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
+    reached = "-"
+    if phases:
+        name, value = headline(phases[-1])
+        reached = f"{percent(value)} {name}"
+    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
+    labels = f"{phases[-1]['labels']:,}" if phases else "0"
+    current = folder.phase(len(phases))
+    if len(phases) == total:
+        state = "finished"
+    elif current.query.is_dir() and not current.labels.exists():
+        state = "waits for labels"
+    else:
+        state = "unfinished; the same `dpal run` continues it"
+    return folder.name, f"{len(phases)}/{total}", labels, reached, f"{spent:.3f}", state
