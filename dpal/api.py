@@ -112,7 +112,7 @@ def verify(
     """
     from dpal.certificate.author import Trust, author_of
     from dpal.certificate.check_against import Model
-    from dpal.certificate.envelope import public_key_from
+    from dpal.certificate.dsse import public_key_from
     from dpal.certificate.read_and_seal import read_certificate
     from dpal.certificate.verify import verify_certificate
     from dpal.ledger.store import LedgerStore
@@ -172,7 +172,7 @@ def vote(ballots: str | Path | Sequence[str | Path], *, name: str, **sections: A
       ConfigError: settings contradict each other.
       DataError, ParameterError, BudgetExceeded: as `dpal vote`. Nothing was released.
     """
-    from dpal.config.votes import parse_vote
+    from dpal.config.vote import parse_vote
     from dpal.runs.execute import execute_run
     from dpal.runs.vote_use_cases import released_labels
 

@@ -43,7 +43,6 @@ from tasks.campaign_page import (
     tell_waiting,
 )
 from tasks.prefect_client import await_server
-from tasks.reporting import write_report
 from tasks.tracking.campaign_runs import (
     track_campaign,
     track_phase,
@@ -56,6 +55,7 @@ from tasks.training_pool.phase_files import at_hand, order_training, receipt_of,
 from tasks.training_pool.phase_order import train_on_pool, wait_for_earlier
 from tasks.versioning import version_phase
 from tasks.wait_for_people import wait_for_labels
+from tasks.write_reports import write_report
 
 
 @flow(name="campaign", **WHOLE_RUN)

@@ -23,7 +23,7 @@ def collect_labels(artifacts: Path = Path("artifacts")) -> int:
     waiting = waiting_campaigns(artifacts)
     if not waiting:
         return 0  # before torch is imported: so it is most minutes of the day
-    from tasks.collecting import Collected, collect_campaign
+    from tasks.collect_waiting import Collected, collect_campaign
 
     outcomes = [collect_campaign(folder.root) for folder in waiting]
     return outcomes.count(Collected.RESUMED)

@@ -6,7 +6,7 @@ from functools import partial
 
 from prefect.client.schemas.objects import State
 
-from dpal.config.voting import PateConfig
+from dpal.config.pate import PateConfig
 from dpal.runs.baselines import CAMPAIGNS, KNN, NON_PRIVATE, Judge, run_baselines
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.kinds import VOTING
@@ -15,8 +15,7 @@ from dpal.runs.teachers import TEACHERS
 from flows.campaign import run_campaign
 from flows.whole_run import WHOLE_RUN, conduct
 from tasks.boundary import flow
-from tasks.training_pool.repeatable_order import train
-from tasks.voting import (
+from tasks.pate import (
     close_student,
     deal_records,
     hold_ensemble,
@@ -26,6 +25,7 @@ from tasks.voting import (
     record_ensemble,
     release_labels,
 )
+from tasks.training_pool.repeatable_order import train
 from tasks.whole_run_page import tell_run
 
 JUDGES: dict[str, Judge] = {

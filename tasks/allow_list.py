@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from dpal.config.allow_list import WORKDIR, AllowList, listed_value, parse_allow_list
 from dpal.config.guarded import Guarded, GuardedSetting, guarded_settings, unmarked_paths
 from dpal.errors import AllowListError, ConfigError, NotAllowed
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 
 ALLOW = "DPAL_ALLOW"  # in a worker's environment: where the list is
 ASKED_FOLDER = "DPAL_ASKED_FOLDER"  # set by a worker that was asked to work in another folder

@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from dpal.audit.findings import AuditReport
 from dpal.audit.run import Effort
 from dpal.canonical import plain
-from dpal.files.atomic import atomic_write, write_text
+from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.audit_summary import audit_text, audit_verdict
 from dpal.reports.figures.audit import audit_figure
 from dpal.reports.figures.style import as_png

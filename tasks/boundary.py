@@ -41,7 +41,7 @@ import dpal
 from dpal.config.runtime import RunConfig
 from dpal.errors import DpalError, ServerLost, TrainingStopped, UnexpectedError
 from dpal.files.artifacts import ERRORS, RECORD, CampaignFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.runs.host import run_on
 from dpal.runs.kinds import parse_any
 from dpal.runs.notify import PAGE

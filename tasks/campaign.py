@@ -7,14 +7,15 @@ from prefect.artifacts import create_table_artifact
 from dpal.reports.summary import plan_table, promise
 from dpal.runs import certify as certificates
 from dpal.runs import close_phase as closing
-from dpal.runs import labeling, phase_training, selection
+from dpal.runs import labeling, phase_training
 from dpal.runs import prepare_campaign as preparing
+from dpal.runs import select_records as selecting
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import releasing_task, task
 
 prepare_campaign = task()(preparing.prepare_campaign)
 hold_budget = task()(preparing.hold_budget)
-select_records = releasing_task(selection.select_records)
+select_records = releasing_task(selecting.select_records)
 reach_teachers = task()(labeling.reach_teachers)
 ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes here
 merge_labels = task()(labeling.merge_labels)

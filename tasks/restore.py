@@ -14,7 +14,7 @@ from typing import Any
 from dpal.canonical import file_digest
 from dpal.errors import DataError, StorageError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, damaged
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.chain import verify_chain

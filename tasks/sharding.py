@@ -23,7 +23,7 @@ from prefect.task_runners import TaskRunner
 
 from dpal.config.runtime import RuntimeConfig, TaskRunnerKind
 from dpal.errors import RunnerError
-from dpal.runs import scoring, teachers
+from dpal.runs import score_records, teachers
 from dpal.runs.notify import notify
 from tasks.boundary import task
 
@@ -31,10 +31,10 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 # Neither is a release: both draw no noise, stay in memory, and may be computed twice.
-score_shard = task(task_run_name="score-shard-{part.shard.number}")(scoring.score_shard)
+score_shard = task(task_run_name="score-shard-{part.shard.number}")(score_records.score_shard)
 train_teacher = task(task_run_name="train-teacher-{part.number}")(teachers.train_teacher)
 PARTS: dict[Any, Task[[Any], Any]] = {
-    scoring.score_shard: score_shard,
+    score_records.score_shard: score_shard,
     teachers.train_teacher: train_teacher,
 }
 

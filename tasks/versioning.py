@@ -24,7 +24,7 @@ from prefect.cache_policies import NO_CACHE
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.files.artifacts import CONFIDENTIAL
-from dpal.files.atomic import close_to_others
+from dpal.files.atomic_writes import close_to_others
 from dpal.files.dvc_pointers import pointed_at, remove_torn_pointer
 from dpal.planning.plan import Phase
 from dpal.runs.campaign_run import Campaign

@@ -15,7 +15,7 @@ from dpal.config.watch import WatchConfig
 from dpal.data.inbox.folder import Inbox
 from dpal.data.inbox.state import WATCHES, Stage, WatchFolder, WatchState
 from dpal.errors import LedgerError, LedgerMissing
-from dpal.files.atomic import sweep
+from dpal.files.atomic_writes import sweep
 from dpal.ledger.datasets import DataSet, data_sets
 from dpal.reports.ledger_tables import blocks_table, limit_in_words
 from dpal.reports.ledger_words import left_of_limit

@@ -20,7 +20,7 @@ from dpal.data.inbox.quarantine import link_pool
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.files.artifacts import RECORD, CampaignFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.ledger.campaign_lock import leading_process
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.entries import EntryKind

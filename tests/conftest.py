@@ -28,7 +28,7 @@ import yaml
 
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import DpalError
-from dpal.planning.spec import CampaignSpec
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.randomness import Words
 
 ROOT = Path(__file__).resolve().parent.parent

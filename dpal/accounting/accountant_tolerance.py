@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Release
 from dpal.privacy import PrivacyTarget
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpal import check
-from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion
 from dpal.accounting.events import NEVER_SELECTED, Release
 from dpal.privacy import PrivacyTarget
 

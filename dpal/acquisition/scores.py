@@ -22,7 +22,7 @@ from scipy.special import entr
 from dpal import check
 from dpal.errors import ParameterError
 from dpal.labels import Task as Task
-from dpal.planning.spec import Acquisition
+from dpal.planning.campaign_spec import Acquisition
 
 Scores = NDArray[np.float64]
 Compute = Callable[[Scores], Scores]

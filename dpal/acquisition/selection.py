@@ -19,7 +19,7 @@ from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import uniform_below
 from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
-from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
 
 Scored = Iterable[tuple[Rows, Scores]]

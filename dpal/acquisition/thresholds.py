@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpal import check
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.planning.selection import KEY_BITS, LEAST_KEY_BITS
+from dpal.planning.selection_steps import KEY_BITS, LEAST_KEY_BITS
 from dpal.randomness import BitSource
 
 Rows = NDArray[np.int64]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpal.accounting.cohorts import campaign_epsilon, certificate_grid
-from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import campaign_profile
+from dpal.accounting.cohort_spending import campaign_epsilon, certificate_grid
 from dpal.accounting.events import Release
+from dpal.accounting.step_curves import Direction
+from dpal.accounting.worst_path import campaign_profile
 from dpal.audit import lower_bound, statistics
 from dpal.audit.canaries import CanaryRun
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding

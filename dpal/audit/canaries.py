@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from dpal.audit.steps import without_chance
 from dpal.data.records import LabeledSet
 from dpal.labels import Task
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.plan import Phase, Plan
-from dpal.planning.spec import CampaignSpec
 from dpal.planning.training_recipe import Clipping
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource

@@ -12,7 +12,7 @@ from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.planning.plan import Plan, TrainingPhase
 from dpal.randomness import BitSource
-from dpal.training.batches import PoissonBatches
+from dpal.training.poisson_batches import PoissonBatches
 
 _RECORDS = 4096  # of one cohort, at most
 _LEAST_STEPS = 128

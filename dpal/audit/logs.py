@@ -19,9 +19,9 @@ from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection
 from dpal.audit.findings import AuditFinding, Layer
 from dpal.labels import Task
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
 from dpal.planning.plan import Plan
-from dpal.planning.selection import RandomDraw
+from dpal.planning.selection_steps import RandomDraw
 from dpal.randomness import BitSource
 from dpal.training.evaluation import probabilities
 from dpal.training.losses import per_record_loss, probabilities_of

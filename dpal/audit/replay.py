@@ -19,9 +19,9 @@ from dpal.audit.attack import CONFIDENCE
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer
 from dpal.audit.samplers import accepted_counts
 from dpal.audit.selections import draw_selection, pool_for, selection_epsilon
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.plan import Phase, Plan
-from dpal.planning.selection import HiddenGate, NoisyRanking, VisibleAnswers
-from dpal.planning.spec import CampaignSpec
+from dpal.planning.selection_steps import HiddenGate, NoisyRanking, VisibleAnswers
 from dpal.randomness import BitSource
 
 _SHARE = 0.25  # of the places; fewer canaries are among the selected when noise decides

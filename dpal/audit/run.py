@@ -9,17 +9,17 @@ from pathlib import Path
 from torch import Tensor
 
 from dpal import check
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.audit.attack import attack_findings, training_releases
 from dpal.audit.canaries import train_on_canaries, with_fewer_steps
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.inclusion import inclusion_findings
 from dpal.audit.logs import log_findings
 from dpal.audit.noise import noise_findings
-from dpal.audit.releases import drill_findings
 from dpal.audit.replay import canaries_of, replay_findings
 from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
+from dpal.audit.single_draws import drill_findings
 from dpal.audit.steps import step_findings
 from dpal.planning.plan import Plan
 from dpal.randomness import BitSource

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpal.audit.findings import AuditFinding, Layer
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.plan import TrainingPhase
-from dpal.planning.spec import CampaignSpec
 from dpal.planning.training_recipe import Augmentation, ClippingKind, Recipe
 from dpal.randomness import BitSource
 from dpal.training.dp_sgd import PrivateGradient

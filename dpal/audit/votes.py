@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
 from dpal.accounting.votes.rules import Mechanism, VotingRule
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.two_worlds import two_worlds
-from dpal.planning.voting import COHORT, VotingPlan
+from dpal.planning.voting_plan import COHORT, VotingPlan
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.draw_answers import UNANSWERED, release

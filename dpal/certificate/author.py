@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpal.certificate.checks import MALFORMED, Check, CheckOutcome, unreadable_check
-from dpal.certificate.envelope import Envelope, fingerprint
+from dpal.certificate.dsse import Envelope, fingerprint
 from dpal.certificate.read_and_seal import is_same_json, parse_entry
-from dpal.certificate.statement import (
+from dpal.certificate.signed_statement import (
     CERTIFICATE,
     LEDGER_HEAD,
     certificate_statement,

@@ -11,7 +11,7 @@ from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.read_and_seal import entry_record, is_same_json
 from dpal.certificate.weights import Weights, read_weights, shape_mismatch
-from dpal.data.files import commitment
+from dpal.data.pool_files import commitment
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind

@@ -10,7 +10,7 @@ from dpal.canonical import digest
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.read_and_seal import FORMATS, entry_digest, is_same_json, sealed_certificate
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
 

@@ -10,10 +10,10 @@ from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.figures import by_dp_accounting
-from dpal.certificate.statements import NO_DATA_SET
+from dpal.certificate.sentences import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.releases import release_from
+from dpal.ledger.release_records import release_from
 from dpal.privacy import PrivacyTarget
 
 # Epsilon of releases by another program, and by how much it may be above ours.

@@ -10,7 +10,7 @@ from dpal.accounting.events import Release
 from dpal.certificate.read_and_seal import FORMAT, entry_record, parse_entry
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.releases import release_from, release_of
+from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from dpal.certificate.author import Author, Trust, author_of_head
 from dpal.certificate.checks import MALFORMED, Check, check_from_faults, unchecked, unreadable_check
-from dpal.certificate.envelope import Signer
+from dpal.certificate.dsse import Signer
 from dpal.certificate.read_and_seal import is_same_json
-from dpal.certificate.statement import (
+from dpal.certificate.signed_statement import (
     Head,
     head_statement,
     read_statement,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import Answer, Event, Release
 from dpal.privacy import Adjacency, PrivacyTarget
 

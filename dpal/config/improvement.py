@@ -11,12 +11,12 @@ from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_va
 from dpal.config.data import DataConfig, ExtractorKind
 from dpal.config.guarded import OnlyIf
 from dpal.config.help import settings_refusal
+from dpal.config.improvement_start import PublicDataConfig, StartConfig
 from dpal.config.labeler import LabelerConfig
 from dpal.config.public_records import ChoiceConfig, FineTuningConfig, NearPrivateConfig
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_form import Folded, choice
-from dpal.config.start import PublicDataConfig, StartConfig
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.privacy import Accountant, Adjacency
 

@@ -12,7 +12,7 @@ from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.labelers.label_studio_rules import Agreement, Media, Rules, Skipped
-from dpal.labelers.registry import LABELERS, explained, labeler_named
+from dpal.labelers.named_labelers import LABELERS, explained, labeler_named
 
 LabelerName = Annotated[
     str,

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.data.class_names import class_names_in
-from dpal.data.files import files_of
 from dpal.data.label_columns import MOST_CLASSES
 from dpal.data.parquet import read_batches, reading, schema_of
+from dpal.data.pool_files import files_of
 from dpal.errors import DataError
 
 _KINDS = ("ballot", "scores", "class")

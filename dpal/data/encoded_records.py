@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpal.errors import StorageError
-from dpal.files.atomic import make_private
+from dpal.files.atomic_writes import make_private
 
 Rows = NDArray[np.intp]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpal.data.likeness import Sketches
 from dpal.errors import DataError
-from dpal.files.atomic import write_private_parquet
+from dpal.files.atomic_writes import write_private_parquet
 
 Hashes = NDArray[np.uint64]
 Blocks = NDArray[np.int16]

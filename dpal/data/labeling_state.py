@@ -23,7 +23,7 @@ from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
 from dpal.data.sources import Source
 from dpal.errors import DataError
-from dpal.files.atomic import write_private_parquet
+from dpal.files.atomic_writes import write_private_parquet
 from dpal.labels import Label, Task
 
 UNLABELED = -1

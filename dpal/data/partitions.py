@@ -19,7 +19,7 @@ from dpal.data.ballot_files import ballots_schema, read_columns, require_texts
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import DataError, ParameterError
-from dpal.files.atomic import write_private_parquet
+from dpal.files.atomic_writes import write_private_parquet
 from dpal.randomness import seeded
 
 _refuse = DataError.before_release  # parts are read before anything is spent

@@ -18,9 +18,9 @@ import pyarrow.types as pt
 from torch import Tensor
 
 from dpal.data.class_names import class_names_in
-from dpal.data.files import files_of
 from dpal.data.label_columns import task_of
 from dpal.data.parquet import schema_of
+from dpal.data.pool_files import files_of
 from dpal.data.texts import TEXT_COLUMNS, TextEncoding
 from dpal.errors import DataError
 from dpal.labels import Task

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpal.data.inspect import Inventory
+from dpal.data.inspect_rows import Inventory
 from dpal.data.known_records import COINCIDENCE, scan
 from dpal.data.sources import Source
 from dpal.errors import DataError

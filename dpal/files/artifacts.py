@@ -10,7 +10,7 @@ from typing import Any
 
 from dpal.canonical import canonical_json, file_digest
 from dpal.errors import DataError
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 
 RECORD = "campaign.json"
 CERTIFICATE = "certificate.json"

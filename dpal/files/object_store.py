@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from dpal.canonical import canonical_json, file_digest
 from dpal.errors import ParameterError, StoreError
 from dpal.files.artifacts import CONFIDENTIAL, DATASETS, SALT
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.files.storage_errors import as_storage_errors
 
 RELEASED = "released"

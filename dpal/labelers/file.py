@@ -16,7 +16,7 @@ from pathlib import Path
 from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Content, Source
 from dpal.errors import LabelError, LabelsPending
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
 from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label, Task

@@ -16,7 +16,7 @@ from typing import Any
 from dpal.data.labeling_state import read_labels
 from dpal.data.sources import Source
 from dpal.errors import LabelingProjectOpen
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.labelers.annotator_agreement import UnlabeledReason, agree
 from dpal.labelers.label_studio_api import LabelStudio
 from dpal.labelers.label_studio_project import GONE, LabelingProject, ProjectContents

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerTampered, ParameterError, StorageError
-from dpal.files.atomic import make_private, write_text
+from dpal.files.atomic_writes import make_private, write_text
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 

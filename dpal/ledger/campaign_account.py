@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from dpal.accounting.cohorts import (
+from dpal.accounting.cohort_spending import (
     Accountant,
     Spending,
     spending,
 )
-from dpal.accounting.envelope import last_phase
 from dpal.accounting.events import NEVER_SELECTED, Release
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
+from dpal.accounting.worst_path import last_phase
 from dpal.errors import LedgerError
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import spent_before
-from dpal.ledger.limits import DataHold
-from dpal.ledger.releases import release_from, release_of
+from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 

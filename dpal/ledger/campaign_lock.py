@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpal.errors import CampaignBusy, LedgerError, StorageError
-from dpal.files.atomic import make_private
+from dpal.files.atomic_writes import make_private
 
 _CLAIM, _CONDUCTOR, _TEACHERS = ".lock", ".conductor", ".teachers"
 _LOOK_AGAIN = 0.2

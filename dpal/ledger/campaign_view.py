@@ -9,10 +9,10 @@ from typing import Any
 from dpal.accounting.events import Release
 from dpal.canonical import digest
 from dpal.errors import LedgerError
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.releases import release_from, release_of
+from dpal.ledger.release_records import release_from, release_of
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 

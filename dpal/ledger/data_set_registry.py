@@ -26,7 +26,7 @@ from dpal.data.known_records import (
 )
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import (
     PART,

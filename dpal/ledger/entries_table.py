@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell
 from dpal.ledger.entries import Entry, EntryKind
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import PriorSpend, declared_of
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.releases import release_from, release_of, release_record
+from dpal.ledger.release_records import release_from, release_of, release_record
 from dpal.privacy import Accountant, PrivacyTarget
 
 # All that a hold of any version says; certificates with another key in theirs are refused.

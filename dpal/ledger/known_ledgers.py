@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpal.errors import AnchorError
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.ledger.anchor import Anchor, Anchors, is_signed
 
 

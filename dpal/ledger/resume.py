@@ -10,11 +10,11 @@ from typing import Any
 
 from dpal.canonical import canonical_json, file_digest
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.files.atomic import roll_forward, write_together
-from dpal.ledger.attempts import checkpoint_name
+from dpal.files.atomic_writes import roll_forward, write_together
+from dpal.ledger.attempt_names import checkpoint_name
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 
 RARELY = "a plan usually spends all of its promise, so that a second charge rarely fits"
 _FORMAT = 1

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from dpal.canonical import canonical_json
 from dpal.errors import AnchorError, LedgerError, LedgerMissing, LedgerTampered
-from dpal.files.atomic import make_private
+from dpal.files.atomic_writes import make_private
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.chain import missing_entry, verify_chain
 from dpal.ledger.database import find_database

@@ -13,9 +13,9 @@ from typing import Any
 from dpal.accounting.events import Release
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.errors import LedgerError, ParameterError
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.releases import release_from, release_of
+from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Adjacency, Unit
 
 RENYI, SOLE = "renyi", "sole"

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpal.accounting import pld
-from dpal.accounting.cohorts import Accountant, epsilon_by_rdp
-from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import Path, greatest_loss, path_epsilon
+from dpal.accounting.cohort_spending import Accountant, epsilon_by_rdp
 from dpal.accounting.events import Answer, Event, PhaseExposure
 from dpal.accounting.profiles import Grid
 from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.step_curves import Direction
+from dpal.accounting.worst_path import Path, greatest_loss, path_epsilon
 from dpal.errors import ParameterError
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.schedule import BasePhase, base_phases
-from dpal.planning.selection import SelectionStep, design_selections
-from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.planning.selection_steps import SelectionStep, design_selections
 from dpal.privacy import choose_delta
 
 _LOWEST_NOISE, _HIGHEST_NOISE = 0.3, 1e5

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.canonical import digest

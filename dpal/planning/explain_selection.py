@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_words import (
     Remark,
     against,
@@ -16,8 +17,7 @@ from dpal.planning.explain_words import (
     total_steps,
 )
 from dpal.planning.plan import CertifiedPlan, Plan
-from dpal.planning.selection import HiddenGate, VisibleAnswers
-from dpal.planning.spec import SelectionMode
+from dpal.planning.selection_steps import HiddenGate, VisibleAnswers
 
 WHO_SEES = {
     SelectionMode.HIDDEN: "only models leave the trusted process; who was labeled, how many and "

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpal.accounting import rdp
-from dpal.accounting.cohorts import Accountant, Spending, campaign_epsilon, spending
+from dpal.accounting.cohort_spending import Accountant, Spending, campaign_epsilon, spending
 from dpal.accounting.events import PhaseExposure, to_record
 from dpal.errors import ParameterError
+from dpal.planning.campaign_spec import CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.schedule import BasePhase, base_phases
-from dpal.planning.selection import design_selections
-from dpal.planning.spec import CampaignSpec, Schedule, SelectionMode, Strategy
+from dpal.planning.selection_steps import design_selections
 
 USUAL_SHARE = 0.25  # of epsilon for selections: 2 of 8 in the paper
 

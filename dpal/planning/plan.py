@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpal import check
-from dpal.accounting.cohorts import Accountant, Spending
+from dpal.accounting.cohort_spending import Accountant, Spending
 from dpal.accounting.events import (
     NEVER_SELECTED,
     SELECTION,
@@ -18,9 +18,9 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.ledger.datasets import BlockShare, share_record
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certified import DecidedPlan
-from dpal.planning.selection import SelectionStep
-from dpal.planning.spec import CampaignSpec, SelectionMode
+from dpal.planning.selection_steps import SelectionStep
 
 
 @dataclass(frozen=True, kw_only=True)

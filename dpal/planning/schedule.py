@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpal.accounting.events import PhaseExposure
-from dpal.planning.spec import Schedule
+from dpal.planning.campaign_spec import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon, spending
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, spending
 from dpal.planning.plan import Plan
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dpal.accounting.votes.observed_cost import require_told
 from dpal.errors import ParameterError
 from dpal.planning.vote_bounds import choose_bound, sigma_for
-from dpal.planning.voting import VotingSpec, least_sigma
+from dpal.planning.voting_plan import VotingSpec, least_sigma
 
 
 def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) -> VotingSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.statements import STATEMENTS
+from dpal.certificate.sentences import STATEMENTS
 from dpal.reports.audit_summary import defects
 from dpal.reports.figures.campaign import budget_chart, learning_chart
 from dpal.reports.plain_language import selection_quality, who_sees

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.statements import statements
+from dpal.certificate.sentences import statements
 from dpal.reports.report import Picture, Report, Table, section, table
 from dpal.reports.run_report import RunFacts, run_report, spent_bars
 from dpal.reports.validation_figures import figures_in, headline, percent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpal.certificate.statements import NO_DATA_SET, STATEMENTS
+from dpal.certificate.sentences import NO_DATA_SET, STATEMENTS
 from dpal.ledger.campaign_account import (
     CampaignAccount,
     State,
@@ -12,9 +12,9 @@ from dpal.ledger.campaign_account import (
     campaigns_in,
     epsilons_so_far,
 )
+from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.reports.charts import style_of
 from dpal.reports.commands import check_commands
 from dpal.reports.ledger_tables import (

@@ -8,9 +8,9 @@ from typing import Any
 
 from dpal.accounting.events import to_record
 from dpal.ledger.campaign_account import CampaignAccount
+from dpal.ledger.data_set_history import BlockCharge
 from dpal.ledger.datasets import DataSet, Limit
 from dpal.ledger.entries import Entry
-from dpal.ledger.history import BlockCharge
 from dpal.reports.charts import style_of
 from dpal.reports.ledger_words import (
     COUNTED,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED
-from dpal.ledger.attempts import attempt_number, planned_name
+from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
 from dpal.ledger.datasets import Basis
 from dpal.ledger.entries import Entry, EntryKind

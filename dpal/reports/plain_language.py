@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import RandomizedResponse
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_selection import WHO_SEES
-from dpal.planning.selection import expected_precision
-from dpal.planning.spec import SelectionMode
+from dpal.planning.selection_steps import expected_precision
 from dpal.reports.report import Rows
 
 _CHANGED = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.ledger.datasets import Basis
-from dpal.planning.spec import Strategy
+from dpal.planning.campaign_spec import Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation_figures import figures_in, headline, percent

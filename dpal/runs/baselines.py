@@ -15,21 +15,21 @@ import pyarrow.parquet as pq
 from safetensors.torch import load_file
 from torch import Tensor
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
 from dpal.accounting.safe_search import smallest_safe
 from dpal.canonical import digest, plain
 from dpal.config.campaign import CampaignConfig
-from dpal.data.files import digest_of
 from dpal.data.labeling_state import load_all
+from dpal.data.pool_files import digest_of
 from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.reservations import CampaignLedger
-from dpal.models.registry import build_model
-from dpal.planning.voting import COHORT
+from dpal.ledger.release_protocol import CampaignLedger
+from dpal.models.build_model import build_model
+from dpal.planning.voting_plan import COHORT
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.randomness import secure
 from dpal.runs.campaign_start import require_unregistered

@@ -17,15 +17,15 @@ from dpal.audit.released import naming_ids, released_findings
 from dpal.audit.run import Effort, audit
 from dpal.data.labeling_state import load_all, read_selection, write_start
 from dpal.data.readers import raw_batches, to_input
-from dpal.files.atomic import atomic_write
-from dpal.models.registry import build_model
+from dpal.files.atomic_writes import atomic_write
+from dpal.models.build_model import build_model
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.plan import Phase
-from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
-from dpal.runs.audits import found_in_ledger
+from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
-from dpal.runs.selection import draw_records
+from dpal.runs.select_records import draw_records
 from dpal.training.evaluation import probabilities
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dpal.config.campaign import CampaignConfig
 from dpal.data.sources import Source
 from dpal.files.artifacts import PhaseFolder
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.plan import CertifiedPlan, Phase, Plan
 from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.devices import device_of

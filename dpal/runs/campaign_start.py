@@ -18,19 +18,19 @@ from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import holds_all
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
-from dpal.features.spec import ExtractorSpec
+from dpal.features.feature_spec import ExtractorSpec
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.labels import Task
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located, Registry
 from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.planning.block_participation import plan_within
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best
-from dpal.planning.participation import plan_within
 from dpal.planning.plan import CertifiedPlan
-from dpal.planning.spec import CampaignSpec, SelectionMode
 from dpal.privacy import Unit
 from dpal.runs.open_ledger import open_ledger
 

@@ -22,9 +22,9 @@ from dpal.runs.close_phase import close_phase, end_campaign, is_finished
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.phase_training import measure, train_model
-from dpal.runs.results import Shown
 from dpal.runs.run_facts import AUDIT, facts_of
-from dpal.runs.selection import select_records
+from dpal.runs.select_records import select_records
+from dpal.runs.shown_results import Shown
 from dpal.runs.store_sync import keep_files
 from dpal.runs.use_cases import UseCases
 

@@ -12,13 +12,13 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import any_failed
 from dpal.certificate.exports import head_of, sign_export
+from dpal.certificate.make_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import read_certificate
-from dpal.certificate.statement import certificate_statement, sign_statement
-from dpal.certificate.write import certificate_of, text_to_keep
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError
 from dpal.files.artifacts import CampaignFolder, signature_of
-from dpal.files.atomic import write_text, write_together
+from dpal.files.atomic_writes import write_text, write_together
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.chain import known_keys
 from dpal.ledger.entries import Entry

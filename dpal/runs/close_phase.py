@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from dpal.accounting.cohorts import campaign_epsilon, spending
+from dpal.accounting.cohort_spending import campaign_epsilon, spending
 from dpal.errors import LedgerError
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.ledger.entries_table import write_ledger
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.plan import Phase
 from dpal.reports.validation_figures import as_metrics
 from dpal.runs.campaign_run import Campaign

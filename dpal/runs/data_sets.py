@@ -17,7 +17,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_registry import Added
 from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
 from dpal.runs.unregistered_runs import earlier_on, require_known, runs_on

@@ -14,17 +14,17 @@ from tqdm import tqdm
 from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.config.voting import PateConfig
-from dpal.data.inspect import inspect, require_apart, require_match
+from dpal.config.pate import PateConfig
+from dpal.data.inspect_rows import inspect, require_apart, require_match
 from dpal.data.partitions import require_groups, require_parts
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
-from dpal.ledger.limits import DataHold
-from dpal.models.spec import ModelSpec
+from dpal.ledger.data_set_limits import DataHold
+from dpal.models.model_spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
-from dpal.planning.voting import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
+from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta
 from dpal.reports.report import Table
 from dpal.reports.summary import shares_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpal.data.files import digest_of
+from dpal.data.pool_files import digest_of
 from dpal.errors import LedgerError
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.vote_account import hold_votes

@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import Release
 from dpal.config.campaign import CampaignConfig
 from dpal.config.teachers import AUTO
 from dpal.data.partitions import has_column
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerMissing
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located
 from dpal.ledger.datasets import DataSet, data_set
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.planning.participation import hold_in_full
-from dpal.planning.voting import CertifiedVoting
+from dpal.planning.block_participation import hold_in_full
+from dpal.planning.voting_plan import CertifiedVoting
 from dpal.privacy import PrivacyTarget, Unit
 from dpal.runs.campaign_start import held_data, locate
 from dpal.runs.open_ledger import open_ledger

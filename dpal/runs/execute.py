@@ -14,7 +14,7 @@ from dpal.ledger.campaign_lock import leading_process, lock_folder
 from dpal.runs.data_sets import end_early
 from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of, recorded_kind
-from dpal.runs.report import write_reports
+from dpal.runs.make_report import write_reports
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files
 

@@ -23,7 +23,7 @@ from dpal.data.labeling_state import load_all, read_labels, read_selection, writ
 from dpal.data.readers import raw_batches, records_of
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.artifacts import NO_HEAD
-from dpal.files.atomic import atomic_write, write_text
+from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.labelers import Labeler
 from dpal.labels import Task
 from dpal.planning.public_selection import FineTuning, PublicSelectionMethod, Uncertainty
@@ -32,7 +32,7 @@ from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.improvement_run import Improving, rotation_weights
 from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_job import LabelingJob
-from dpal.runs.near_private_release import components_file, seen_public, support_file, support_of
+from dpal.runs.near_private_releases import components_file, seen_public, support_file, support_of
 from dpal.runs.notify import notify
 from dpal.runs.prepare_improvement import with_trained_start
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training

@@ -14,7 +14,7 @@ from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import PhaseFolder
 from dpal.models.weights import put_weights, read_safetensors
-from dpal.planning.improvement import CertifiedImprovement, ImprovementPlan, ImprovementSpec
+from dpal.planning.improvement_plan import CertifiedImprovement, ImprovementPlan, ImprovementSpec
 from dpal.reports.improvement_report import choice_table, spending_by_release_table
 from dpal.reports.report import Table
 from dpal.runs.kinds import folder_of

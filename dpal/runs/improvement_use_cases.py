@@ -34,15 +34,15 @@ from dpal.runs.fine_tuning import (
 from dpal.runs.improvement_report import CENTRAL, certify_improved, draw_central, record_improvement
 from dpal.runs.improvement_run import Improving
 from dpal.runs.near_private_hold import end_guidance, hold_guidance
-from dpal.runs.near_private_release import release_components, release_support
+from dpal.runs.near_private_releases import release_components, release_support
 from dpal.runs.prepare_improvement import (
     is_trained,
     plan_improvement,
     prepare_improvement,
     with_trained_start,
 )
-from dpal.runs.results import Shown
 from dpal.runs.run_facts import facts_of
+from dpal.runs.shown_results import Shown
 from dpal.runs.sweeps import deciding
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from dpal.runs.use_cases import UseCases

@@ -27,7 +27,7 @@ from dpal.data.inbox.quarantine import (
     require_new_names,
 )
 from dpal.data.inbox.state import Accepted, Quarantined, WatchFolder, WatchState
-from dpal.data.inspect import Inventory, inspect, require_match
+from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.known_records import owners_in
 from dpal.data.sources import Source
 from dpal.errors import DataError

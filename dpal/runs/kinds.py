@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import KIND, PublicConfig, parse_public
+from dpal.config.pate import PATE, PateConfig, parse_pate
 from dpal.config.runtime import RunConfig
-from dpal.config.votes import VOTE, VoteConfig, parse_vote
-from dpal.config.voting import PATE, PateConfig, parse_pate
+from dpal.config.vote import VOTE, VoteConfig, parse_vote
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.planning.public_selection import PublicSelectionMethod

@@ -11,9 +11,9 @@ from dpal.accounting.events import Release
 from dpal.canonical import plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.listed import LISTED
-from dpal.data.files import digest_of
+from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
-from dpal.planning.listed import CertifiedList, ListedPlan, ListedSpec, certify_list
+from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
 from dpal.privacy import PrivacyTarget
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.renyi_filter import Amount
-from dpal.data.files import digest_of
+from dpal.data.pool_files import digest_of
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.artifacts import RECORD
-from dpal.files.atomic import sweep
+from dpal.files.atomic_writes import sweep
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.datasets import Basis, BlockShare, data_set
-from dpal.ledger.limits import DataHold
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.improvement_run import Improving
 from dpal.runs.run import hold

@@ -8,12 +8,12 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.files import commitment
+from dpal.data.pool_files import commitment
 from dpal.errors import ConfigError, LedgerError
 from dpal.files.artifacts import LEDGER, CampaignFolder, campaigns_of
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
-from dpal.config.start import PublicDataConfig
+from dpal.config.improvement_start import PublicDataConfig
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError

@@ -10,25 +10,25 @@ from typing import Any
 from dpal.audit.findings import AuditFinding
 from dpal.audit.run import Effort
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
-from dpal.config.voting import PateConfig
+from dpal.config.pate import PateConfig
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.labelers import Labeler
 from dpal.randomness import secure
 from dpal.reports.figures.style import save
 from dpal.reports.methods_tables import methods_table
+from dpal.reports.pate_report import method_findings, pate_report
+from dpal.reports.pate_sweeps import SweptVoting, sweep_figures, sweep_tables, voting_sweep_report
 from dpal.reports.report import Report
-from dpal.reports.vote_tables import vote_cost_table
-from dpal.reports.voting_report import method_findings, pate_report
-from dpal.reports.voting_sweeps import SweptVoting, sweep_figures, sweep_tables, voting_sweep_report
+from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
 from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble
 from dpal.runs.ensemble_votes import release_labels
 from dpal.runs.execute import execute_run
-from dpal.runs.results import Shown
 from dpal.runs.run_facts import facts_of
+from dpal.runs.shown_results import Shown
 from dpal.runs.student import STUDENT, close_student, train_on_votes
 from dpal.runs.student_quality import METHODS, judgements
 from dpal.runs.sweeps import RESULTS, Member

@@ -10,19 +10,19 @@ from safetensors.torch import load_file, save
 from torch import nn
 from tqdm import tqdm
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.data.labeling_state import load_all
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
 from dpal.errors import LedgerError, ParameterError
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.checkpoints import TrainingRelease
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.plan import Phase
-from dpal.planning.spec import SelectionMode
 from dpal.randomness import secure
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign

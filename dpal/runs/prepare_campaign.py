@@ -12,19 +12,19 @@ from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
-from dpal.data.files import digest_of
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
+from dpal.data.pool_files import digest_of
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source, missing_label
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
 from dpal.files.artifacts import RECORD
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
+from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
-from dpal.models.registry import build_model
-from dpal.planning.spec import CampaignSpec
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths

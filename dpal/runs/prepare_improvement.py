@@ -11,18 +11,18 @@ from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
-from dpal.data.files import digest_of
-from dpal.data.inspect import inspect, require_apart, require_match
+from dpal.data.inspect_rows import inspect, require_apart, require_match
+from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
-from dpal.planning.improvement import (
+from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.improvement_plan import (
     ImprovementSpec,
     certify_improvement,
     widest_start,
 )
 from dpal.planning.public_selection import Guidance, guidance_for
-from dpal.planning.spec import CampaignSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.campaign_start import CampaignStart, holds_a_plan, plan_start, require_unregistered
 from dpal.runs.improvement_run import Improving, rotation_weights

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.errors import LedgerMissing
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import sweep
+from dpal.files.atomic_writes import sweep
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.certified import Certified, RunPlan
 from dpal.reports.report import Table
 from dpal.runs.open_ledger import commit_to, open_ledger

@@ -20,18 +20,18 @@ from dpal.certificate.verify import certificate_kind, verify_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.files import commitment, digest_of
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect_rows import inspect, require_match
+from dpal.data.pool_files import commitment, digest_of
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source
 from dpal.errors import CertificateError, DataError
 from dpal.files.artifacts import RECORD, CampaignFolder
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.releases import release_of
+from dpal.ledger.release_records import release_of
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec, spec_from
 from dpal.models.normalisation import Normalisation
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.open_ledger import open_ledger

@@ -23,7 +23,7 @@ from dpal.files.object_store import (
     file_ref,
     is_confidential,
 )
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.datasets import data_sets
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.recorded_files import name_below

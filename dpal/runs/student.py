@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dpal.errors import LabelError
-from dpal.files.atomic import atomic_write, write_text
+from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.labels import Task
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble

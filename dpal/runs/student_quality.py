@@ -12,7 +12,7 @@ from torch import nn
 from dpal.config.teachers import Cut
 from dpal.data.labeling_state import load_all
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.labels import Task
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.teachers import scores_of

@@ -15,12 +15,12 @@ from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.reports.figures.style import save
 from dpal.reports.figures.sweeps import sweep_figure
 from dpal.reports.sweeps import points_of, points_table, sweep_report
 from dpal.runs.kinds import folder_of, kind_in
-from dpal.runs.results import Shown
+from dpal.runs.shown_results import Shown
 
 RESULTS = "sweep.json"
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit")

@@ -18,23 +18,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpal.certificate.read_and_seal import read_certificate
-from dpal.config.voting import PateConfig
-from dpal.data.inspect import require_apart
+from dpal.config.pate import PateConfig
+from dpal.data.inspect_rows import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.labeling_state import read_selection
 from dpal.data.readers import raw_batches
 from dpal.errors import LabelError, ParameterError
 from dpal.files.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.labels import Label, Task
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
-from dpal.planning.voting import block_name
+from dpal.planning.voting_plan import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.make_report import write_reports
 from dpal.runs.notify import notify
 from dpal.runs.recorded_settings import recorded_as
-from dpal.runs.report import write_reports
 from dpal.runs.teachers import cast_votes, load_inputs
 from dpal.runs.vote_account import certify_votes, read_released, release_ballot_block
 from dpal.voting.draw_answers import UNANSWERED

@@ -25,10 +25,10 @@ from dpal.data.partitions import read_parts, write_given_parts, write_parts
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Source
 from dpal.errors import DataError
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from dpal.labels import Task
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble import Ensemble, reading_settings

@@ -9,10 +9,10 @@ from typing import Any
 
 from dpal.accounting.events import to_record
 from dpal.data.sources import Source
-from dpal.features.spec import ExtractorSpec
-from dpal.models.spec import ModelSpec
+from dpal.features.feature_spec import ExtractorSpec
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.plan import Phase
-from dpal.planning.spec import CampaignSpec
 
 
 @dataclass(frozen=True, kw_only=True)

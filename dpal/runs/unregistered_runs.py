@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dpal.config.data import DataConfig
 from dpal.config.runtime import RuntimeConfig
-from dpal.data.files import commitment, digest_of
 from dpal.data.known_records import COINCIDENCE, KnownRecords, scan
+from dpal.data.pool_files import commitment, digest_of
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError, DpalError, LedgerMissing

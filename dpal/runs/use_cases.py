@@ -9,19 +9,19 @@ from typing import Any, Generic, TypeVar, cast
 
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.audit.run import Effort
-from dpal.certificate.statements import statements
+from dpal.certificate.sentences import statements
 from dpal.config.runtime import RunConfig
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
-from dpal.runs.audits import audit_report
+from dpal.runs.audit_run import audit_report
 from dpal.runs.recorded_settings import recorded_settings
 from dpal.runs.repeatable_training import RepeatableTraining
-from dpal.runs.results import Shown, epsilon_table
 from dpal.runs.run import Run
 from dpal.runs.run_facts import facts_of, read_run_certificate
+from dpal.runs.shown_results import Shown, epsilon_table
 from dpal.runs.sweeps import Member, renamed, write_any_sweep
 from dpal.runs.tracked_facts import Tracked
 

@@ -17,14 +17,14 @@ from dpal.certificate.kinds.voting import voting_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL
-from dpal.files.atomic import atomic_write, write_private_parquet, write_text
+from dpal.files.atomic_writes import atomic_write, write_private_parquet, write_text
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
-from dpal.planning.voting import SUMMARY, CertifiedVoting, VotingPlan, block_name
+from dpal.ledger.release_protocol import CampaignLedger
+from dpal.planning.voting_plan import SUMMARY, CertifiedVoting, VotingPlan, block_name
 from dpal.randomness import secure
 from dpal.reports.report import Table
-from dpal.reports.vote_tables import rule_words, vote_cost_table
+from dpal.reports.vote_report import rule_words, vote_cost_table
 from dpal.runs.ballot_tables import (
     FROM_FILES,
     Labels,
@@ -39,11 +39,11 @@ from dpal.runs.ballot_tables import released_labels_table as released_labels_tab
 from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.notify import notify
 from dpal.runs.run import Run, hold
-from dpal.voting.advice import LabelStatistics, noisy_summary
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import release
 from dpal.voting.gated_labels import Dependencies, release_with_gate
+from dpal.voting.mechanism_advice import LabelStatistics, noisy_summary
 
 
 @dataclass(frozen=True, kw_only=True)

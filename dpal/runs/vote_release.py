@@ -9,7 +9,7 @@ from dpal.canonical import digest
 from dpal.errors import ParameterError
 from dpal.files.artifacts import RECORD
 from dpal.ledger.campaign_lock import lock_folder, only_vote
-from dpal.planning.voting import VotingSpec, certify_voting
+from dpal.planning.voting_plan import VotingSpec, certify_voting
 from dpal.runs.kinds import VOTES, holds_ballots
 from dpal.runs.recognise_teachers import require_one_account
 from dpal.runs.store_sync import bring_files, keep_files
@@ -21,8 +21,8 @@ from dpal.runs.vote_account import (
     released_summary,
 )
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.advice import LabelStatistics
 from dpal.voting.ballots import Ballots
+from dpal.voting.mechanism_advice import LabelStatistics
 
 
 def certified_vote_account(request: VoteRequest, spec: VotingSpec | None = None) -> Account:

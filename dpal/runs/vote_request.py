@@ -12,16 +12,16 @@ from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.config.runtime import RuntimeConfig
-from dpal.config.votes import VoteConfig
+from dpal.config.vote import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots
 from dpal.data.partitions import require_disjoint
 from dpal.errors import ConfigError, LedgerMissing
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.hold import before_from
-from dpal.ledger.releases import release_from
+from dpal.ledger.release_records import release_from
 from dpal.planning.vote_calibration import fitted
-from dpal.planning.voting import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
+from dpal.planning.voting_plan import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.open_ledger import open_ledger
 from dpal.voting.ballots import Ballots, Choices

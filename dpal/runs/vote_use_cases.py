@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 from dpal.audit.findings import AuditFinding
 from dpal.audit.run import Effort
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
-from dpal.config.votes import VoteConfig
+from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.campaign_lock import only_vote
-from dpal.planning.voting import block_name
+from dpal.planning.voting_plan import block_name
 from dpal.randomness import secure
 from dpal.reports.report import Report
-from dpal.reports.vote_tables import ReleasedBlock, account_report, vote_cost_table
+from dpal.reports.vote_report import ReleasedBlock, account_report, vote_cost_table
 from dpal.runs.ballot_tables import (
     FROM_FILES,
     ballots_table,
@@ -29,8 +29,8 @@ from dpal.runs.ballot_tables import (
     told_of,
 )
 from dpal.runs.notify import notify
-from dpal.runs.results import Shown
 from dpal.runs.run_facts import facts_of
+from dpal.runs.shown_results import Shown
 from dpal.runs.tracked_facts import Tracked
 from dpal.runs.use_cases import UseCases
 from dpal.runs.vote_account import Account, certify_votes

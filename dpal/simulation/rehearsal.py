@@ -21,9 +21,9 @@ from dpal.acquisition.selection import Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.planning.plan import Phase, Plan
-from dpal.planning.spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.randomness import secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.data.records import Batch, LabeledSet
 from dpal.errors import ParameterError
+from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.plan import Phase, TrainingPhase
-from dpal.planning.spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
 from dpal.training.backends import Backend
-from dpal.training.batches import PoissonBatches
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.learning_rates import rate_at, set_rate
+from dpal.training.poisson_batches import PoissonBatches
 from dpal.training.weight_averaging import WeightAverage
 
 

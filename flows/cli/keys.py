@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpal.certificate.author import Trust
-from dpal.certificate.envelope import public_key_from
+from dpal.certificate.dsse import public_key_from
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import CertificateError, DpalError
 from dpal.ledger.anchor import Anchors

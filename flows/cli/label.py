@@ -59,7 +59,7 @@ def collect(
 
         run_webhook_receiver(artifacts, host, listen)
         return
-    from tasks.collecting import collect_campaign
+    from tasks.collect_waiting import collect_campaign
     from tasks.wait_for_people import waiting_campaigns
 
     folders = waiting_campaigns(artifacts)

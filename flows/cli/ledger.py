@@ -74,7 +74,7 @@ def ledger_page(
     ] = None,
 ) -> None:
     """Write one campaign's ledger as a page that opens without a server."""
-    from dpal.runs.report import make_ledger_page
+    from dpal.runs.make_report import make_ledger_page
 
     out.print(str(make_ledger_page(campaign_folder(folder), to)), markup=False)
 
@@ -129,7 +129,7 @@ def ledger_key(
 
     Whoever is to check them needs it from you, over another channel than the files.
     """
-    from dpal.certificate.envelope import as_pem, fingerprint
+    from dpal.certificate.dsse import as_pem, fingerprint
 
     key = own_key(anchors)
     if pem:

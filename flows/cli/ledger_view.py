@@ -18,10 +18,10 @@ from dpal.ledger.campaign_account import (
     epsilons_so_far,
 )
 from dpal.ledger.chain import verify_chain
+from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import export_ledger
-from dpal.ledger.history import dataset_of, history, parts_of
 from dpal.ledger.store import LedgerStore
 from dpal.reports.ledger_tables import (
     account_promise,

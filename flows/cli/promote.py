@@ -69,9 +69,9 @@ def promote_command(
     other version.
     """
     from dpal.certificate.verify import verify_certificate
+    from tasks.tracking.model_registry import fetch_registered_model
     from tasks.tracking.promotion import audit_doubt, require_alias
     from tasks.tracking.promotion import promote as give
-    from tasks.tracking.registry import fetch_registered_model
 
     registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
     if listing:

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dpal.config.campaign import CampaignConfig
-from dpal.data.inspect import Inventory, inspect, require_match
+from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.labeling_state import load_all
 from dpal.errors import DpalError
 from dpal.planning.certify_campaign import certified_plan

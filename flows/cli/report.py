@@ -13,7 +13,7 @@ def report(folder: CampaignDir) -> None:
 
     Of an account of teachers (dpal vote) it shows what was released, and what that cost.
     """
-    from dpal.runs.report import make_report
+    from dpal.runs.make_report import make_report
 
     place = campaign_folder(folder)
     out.print(str(make_report(place)))

@@ -89,7 +89,7 @@ def _which(
 ) -> tuple[CampaignFolder, int, str | None]:
     """The campaign, the phase and the hash that are asked for."""
     if run is not None:
-        from tasks.tracking.registry import phase_of_run
+        from tasks.tracking.model_registry import phase_of_run
 
         registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry(folder)
         name, phase_number, wanted = phase_of_run(run, registry)

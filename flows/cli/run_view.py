@@ -11,7 +11,7 @@ from dpal.errors import ConfigError, TrainingStopped
 from dpal.files.artifacts import CampaignFolder
 from dpal.reports.commands import verify_here
 from dpal.runs.kinds import folder_of, kind_of
-from dpal.runs.results import Shown
+from dpal.runs.shown_results import Shown
 from flows.cli.terminal import (
     as_typed_here,
     err,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dpal.errors import ParameterError
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 from flows.cli.settings import ConfigFile, Settings, load_config
 from flows.cli.terminal import out, print_table
 

@@ -11,8 +11,8 @@ import numpy as np
 from tqdm import tqdm
 
 from dpal.errors import DpalError, ParameterError
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.spec import CampaignSpec, SelectionMode
 from dpal.randomness import secure, seeded
 from dpal.reports.figures.simulation import hits_figure, scores_figure
 from dpal.reports.figures.style import save

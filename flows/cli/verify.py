@@ -17,10 +17,10 @@ import typer
 
 from dpal.certificate.author import author_of
 from dpal.certificate.checks import MALFORMED
-from dpal.certificate.envelope import SUFFIX
+from dpal.certificate.dsse import SUFFIX
 from dpal.certificate.promise import paper_mark, pool_size_of
 from dpal.certificate.read_and_seal import read_certificate
-from dpal.data.files import digest_of, files_of
+from dpal.data.pool_files import digest_of, files_of
 from dpal.errors import CertificateError, LedgerError
 from dpal.files.artifacts import (
     CERTIFICATE,
@@ -154,7 +154,7 @@ def _given(
     signed = _text_of(beside) if beside is not None and beside.is_file() else None
     if model is not None and model.startswith(_REGISTERED):
         try:
-            from tasks.tracking.registry import fetch_registered_model
+            from tasks.tracking.model_registry import fetch_registered_model
         except ImportError as error:
             raise CertificateError(
                 f"{model} is in a registry of MLflow, which is not installed here ({error}); "

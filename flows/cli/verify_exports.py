@@ -8,9 +8,9 @@ from pathlib import Path
 from dpal.canonical import file_digest
 from dpal.certificate.author import Author, Trust
 from dpal.certificate.checks import Check
-from dpal.certificate.envelope import SUFFIX
+from dpal.certificate.dsse import SUFFIX
 from dpal.certificate.exports import files_in, verify_export
-from dpal.certificate.statement import LEDGER_HEAD, read_statement
+from dpal.certificate.signed_statement import LEDGER_HEAD, read_statement
 from dpal.errors import CertificateError
 from dpal.files.artifacts import signature_of
 from dpal.ledger.entries import Entry

@@ -8,11 +8,11 @@ from typing import Any
 
 from dpal.data.ballot_files import public_labels
 from dpal.errors import ConfigError
-from dpal.planning.voting import least_summary_sigma
-from dpal.reports.vote_tables import advice_table, recognition_words
+from dpal.planning.voting_plan import least_summary_sigma
+from dpal.reports.vote_report import advice_table, recognition_words
 from dpal.runs.vote_request import VoteRequest
-from dpal.voting.advice import LabelStatistics, from_public, options
 from dpal.voting.ballots import Ballots
+from dpal.voting.mechanism_advice import LabelStatistics, from_public, options
 from flows.cli.vote_view import VoteCostView
 
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dpal.reports.commands import verify_here
-from dpal.reports.vote_tables import (
+from dpal.reports.vote_report import (
     answer_rates_table,
     recognition_words,
     rule_words,
     vote_cost_table,
 )
+from dpal.runs.make_report import write_reports
 from dpal.runs.open_ledger import key_word
-from dpal.runs.report import write_reports
 from dpal.runs.vote_account import read_released
 from dpal.runs.vote_release import release_ballots
 from dpal.runs.vote_request import VoteRequest

@@ -8,9 +8,9 @@ from typing import Any
 
 from dpal.accounting.votes.cost_analysis import Mode, analyse, claim_of
 from dpal.errors import ConfigError
-from dpal.planning.voting import equal_blocks, least_sigma, most_queries, total_of
+from dpal.planning.voting_plan import equal_blocks, least_sigma, most_queries, total_of
 from dpal.reports.report import Table
-from dpal.reports.vote_tables import (
+from dpal.reports.vote_report import (
     PRIVATE_NOTE,
     modes_table,
     rule_words,

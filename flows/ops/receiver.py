@@ -18,7 +18,7 @@ import httpx
 from dpal.errors import ConfigError, DpalError
 from dpal.runs.label_studio_access import HOOK_HEADER, HOOK_SECRET
 from flows.cli.terminal import err, out
-from tasks.collecting import collect_campaign
+from tasks.collect_waiting import collect_campaign
 from tasks.wait_for_people import waiting_campaigns
 
 _MOST_BYTES = 1 << 20

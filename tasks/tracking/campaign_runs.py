@@ -49,7 +49,7 @@ from tasks.tracking.mlflow_run import (
     noon,
     open_tracked_run,
 )
-from tasks.tracking.registry import register_model
+from tasks.tracking.model_registry import register_model
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dpal.ledger.data_set_history import history, parts_of
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries_table import ledger_table
-from dpal.ledger.history import history, parts_of
 from dpal.reports.figures.datasets import dataset_figure
 from dpal.runs.campaign_run import Campaign
 

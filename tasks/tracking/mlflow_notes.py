@@ -11,7 +11,7 @@ from typing import Any
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 
-from dpal.certificate.statements import STATEMENTS
+from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.plan import Phase
 from dpal.reports.commands import ELSEWHERE, verify_here

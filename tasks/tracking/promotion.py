@@ -17,7 +17,7 @@ from mlflow.entities import Run
 from dpal.certificate.checks import Check, CheckOutcome
 from dpal.errors import CertificateError
 from dpal.ledger.stamped_day import today_in_utc
-from tasks.tracking.registry import name_and_version, registry_client
+from tasks.tracking.model_registry import name_and_version, registry_client
 
 EXPERIMENT = "dpal"
 AUDIT_NUMBER = "dpal.audit_number"

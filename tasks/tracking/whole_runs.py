@@ -18,8 +18,8 @@ from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_model import log_weights
 from tasks.tracking.mlflow_notes import NOTE
 from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run
+from tasks.tracking.model_registry import register_model
 from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
-from tasks.tracking.registry import register_model
 
 _UNREADABLE = ["body", "previous"]  # for machines; the exports have them
 

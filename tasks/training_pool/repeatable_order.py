@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpal.canonical import digest
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, LedgerError
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.devices import require_device

@@ -15,16 +15,16 @@ from dp_accounting.rdp import RdpAccountant
 
 from dpal.accounting import rdp
 from dpal.accounting.accountant_tolerance import tolerance
-from dpal.accounting.cohorts import (
+from dpal.accounting.cohort_spending import (
     Accountant,
     campaign_epsilon,
     certificate_grid,
     second_opinion,
 )
-from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import campaign_profile
 from dpal.accounting.events import EVENTS, Charge, Event, Release, from_record, to_record
+from dpal.accounting.step_curves import Direction
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
+from dpal.accounting.worst_path import campaign_profile
 from dpal.canonical import canonical_json, digest
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency, PrivacyTarget

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpal.planning.plan import Phase, Plan, TrainingPhase
-from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 
 POOL = (0, 1, 2)  # record 0 is the one whose content differs
 LABELED, WAITING, OUT = "0", "-", "x"  # states of a record; a digit is its cohort

@@ -12,8 +12,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dpal.accounting import pld, rdp
-from dpal.accounting.curves import Direction
-from dpal.accounting.envelope import campaign_profile, grid_of
 from dpal.accounting.events import (
     LAPLACE_GRID,
     Charge,
@@ -24,6 +22,8 @@ from dpal.accounting.events import (
     RandomizedResponse,
     Release,
 )
+from dpal.accounting.step_curves import Direction
+from dpal.accounting.worst_path import campaign_profile, grid_of
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.privacy import Adjacency
 

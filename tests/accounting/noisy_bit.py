@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import (
+from dpal.accounting.events import Event
+from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import (
     Direction,
     DpEvent,
     Losses,
     MechanismStep,
     PrivacyLossDistribution,
 )
-from dpal.accounting.events import Event
-from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
 
 

@@ -10,8 +10,7 @@ import pytest
 from pytest import approx
 
 from dpal.accounting import rdp
-from dpal.accounting.cohorts import second_opinion, spending
-from dpal.accounting.curves import Gaussian
+from dpal.accounting.cohort_spending import second_opinion, spending
 from dpal.accounting.events import (
     EVENTS,
     Event,
@@ -24,12 +23,13 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.renyi_filter import RenyiFilter
+from dpal.accounting.step_curves import Gaussian
 from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries_table import ledger_table
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency
 from tests.accounting import event_contract

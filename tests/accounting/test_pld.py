@@ -10,9 +10,9 @@ from pytest import approx
 from scipy.special import ndtr
 
 from dpal.accounting import pld, rdp
-from dpal.accounting.curves import Direction
 from dpal.accounting.events import NoisyScores, NoisyThreshold, PhaseExposure
 from dpal.accounting.profiles import PrivacyProfile
+from dpal.accounting.step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 from tests.accounting.mixtures import (

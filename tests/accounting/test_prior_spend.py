@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon, second_opinion, spending
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import (
     GUIDANCE,
     NEVER_SELECTED,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from dpal.accounting import rdp
-from dpal.accounting.curves import Direction
 from dpal.accounting.events import (
     Charge,
     NoisyScores,
@@ -24,6 +23,7 @@ from dpal.accounting.events import (
     scale_sampling_rate,
 )
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
+from dpal.accounting.step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.certify_campaign import certified_plan

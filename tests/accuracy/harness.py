@@ -21,11 +21,11 @@ import torch
 import yaml
 
 from dpal.config.campaign import CampaignConfig, override, parse_config
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import raw_batches
 from dpal.data.records import LabeledSet, load_labeled
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import CertifiedPlan
 from dpal.randomness import secure

@@ -18,7 +18,7 @@ from dpal.acquisition.scores import (
     score_function,
 )
 from dpal.errors import ParameterError
-from dpal.planning.spec import Acquisition
+from dpal.planning.campaign_spec import Acquisition
 from tests.conftest import having
 
 SINGLE, MULTI = Task.SINGLE_LABEL, Task.MULTI_LABEL

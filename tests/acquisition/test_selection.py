@@ -15,14 +15,14 @@ from dpal.acquisition.scores import ENTROPY_CLIP, score
 from dpal.acquisition.selection import select, select_at_random
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
-from dpal.planning.selection import (
+from dpal.planning.campaign_spec import Acquisition
+from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
     SelectionStep,
     VisibleAnswers,
 )
-from dpal.planning.spec import Acquisition
 from tests.conftest import RepeatableBits, nothing_released
 
 SILENT = NoisyThreshold(noise_multiplier=1e-9)

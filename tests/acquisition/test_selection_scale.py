@@ -15,7 +15,7 @@ import numpy as np
 from dpal.accounting.events import RandomizedResponse, NoisyScores, NoisyThreshold
 from dpal.acquisition.selection import select
 from dpal.data.readers import BATCH_ROWS
-from dpal.planning.selection import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import secure
 
 RECORDS, BUDGET = 10_000_000, 20_000

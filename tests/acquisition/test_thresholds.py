@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpal.acquisition.thresholds import Keys, collect_keys, noisy_threshold
 from dpal.errors import ParameterError
-from dpal.planning.selection import HiddenGate, design_selections
+from dpal.planning.selection_steps import HiddenGate, design_selections
 from tests.conftest import RepeatableBits, nothing_released, small_spec
 
 SILENT = 1e-9  # noise that rounds to nothing

@@ -9,11 +9,11 @@ import pytest
 
 from dpal.acquisition.scores import score
 from dpal.audit.released import released_findings
-from dpal.audit.releases import ledger_findings
+from dpal.audit.single_draws import ledger_findings
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.runs import scoring
+from dpal.runs import score_records
 from dpal.runs.notify import notify
 from dpal.runs.prepare_campaign import prepare
 from dpal.training import dp_sgd
@@ -82,7 +82,7 @@ def test_defects_are_named_and_end_with_exit_code_1(workplace, mlflow_uri, monke
         notify(f"highest score {found.max():.6f}")
         return found
 
-    monkeypatch.setattr(scoring, "score", telling)
+    monkeypatch.setattr(score_records, "score", telling)
     result = call("audit", str(file), *QUICK, "--json")
     assert result.returncode == 1
     record = json.loads(result.stdout)

@@ -11,7 +11,7 @@ from dpal.audit.inclusion import inclusion_findings
 from dpal.ledger.datasets import Basis, BlockShare
 from dpal.planning.plan import Plan
 from dpal.randomness import secure
-from dpal.training.batches import PoissonBatches
+from dpal.training.poisson_batches import PoissonBatches
 from tests.audit.auditing import small_plan
 
 DRAWS = 1 << 19

@@ -9,9 +9,9 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from dpal.accounting.curves import Direction
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.pld import CERTIFY, compose, fit_grid
+from dpal.accounting.step_curves import Direction
 from dpal.audit.lower_bound import (
     AttackRates,
     MembershipGuesses,

@@ -22,14 +22,14 @@ from dpal.acquisition import selection
 from dpal.acquisition.reference import exact_top_k
 from dpal.audit import run
 from dpal.audit.findings import AuditReport
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.mechanisms import laplace, randomized_response
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.planning.selection import HiddenGate
+from dpal.planning.selection_steps import HiddenGate
 from dpal.training import dp_sgd
-from dpal.training.batches import PoissonBatches
 from dpal.training.clipping import Clipper
 from dpal.training.per_record import book_keeping
+from dpal.training.poisson_batches import PoissonBatches
 from tests.audit.auditing import audited, failed, small_plan
 
 HIDDEN = {"privacy__selection": "hidden", "privacy__threshold_noise": 1.0}

@@ -15,13 +15,13 @@ from dpal.audit import near_private, votes
 from dpal.audit.votes import vote_findings, worlds
 from dpal.mechanisms.histogram import noisy_counts
 from dpal.mechanisms.private_pca import moments_of, noisy_moments
-from dpal.planning.improvement import ImprovementPlan
-from dpal.planning.voting import VotingPlan, VotingSpec
+from dpal.planning.improvement_plan import ImprovementPlan
+from dpal.planning.voting_plan import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget
 from dpal.randomness import secure
 from dpal.voting.draw_answers import release
-from tests.planning.test_improvement import TARGET as PROMISE
-from tests.planning.test_improvement import spec
+from tests.planning.test_improvement_plan import TARGET as PROMISE
+from tests.planning.test_improvement_plan import spec
 
 TARGET = PrivacyTarget(epsilon=8.0, delta=1e-5)
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=4, sigma=25.0)

@@ -78,7 +78,7 @@ def compute_alone(file: Path) -> None:
         select_records,
         train_model,
     )
-    from tasks.reporting import write_report
+    from tasks.write_reports import write_report
 
     config = load_config(file, [])
     with lock_folder(folder_of(config).root):

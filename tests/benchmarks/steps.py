@@ -20,8 +20,8 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
 from dpal.planning.training_recipe import Precision, Recipe
 from dpal.randomness import secure
 from dpal.training.arithmetic import passes, products

@@ -24,8 +24,8 @@ from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.readers import to_input
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.data.sources import Role, open_source
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
 
 pytestmark = pytest.mark.slow
 

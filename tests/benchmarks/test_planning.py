@@ -14,12 +14,12 @@ import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.naive import plan_naive
 from dpal.planning.schedule import BasePhase, base_phases
-from dpal.planning.spec import Acquisition, CampaignSpec, Strategy
 from tests.planning.specs import campaign
 
 pytestmark = pytest.mark.slow

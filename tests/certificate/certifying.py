@@ -18,21 +18,21 @@ from dpal.canonical import canonical_json, plain
 from dpal.certificate.checks import Check, CheckOutcome
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.campaign import CAMPAIGN
+from dpal.certificate.make_certificate import certificate_of
 from dpal.certificate.read_and_seal import (
     entry_digest,
     read_certificate,
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.write import certificate_of
 from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import Plan
-from dpal.planning.spec import CampaignSpec
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 SALT, POOL = b"s" * 32, b"the pool's bytes"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpal.certificate.statement import certificate_statement, sign_statement
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
 from dpal.planning.plan import Plan

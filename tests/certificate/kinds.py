@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.canonical import file_digest, plain
@@ -16,13 +16,13 @@ from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
 from dpal.certificate.kinds.voting import voting_certificate
 from dpal.certificate.read_and_seal import read_certificate, to_text
-from dpal.certificate.statement import certificate_statement, sign_statement
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.improvement import ImprovementPlan, ImprovementSpec
+from dpal.planning.improvement_plan import ImprovementPlan, ImprovementSpec
 from dpal.planning.public_selection import (
     ChoiceSpec,
     FineTuning,
@@ -31,7 +31,7 @@ from dpal.planning.public_selection import (
     Voters,
     guidance_for,
 )
-from dpal.planning.voting import VotingPlan, VotingSpec
+from dpal.planning.voting_plan import VotingPlan, VotingSpec
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from tests.certificate.certifying import certified, opened, run, with_delta, write_model
 from tests.conftest import small_spec

@@ -18,7 +18,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of, ledger_keys
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.envelope import (
+from dpal.certificate.dsse import (
     as_pem,
     fingerprint,
     pre_authentication_encoding,
@@ -27,7 +27,7 @@ from dpal.certificate.envelope import (
     signed_envelope,
 )
 from dpal.certificate.read_and_seal import sealed_certificate
-from dpal.certificate.statement import (
+from dpal.certificate.signed_statement import (
     CERTIFICATE,
     PAYLOAD_TYPE,
     certificate_statement,

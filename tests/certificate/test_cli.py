@@ -13,9 +13,9 @@ from contextlib import closing
 import pytest
 
 from dpal.canonical import canonical_json, file_digest
-from dpal.certificate.envelope import as_pem, fingerprint
+from dpal.certificate.dsse import as_pem, fingerprint
 from dpal.certificate.read_and_seal import sealed_certificate, to_text
-from dpal.certificate.statement import certificate_statement, sign_statement
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import EntryKind
 from dpal.planning.certify_campaign import certified_plan

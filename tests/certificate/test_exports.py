@@ -11,7 +11,7 @@ from dpal.canonical import canonical_json, file_digest
 from dpal.certificate.author import Trust
 from dpal.certificate.checks import any_failed
 from dpal.certificate.exports import files_in, head_of, sign_export, verify_export
-from dpal.certificate.statement import head_statement, sign_statement
+from dpal.certificate.signed_statement import head_statement, sign_statement
 from dpal.errors import CertificateError
 from dpal.files.artifacts import signature_of
 from dpal.ledger.anchor import Anchors

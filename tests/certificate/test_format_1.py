@@ -16,16 +16,16 @@ from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.evidence import evidence_from
+from dpal.certificate.make_certificate import certificate_of, text_to_keep
 from dpal.certificate.read_and_seal import (
     parse_entry,
     read_certificate,
     sealed_certificate,
     to_text,
 )
-from dpal.certificate.statement import certificate_statement, sign_statement
-from dpal.certificate.statements import statements
+from dpal.certificate.sentences import statements
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.certificate.verify import verify_certificate
-from dpal.certificate.write import certificate_of, text_to_keep
 from dpal.ledger.anchor import Anchors
 from tests.certificate.certifying import failures
 

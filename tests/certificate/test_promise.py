@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.checks import CheckOutcome
 from dpal.certificate.promise import (
     CAMPAIGN,

@@ -12,7 +12,7 @@ from dpal.canonical import file_digest
 from dpal.certificate.check_against import tags_of
 from dpal.certificate.read_and_seal import sealed_certificate, to_text
 from dpal.errors import CertificateError
-from tasks.tracking.registry import fetch_registered_model, register_model, registered_name
+from tasks.tracking.model_registry import fetch_registered_model, register_model, registered_name
 from tests.flows.calling import call, sentence
 
 SERVED = """

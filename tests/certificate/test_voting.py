@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
 from dpal.accounting.votes.rules import Mechanism, VotingRule
@@ -20,12 +20,12 @@ from dpal.certificate.read_and_seal import sealed_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError
 from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.datasets import Basis, BlockShare, Limit, register_body
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.planning.voting import VotingPlan, VotingSpec, block_name
+from dpal.planning.voting_plan import VotingPlan, VotingSpec, block_name
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 TARGET = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from dpal.accounting import second_opinion
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import Charge, Release, from_record
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.canonical import canonical_json, digest
-from dpal.certificate.envelope import as_pem
-from dpal.certificate.statement import certificate_statement, sign_statement
+from dpal.certificate.dsse import as_pem
+from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.data.labeling_state import write_labels, write_merged, write_selection, write_start
 from dpal.data.sources import Role, open_source
 from dpal.ledger.anchor import Anchors
@@ -32,7 +32,7 @@ from dpal.ledger.campaign_account import campaign_account, campaigns_in
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.certificate.certifying import certified, plan_of, run

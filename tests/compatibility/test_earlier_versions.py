@@ -16,7 +16,7 @@ from dpal.canonical import canonical_json
 from dpal.certificate.author import Trust, author_of
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome
-from dpal.certificate.envelope import public_key_from
+from dpal.certificate.dsse import public_key_from
 from dpal.certificate.read_and_seal import parse_entry, read_certificate
 from dpal.certificate.verify import verify_certificate
 from dpal.data.labeling_state import (
@@ -31,7 +31,7 @@ from dpal.errors import ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.entries_table import export_ledger
-from dpal.ledger.releases import release_of, release_record
+from dpal.ledger.release_records import release_of, release_record
 from dpal.ledger.store import LedgerStore
 from tests.certificate.certifying import failures
 from tests.compatibility import make

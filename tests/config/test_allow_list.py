@@ -20,9 +20,9 @@ from dpal.config.guarded import (
     unmarked_paths,
 )
 from dpal.config.improvement import PublicConfig, parse_public
+from dpal.config.pate import PateConfig, parse_pate
 from dpal.config.runtime import RunConfig, RuntimeConfig
-from dpal.config.votes import VoteConfig
-from dpal.config.voting import PateConfig, parse_pate
+from dpal.config.vote import VoteConfig
 from dpal.config.watch import WatchConfig
 from dpal.errors import AllowListError, ConfigError
 from dpal.files.object_store import StoreHolds

@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 import flows
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
 from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.config.improvement import PublicConfig
-from dpal.config.votes import VoteConfig
-from dpal.config.voting import PateConfig
+from dpal.config.pate import PateConfig
+from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, ParameterError
-from dpal.planning.spec import SelectionMode
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.runs.kinds import parse_any
 from tests.conftest import having, small_spec, small_values
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from prefect.utilities.schema_tools.validation import validate
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.config.campaign import parse_config
 from dpal.config.runtime import Backend
 from dpal.errors import ConfigError
-from dpal.labelers.registry import LABELERS
+from dpal.labelers.named_labelers import LABELERS
 from dpal.models.architectures import ARCHITECTURES
-from dpal.planning.spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.training_recipe import OPTIMIZERS, ClippingKind
 from flows.campaign import run_campaign
 from tests.conftest import having

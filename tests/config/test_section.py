@@ -15,8 +15,8 @@ from pydantic import Field
 import dpal
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
+from dpal.config.pate import PateConfig
 from dpal.config.section import Count, Section
-from dpal.config.voting import PateConfig
 from dpal.config.watch import WatchConfig
 from flows.campaign import run_campaign
 from flows.pate import vote_and_learn
@@ -92,7 +92,7 @@ def test_bounds_and_unknown_keys_are_checked_by_many_threads_that_come_first_at_
     code = """
 from concurrent.futures import ThreadPoolExecutor
 from dpal.config.campaign import CampaignConfig, parse_config
-from dpal.config.voting import parse_pate
+from dpal.config.pate import parse_pate
 with ThreadPoolExecutor(16) as threads:
     parsers = [parse_pate, parse_config] * 32
     found = list(threads.map(lambda n: parsers[n]({"name": f"x{n}"}), range(64)))

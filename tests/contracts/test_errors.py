@@ -30,11 +30,11 @@ OURS = {name for name, one in vars(errors).items() if isinstance(one, type)}
 # Quoted all the same: these libraries were handed nothing but what is public.
 PUBLIC = {
     "dpal/certificate/read_and_seal.py": "a certificate is public",
-    "dpal/certificate/envelope.py": "a signature is public",
+    "dpal/certificate/dsse.py": "a signature is public",
     "dpal/certificate/exports.py": "a signature is public",
     **{
         f"dpal/config/{name}.py": "settings"
-        for name in ("campaign", "cron", "voting", "votes", "improvement", "watch")
+        for name in ("campaign", "cron", "pate", "vote", "improvement", "watch")
     },
     "dpal/data/inbox/folder.py": "an address in the settings, or a storage asked for names",
     "dpal/ledger/database.py": "the ledger holds no record",
@@ -42,7 +42,7 @@ PUBLIC = {
     "dpal/models/weights.py": "the header of a model's file",
     "dpal/files/storage_errors.py": "a storage that was asked for files by name",
     "tasks/tracking/mlflow_connection.py": "MLflow is told public things alone",
-    "tasks/tracking/registry.py": "MLflow is told public things alone",
+    "tasks/tracking/model_registry.py": "MLflow is told public things alone",
     "tasks/versioning.py": "DVC is told paths",
 }
 

@@ -104,9 +104,9 @@ def test_there_are_tasks_to_look_at():
     assert len(TASKS) >= 30
     assert {
         "tasks.campaign.select_records", "tasks.campaign.train_model", "tasks.campaign.start_over",
-        "tasks.campaign.ask_labeler", "tasks.voting.release_labels", "tasks.audit.run_audit",
+        "tasks.campaign.ask_labeler", "tasks.pate.release_labels", "tasks.audit.run_audit",
         "tasks.whole_run.advance",
-        "tasks.voting.judge_private_knn", "tasks.improvement.release_support",
+        "tasks.pate.judge_private_knn", "tasks.improvement.release_support",
     } <= RELEASING  # fmt: skip
     assert "tasks.campaign.measure" not in RELEASING
 

@@ -119,7 +119,7 @@ _LOOK = r"""
 import json, re, sys
 from pathlib import Path
 from dpal.data.sources import Role, open_source
-from dpal.data.inspect import inspect
+from dpal.data.inspect_rows import inspect
 from dpal.errors import DataError
 
 def peak():

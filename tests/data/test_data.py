@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from dpal.canonical import file_digest
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.labeling_state import (
     RETIRED,
     UNLABELED,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpal.data.inspect import inspect, require_match
+from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.label_columns import classes_in, label_tensor, task_of
 from dpal.data.labeling_state import (
     labels_of,

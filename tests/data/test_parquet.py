@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.data import parquet
-from dpal.data.inspect import inspect
+from dpal.data.inspect_rows import inspect
 from dpal.data.pages import pages_of
 from dpal.data.parquet import BATCH_ROWS, read_batches, schema_of
 from dpal.data.readers import raw_batches

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from dpal.data.encoded_records import EncodedRecords
-from dpal.data.inspect import inspect
+from dpal.data.inspect_rows import inspect
 from dpal.data.labeling_state import write_merged, write_start
 from dpal.data.records import load_labeled
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.plan import Phase, TrainingPhase
-from dpal.planning.selection import RandomDraw
-from dpal.planning.spec import OptimizerSpec
+from dpal.planning.selection_steps import RandomDraw
 from dpal.planning.training_recipe import Augmentation, Recipe
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import train_dp_sgd

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpal.data.inspect import inspect
+from dpal.data.inspect_rows import inspect
 from dpal.data.known_records import scan
 from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import decode, raw_batches, records_of

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.inspect import Inventory
+from dpal.data.inspect_rows import Inventory
 from dpal.data.sources import Role, open_source
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError

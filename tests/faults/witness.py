@@ -9,14 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.canonical import file_digest
 from dpal.errors import DataError
 from dpal.files.artifacts import LEDGER
 from dpal.files.dvc_pointers import pointed_at
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.releases import release_of
+from dpal.ledger.release_records import release_of
 from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
@@ -140,8 +140,8 @@ def read_entries(ledger: Path) -> list[Entry]:
 def persisted(artifacts: Path, campaigns: tuple[str, ...]) -> dict[str, str]:
     """Digest of every file of campaigns that counts as written, by its path in `artifacts`.
 
-    A journal makes the staged files of its folder count, as `dpal.files.atomic` says. A pointer
-    counts once it is whole: DVC opens it, and writes it a moment later.
+    A journal makes the staged files of its folder count, as `dpal.files.atomic_writes` says. A
+    pointer counts once it is whole: DVC opens it, and writes it a moment later.
     """
     files: dict[str, str] = {}
     for path in (path for name in campaigns for path in (artifacts / name).rglob("*")):

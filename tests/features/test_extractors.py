@@ -16,16 +16,16 @@ from torch import Tensor
 
 from dpal.canonical import digest, place_digest
 from dpal.config.campaign import parse_config
-from dpal.data.inspect import inspect
+from dpal.data.inspect_rows import inspect
 from dpal.data.labeling_state import load_all, load_labeled, write_merged, write_start
 from dpal.data.readers import decoded_of, raw_batches, records_of, to_input
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.features.extractors import BackboneExtractor, build_extractor
+from dpal.features.feature_spec import ExtractorKind, ExtractorSpec
 from dpal.features.scattering import Scattering
-from dpal.features.spec import ExtractorKind, ExtractorSpec
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
 from dpal.runs.open_sources import open_sources
 from tests.conftest import small_values
 

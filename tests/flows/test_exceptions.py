@@ -29,7 +29,7 @@ from prefect.settings import (
 
 from dpal.config.campaign import parse_config
 from dpal.config.improvement import parse_public
-from dpal.config.voting import parse_pate
+from dpal.config.pate import parse_pate
 from dpal.errors import DpalError, LabelError, UnexpectedError
 from dpal.files.artifacts import CampaignFolder
 from tasks.boundary import errors_elsewhere, is_server_lost, public_error, reason_of

@@ -36,12 +36,12 @@ pytestmark = pytest.mark.slow
 
 # What tasks call, in the order in which a campaign comes to it; each is broken once.
 BROKEN = (
-    "dpal.runs.selection.write_selection", "dpal.data.labeling_state.write_labels",
+    "dpal.runs.select_records.write_selection", "dpal.data.labeling_state.write_labels",
     "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
     "dpal.runs.phase_training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
     "tasks.campaign_page.budget_figure", "dpal.runs.certify.certificate_of",
-    "dpal.runs.report.report_of",
+    "dpal.runs.make_report.report_of",
     "tasks.tracking.mlflow_model.Model.log",
 )  # fmt: skip
 EVERY = 5  # steps between two checkpoints

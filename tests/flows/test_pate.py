@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.canonical import file_digest
-from dpal.config.voting import parse_pate
+from dpal.config.pate import parse_pate
 from dpal.data.labeling_state import labels_of
 from dpal.data.partitions import read_parts
 from dpal.files.artifacts import CampaignFolder

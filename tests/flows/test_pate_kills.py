@@ -134,7 +134,10 @@ sys.argv = ["dpal", "run", "{file}"]
 main()
 """
 BETWEEN = {
-    "between ballots and reservation": ("dpal.ledger.reservations", "CampaignLedger.release_once"),
+    "between ballots and reservation": (
+        "dpal.ledger.release_protocol",
+        "CampaignLedger.release_once",
+    ),
     "between reservation and draw": ("dpal.runs.vote_account", "_drawn"),
     "after the draw, before the commit": ("dpal.ledger.store", "LedgerStore.require_fence"),
 }

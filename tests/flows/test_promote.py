@@ -7,8 +7,8 @@ import shutil
 import mlflow
 import pytest
 
-from dpal.certificate.envelope import fingerprint
-from tasks.tracking.registry import register_model, registered_name
+from dpal.certificate.dsse import fingerprint
+from tasks.tracking.model_registry import register_model, registered_name
 from tests.certificate.conftest import finished
 from tests.certificate.test_registry import SERVED
 from tests.flows.calling import call, sentence

@@ -19,12 +19,12 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.config.runtime import TaskRunnerKind
 from dpal.data.labeling_state import write_start
 from dpal.errors import DataError, RunnerError
-from dpal.files.atomic import atomic_write
-from dpal.models.registry import build_model
+from dpal.files.atomic_writes import atomic_write
+from dpal.models.build_model import build_model
 from dpal.randomness import secure
 from dpal.runs.prepare_campaign import prepare
-from dpal.runs.scoring import open_scorer
-from dpal.runs.selection import _scored, _scoring, draw_records
+from dpal.runs.score_records import open_scorer
+from dpal.runs.select_records import _scored, _scoring, draw_records
 from flows.campaign import run_campaign
 from tasks.prefect_host import PrefectHost
 from tasks.sharding import run_parts

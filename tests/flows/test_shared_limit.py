@@ -13,7 +13,7 @@ import pytest
 
 import flows.pate
 from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
-from dpal.config.voting import parse_pate
+from dpal.config.pate import parse_pate
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError
 from dpal.files.artifacts import RECORD
 from dpal.ledger.campaign_lock import lock_folder
@@ -25,8 +25,8 @@ from dpal.runs.campaign_start import registry_of
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.student import STUDENT
+from tasks.pate import hold_ensemble
 from tasks.training_pool.repeatable_order import train
-from tasks.voting import hold_ensemble
 from tests.conftest import write_blobs
 from tests.flows import improving
 from tests.flows.calling import Result, call, sentence

@@ -13,7 +13,7 @@ import pytest
 
 from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, PhaseFolder
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 from dpal.files.dvc_pointers import pointed_at
 from tasks.versioning import bring_back, version_files
 

@@ -17,7 +17,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError, ParameterError
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.vote_release import release_ballots

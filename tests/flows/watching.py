@@ -13,7 +13,7 @@ from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchStat
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import DataSet
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs import data_sets
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.prepare_campaign import prepare

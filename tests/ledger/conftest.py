@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.racing import RACERS

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dpal.errors import BudgetExceeded, DataBudgetExceeded, LedgerError
 from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.limits import DataHold
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpal.accounting.events import Release
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.plan import Plan
 from tests.conftest import small_spec

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
 from dpal.planning.plan import Plan
 from tests.ledger.releasing import PLAN

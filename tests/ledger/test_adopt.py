@@ -7,7 +7,7 @@ import pytest
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import GENESIS, EntryKind
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from tests.conftest import having
 from tests.ledger import raw
 from tests.ledger.anchoring import refused

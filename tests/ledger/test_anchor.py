@@ -10,7 +10,7 @@ import pytest
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
 from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from tests.conftest import having, nothing_released
 from tests.ledger import raw
 from tests.ledger.anchoring import anchor_file, refused

@@ -21,7 +21,7 @@ from dpal.errors import BudgetExceeded
 from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.hold import before_from, before_record, spent_before
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.privacy import PrivacyTarget
 from tests.ledger.releasing import draw
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.cohorts import campaign_epsilon, spending
+from dpal.accounting.cohort_spending import campaign_epsilon, spending
 from dpal.errors import LedgerError
 from dpal.ledger.campaign_account import State, campaign_account, campaigns_in, epsilons_so_far
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.releases import release_record
+from dpal.ledger.release_records import release_record
 from tests.ledger.releasing import PLAN, draw, hold, run_all
 
 

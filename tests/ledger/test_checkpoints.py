@@ -10,7 +10,7 @@ import pytest
 from dpal.errors import LedgerError
 from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries_table import ledger_table
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
 from tests.ledger.releasing import SELECTION, release

@@ -10,7 +10,7 @@ from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import Basis, data_set, data_sets
 from dpal.ledger.entries import EntryKind
-from dpal.planning.participation import plan_within
+from dpal.planning.block_participation import plan_within
 from dpal.privacy import Adjacency
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.owning import LIMIT

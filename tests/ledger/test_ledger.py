@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.files import atomic
-from dpal.files.atomic import write_together
+from dpal.files import atomic_writes
+from dpal.files.atomic_writes import write_together
 from dpal.ledger.campaign_lock import lock_folder, require_claim
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.entries_table import ledger_table, write_ledger
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.planning.plan import Plan
 from tests.conftest import nothing_released
@@ -119,11 +119,11 @@ def test_several_artifacts_are_one(ledger, monkeypatch, moved):
             (folder / f".staged-{name}").replace(folder / name)
         raise KeyboardInterrupt
 
-    roll_forward = atomic.roll_forward
-    monkeypatch.setattr(atomic, "roll_forward", die)
+    roll_forward = atomic_writes.roll_forward
+    monkeypatch.setattr(atomic_writes, "roll_forward", die)
     with pytest.raises(KeyboardInterrupt):
         settle(ledger, release("phase-0/training"), [optimizer, model], draw)
-    monkeypatch.setattr(atomic, "roll_forward", roll_forward)
+    monkeypatch.setattr(atomic_writes, "roll_forward", roll_forward)
     settle(ledger, release("phase-0/training"), [optimizer, model], draw)
     assert len(times) == 1
     assert (optimizer.read_bytes(), model.read_bytes()) == (b"o", b"m")

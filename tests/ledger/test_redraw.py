@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import PhaseExposure
 from dpal.errors import BudgetExceeded, LedgerError
-from dpal.files import atomic
-from dpal.ledger.attempts import attempt_number, planned_name
+from dpal.files import atomic_writes
+from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.entries_table import ledger_table
 from dpal.planning.plan import Plan
 from tests.ledger.releasing import PLAN, Drawing, settle
@@ -80,7 +80,7 @@ def test_a_checkpoint_on_its_way_to_its_name_was_persisted(ledger, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(atomic, "roll_forward", die)
+        patched.setattr(atomic_writes, "roll_forward", die)
         interrupted(one, at=5)
     assert not (ledger.folder / FOLDER / "1" / "2.safetensors").exists()
     one.start_over(NAME)

@@ -10,13 +10,13 @@ from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataBudgetExceeded, LedgerError
-from dpal.ledger.attempts import attempt_name
+from dpal.ledger.attempt_names import attempt_name
 from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.data_set_history import parts_of
+from dpal.ledger.data_set_limits import require_counted
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
-from dpal.ledger.history import parts_of
-from dpal.ledger.limits import require_counted
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.planning.certify_campaign import certified_plan

@@ -21,7 +21,7 @@ from dpal.mechanisms.comparison import GaussianScores, LaplaceScores, keys
 from dpal.mechanisms.gaussian import standard_normal
 from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
-from dpal.planning.selection import NoisyRanking
+from dpal.planning.selection_steps import NoisyRanking
 from dpal.randomness import BitSource
 from tests.conftest import RepeatableBits
 

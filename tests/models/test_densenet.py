@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
 from tests.models.checks import (
     assert_all_train,
     assert_follows,

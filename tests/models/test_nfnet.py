@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from dpal.errors import DataError
 from dpal.models.architectures import ARCHITECTURES
+from dpal.models.build_model import build_model
 from dpal.models.layers import ScalarGain
 from dpal.models.nfnet import NFNet
-from dpal.models.registry import build_model
 from tests.models.checks import (
     assert_all_train,
     assert_mc_dropout,

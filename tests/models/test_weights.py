@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from dpal.errors import DataError
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
 from dpal.models.weights import load_weights
 from tests.models.checks import spec_of
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpal.accounting.cohorts import Accountant, spending
-from dpal.models.spec import ModelSpec
+from dpal.accounting.cohort_spending import Accountant, spending
+from dpal.models.model_spec import ModelSpec
 from dpal.planning.budget import Budget
-from dpal.planning.certify_campaign import PLANNERS
-from dpal.planning.plan import Plan
-from dpal.planning.spec import (
+from dpal.planning.campaign_spec import (
     Acquisition,
     CampaignSpec,
     OptimizerSpec,
@@ -17,6 +15,8 @@ from dpal.planning.spec import (
     SelectionMode,
     Strategy,
 )
+from dpal.planning.certify_campaign import PLANNERS
+from dpal.planning.plan import Plan
 from dpal.privacy import Adjacency, PrivacyTarget
 
 RANDOM = "random"

@@ -7,11 +7,11 @@ import re
 import pytest
 from pytest import approx
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.planning.alternatives import consider, selecting, variants
+from dpal.planning.campaign_spec import SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
-from dpal.planning.spec import SelectionMode, Strategy
 from dpal.planning.timeline import timeline
 from tests.planning.specs import campaign
 

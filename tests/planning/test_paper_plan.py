@@ -11,9 +11,9 @@ import pytest
 from pytest import approx
 
 from dpal.errors import ParameterError
+from dpal.planning.campaign_spec import CampaignSpec, Strategy
 from dpal.planning.certify_campaign import PLANNERS
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
-from dpal.planning.spec import CampaignSpec, Strategy
 from tests.planning.specs import campaign
 
 GOLDEN = json.loads(

@@ -9,9 +9,14 @@ import pytest
 
 from dpal.errors import ConfigError, ParameterError
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS, certified_plan
-from dpal.planning.selection import LEAST_KEY_BITS, HiddenGate, VisibleAnswers, design_selections
-from dpal.planning.spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.selection_steps import (
+    LEAST_KEY_BITS,
+    HiddenGate,
+    VisibleAnswers,
+    design_selections,
+)
 from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.privacy import Adjacency, choose_delta
 from dpal.reports.summary import promise

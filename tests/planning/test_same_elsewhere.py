@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 PLAN = """
-from dpal.planning.spec import SelectionMode
+from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from tests.planning.specs import campaign
 sizes = dict(pool_size=10_000, initial=600, queries=(300, 300), batch_size=200, epochs=4)

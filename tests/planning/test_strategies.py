@@ -10,13 +10,13 @@ import pytest
 from pytest import approx
 
 from dpal.accounting import rdp
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.errors import ParameterError
 from dpal.planning import budget
+from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS, certified_or_next_best, certified_plan
 from dpal.planning.paper_plan import published_phases
 from dpal.planning.schedule import base_phases
-from dpal.planning.spec import Acquisition, SelectionMode, Strategy
 from tests.planning.specs import campaign, cohort_epsilons, planned
 
 GOLDEN = json.loads(

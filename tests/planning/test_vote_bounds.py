@@ -10,7 +10,7 @@ from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.vote_bounds import choose_bound, sigma_for
 from dpal.planning.vote_calibration import fitted
-from dpal.planning.voting import VotingSpec, certify_voting, least_sigma
+from dpal.planning.voting_plan import VotingSpec, certify_voting, least_sigma
 from dpal.privacy import PrivacyTarget
 from tests.conftest import nothing_released
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpal.certificate.statements import statements
-from dpal.planning.improvement import certify_improvement
-from dpal.planning.voting import certify_voting
+from dpal.certificate.sentences import statements
+from dpal.planning.improvement_plan import certify_improvement
+from dpal.planning.voting_plan import certify_voting
 from dpal.reports.figures.methods_by_label import labels_figure
 from dpal.reports.figures.style import as_png
 from dpal.reports.improvement_report import improvement_report
 from dpal.reports.methods_tables import labels_table, methods_table
+from dpal.reports.pate_report import pate_report
 from dpal.reports.render.html import html_of
 from dpal.reports.render.markdown import markdown_of
 from dpal.reports.report import Commands, Picture, Report, Table
 from dpal.reports.run_report import RunFacts
-from dpal.reports.vote_tables import ReleasedBlock, account_report
-from dpal.reports.voting_report import pate_report
-from tests.planning import test_improvement, test_voting
+from dpal.reports.vote_report import ReleasedBlock, account_report
+from tests.planning import test_improvement_plan, test_voting_plan
 from tests.reports.pages import sound
 
 HEAD = {"sequence": 41, "digest": "d1ce" * 16}
@@ -53,12 +53,12 @@ def judged(epsilon: float | None, shift: float) -> dict:
 
 @pytest.fixture(scope="module")
 def votes() -> dict:
-    return certify_voting(test_voting.fitted(test_voting.spec(blocks=(20, 10)))).summary()
+    return certify_voting(test_voting_plan.fitted(test_voting_plan.spec(blocks=(20, 10)))).summary()
 
 
 @pytest.fixture(scope="module")
 def improved() -> dict:
-    return certify_improvement(test_improvement.spec()).summary()
+    return certify_improvement(test_improvement_plan.spec()).summary()
 
 
 def private_voting(summary: dict, **changes) -> Report:

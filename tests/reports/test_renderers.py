@@ -28,7 +28,7 @@ from dpal.reports.report import (
     section,
     spent_bar,
 )
-from dpal.reports.write import write_report_files
+from dpal.reports.write_report_files import write_report_files
 from tests.reports.pages import Page, sound
 
 HOSTILE = '<script>alert("x")</script> [a](http://b) | `c'

@@ -20,7 +20,7 @@ from dpal.ledger.store import LedgerStore
 from dpal.runs.execute import execute_run
 from dpal.runs.host import Host
 from dpal.runs.kinds import kind_of
-from dpal.runs.report import write_reports
+from dpal.runs.make_report import write_reports
 from tests.conftest import CLASSES, small_values
 from tests.flows.voting import ballots, write_ballots
 

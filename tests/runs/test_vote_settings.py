@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpal.config.votes import parse_vote
+from dpal.config.vote import parse_vote
 from dpal.errors import ConfigError, ParameterError
 from dpal.runs import execute
 from tests.flows.voting import ballots, write_ballots

@@ -11,8 +11,8 @@ import torch
 from dpal.acquisition.scores import score, score_function
 from dpal.errors import ParameterError
 from dpal.labels import Task
+from dpal.planning.campaign_spec import Acquisition
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.spec import Acquisition
 from dpal.randomness import seeded
 from dpal.simulation import rehearsal
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for

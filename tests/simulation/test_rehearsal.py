@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from dpal.acquisition.selection import Selection, select
+from dpal.planning.campaign_spec import Acquisition, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.spec import Acquisition, SelectionMode
 from dpal.simulation import rehearsal
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from tests.conftest import CLASSES, WIDTH, small_spec

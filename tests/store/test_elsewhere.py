@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpal.ledger.attempts import planned_name
+from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.store import LedgerStore
 from tests.conftest import command, write_blobs, write_config

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpal.config.voting import parse_pate
+from dpal.config.pate import parse_pate
 from dpal.errors import ConfigError, LedgerError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.ledger.campaign_lock import lock_folder

@@ -12,9 +12,9 @@ from dpal.certificate.verify import verify_certificate
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.runs.kinds import KINDS
 from tasks.boundary import flow
-from tasks.reporting import write_report
 from tasks.whole_run import advance, certify, prepare, tracked
 from tasks.whole_run_page import tell_run, tell_run_end
+from tasks.write_reports import write_report
 from tests.conftest import write_blobs
 
 

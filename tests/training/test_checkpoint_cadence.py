@@ -12,10 +12,10 @@ import torch
 
 from dpal.errors import ParameterError
 from dpal.labels import Task
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.plan import TrainingPhase
-from dpal.planning.spec import OptimizerSpec
 from dpal.planning.training_recipe import Augmentation, Recipe
 from dpal.training.backends import Backend
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within

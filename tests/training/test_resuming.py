@@ -14,18 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, load_file
 
-from dpal.accounting.cohorts import Accountant
+from dpal.accounting.cohort_spending import Accountant
 from dpal.data.records import LabeledSet
 from dpal.errors import LedgerError
-from dpal.files import atomic
+from dpal.files import atomic_writes
 from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.reservations import CampaignLedger
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.store import LedgerStore
-from dpal.models.registry import build_model
+from dpal.models.build_model import build_model
+from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.plan import Phase, Plan
-from dpal.planning.spec import OptimizerSpec
 from dpal.randomness import secure
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
@@ -171,8 +171,8 @@ def test_wherever_it_stops_the_planned_steps_are_made_once(
 def break_at(patched: pytest.MonkeyPatch, where: str, at: int) -> None:
     """Interrupts the n-th time that files are staged, journaled or recorded."""
     owner, name = {
-        "write": (atomic, "write_text"),  # of the journal: nothing counts as written yet
-        "journal": (atomic, "roll_forward"),
+        "write": (atomic_writes, "write_text"),  # of the journal: nothing counts as written yet
+        "journal": (atomic_writes, "roll_forward"),
         "record": (LedgerStore, "append"),
     }[where]
     real, times = getattr(owner, name), [0]

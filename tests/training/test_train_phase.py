@@ -9,16 +9,16 @@ from safetensors.torch import load, save
 
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
-from dpal.models.registry import build_model
-from dpal.models.spec import ModelSpec
+from dpal.models.build_model import build_model
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.plan import Phase, TrainingPhase
-from dpal.planning.selection import RandomDraw
-from dpal.planning.spec import OptimizerSpec
+from dpal.planning.selection_steps import RandomDraw
 from dpal.randomness import secure
-from dpal.training.batches import PoissonBatches
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.evaluation import accuracy, probabilities
 from dpal.training.optimizers import OPTIMIZERS, build_optimizer, restore_state, state_tensors
+from dpal.training.poisson_batches import PoissonBatches
 from dpal.training.train_phase import train_dp_sgd
 from tests.conftest import having
 

@@ -11,7 +11,7 @@ import pytest
 from pytest import approx
 from scipy.special import logsumexp, ndtr
 
-from dpal.accounting.cohorts import Accountant, campaign_epsilon
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, CostBoundedVotes, Release
 from dpal.accounting.votes.observed_cost import told_cost
 from dpal.accounting.votes.query_costs import answer_costs

@@ -9,15 +9,15 @@ from typing import Self
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import (
+from dpal.accounting.events.event import Event
+from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import (
     Direction,
     DpEvent,
     Losses,
     MechanismStep,
     PrivacyLossDistribution,
 )
-from dpal.accounting.events.event import Event
-from dpal.accounting.rdp import ORDERS, Curve
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

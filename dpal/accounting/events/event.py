@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpal.accounting.curves import (
+from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import (
     Direction,
     DpEvent,
     Gaussian,
@@ -23,7 +24,6 @@ from dpal.accounting.curves import (
     MechanismStep,
     PrivacyLossDistribution,
 )
-from dpal.accounting.rdp import ORDERS, Curve
 from dpal.canonical import written_fields, written_name
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
@@ -169,7 +169,7 @@ class Event(ABC):
 class Answer(Event):
     """An event that says yes or no about one record: yes leads into the phase's cohort.
 
-    It is charged by the path that its answer leads to (`dpal.accounting.envelope`).
+    It is charged by the path that its answer leads to (`dpal.accounting.worst_path`).
     """
 
     def composition(self) -> tuple[MechanismStep, int]:

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpal.accounting.curves import (
+from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import (
     Direction,
     DpEvent,
     Losses,
     MechanismStep,
     PrivacyLossDistribution,
 )
-from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
 
 LAPLACE_GRID = 1 << 16  # steps over the range of a score; the rounding is far below the noise

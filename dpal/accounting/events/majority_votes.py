@@ -10,9 +10,9 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, MechanismStep
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import Gaussian, MechanismStep
 from dpal.accounting.votes.majority import Answers, worst_divergence
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, MechanismStep
 from dpal.accounting.events.event import Event
+from dpal.accounting.step_curves import Gaussian, MechanismStep
 
 
 @dataclass(frozen=True, kw_only=True)

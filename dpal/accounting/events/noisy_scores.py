@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 
 from dpal import check
-from dpal.accounting.curves import MechanismStep
 from dpal.accounting.events.event import Cells, Event
 from dpal.accounting.events.laplace import PURE_EPSILONS, Laplace
+from dpal.accounting.step_curves import MechanismStep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import Gaussian, Losses, MechanismStep
 from dpal.accounting.events.event import Cells, Event
+from dpal.accounting.step_curves import Gaussian, Losses, MechanismStep
 from dpal.canonical import written_as
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from dpal import check
-from dpal.accounting.curves import Direction
 from dpal.accounting.events.event import Answer, Outcome
+from dpal.accounting.step_curves import Direction
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

@@ -22,7 +22,9 @@ import numpy as np
 import scipy
 
 from dpal import check
-from dpal.accounting.curves import (
+from dpal.accounting.events.event import Event
+from dpal.accounting.rdp import ORDERS, Curve
+from dpal.accounting.step_curves import (
     REACH,
     Direction,
     DpEvent,
@@ -30,8 +32,6 @@ from dpal.accounting.curves import (
     MechanismStep,
     PrivacyLossDistribution,
 )
-from dpal.accounting.events.event import Event
-from dpal.accounting.rdp import ORDERS, Curve
 from dpal.privacy import Adjacency
 
 _LOG_RANGE = 13.0  # half-width of the grid in standard deviations; the rest is below 1e-36

@@ -211,7 +211,9 @@ def powers_of_two(labels: int) -> list[int]:
 
 
 def summary_event(labels: int, sigma: float) -> NoisyVotes:
-    """What a noisy summary of all ballots is charged as (`dpal.voting.advice.noisy_summary`).
+    """What a noisy summary of all ballots is charged as.
+
+    It is drawn by `dpal.voting.mechanism_advice.noisy_summary`.
 
     Of each size of ballots, and of the agreement, one teacher moves at most 1.
     """

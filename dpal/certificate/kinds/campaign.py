@@ -13,16 +13,16 @@ from typing import Any
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
-from dpal.certificate.compare import Difference, Place
+from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, recompute_figures
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
-from dpal.certificate.statements import DATA_SET, NO_DATA_SET, WHO_SEES, statements
+from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.releases import release_from
+from dpal.ledger.release_records import release_from
 
 _MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")

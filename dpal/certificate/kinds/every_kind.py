@@ -24,7 +24,7 @@ from dpal.certificate.check_against import (
 )
 from dpal.certificate.check_document import check_seal
 from dpal.certificate.checks import MALFORMED, Check, any_failed, unchecked, unreadable_check
-from dpal.certificate.compare import Difference, Place, differences
+from dpal.certificate.compare_with_derived import Difference, Place, differences
 from dpal.certificate.data_set import check_shares, check_together
 from dpal.certificate.evidence import LedgerEvidence, ledger_record, promise_record
 from dpal.certificate.promise import CAMPAIGN, Figure, check_promise, pool_size_of

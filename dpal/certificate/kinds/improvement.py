@@ -25,19 +25,19 @@ from dpal.canonical import digest
 from dpal.certificate.check_against import Model
 from dpal.certificate.check_document import check_entries, check_releases
 from dpal.certificate.checks import Check, CheckOutcome, check_from_faults, unchecked
-from dpal.certificate.compare import Difference, Place
+from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import is_paper, pool_size_of
 from dpal.certificate.read_and_seal import is_same_json, parse_entry
-from dpal.certificate.statements import statements
+from dpal.certificate.sentences import statements
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.hold import before_from, before_record
-from dpal.ledger.releases import release_of, release_record
+from dpal.ledger.release_records import release_of, release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 CHOSEN = {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.cohorts import campaign_epsilon
+from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.canonical import digest
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
-from dpal.certificate.compare import Difference, Place
+from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, by_dp_accounting
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.read_and_seal import is_same_json
-from dpal.certificate.statements import DATA_SET, NO_DATA_SET, statements
+from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, statements
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Accountant
 

@@ -24,18 +24,18 @@ from dpal.accounting.votes.rules import (
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
-from dpal.certificate.compare import Difference, Place
+from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.data_set import by_dp_accounting_within, check_shares
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
 from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import VOTES
 from dpal.certificate.read_and_seal import FORMAT, is_same_json
-from dpal.certificate.statements import statements
+from dpal.certificate.sentences import statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import before_from
-from dpal.ledger.releases import release_from
+from dpal.ledger.release_records import release_from
 from dpal.privacy import Accountant, PrivacyTarget
 
 _RENYI_GRIDS = 0.05  # two grids of orders, both upper bounds: relative

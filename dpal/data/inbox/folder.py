@@ -15,7 +15,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from dpal.errors import ConfigError, DataError
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 
 SUFFIX = ".parquet"
 _UNFINISHED = (".tmp", ".part", ".crdownload")

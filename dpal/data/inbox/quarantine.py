@@ -12,7 +12,7 @@ from dpal.data.inbox.folder import Inbox
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import DataError, StorageError
-from dpal.files.atomic import make_private, write_text
+from dpal.files.atomic_writes import make_private, write_text
 
 REASON = ".reason.txt"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpal.data.inbox.folder import FileObservation
 from dpal.errors import DataError
-from dpal.files.atomic import write_text
+from dpal.files.atomic_writes import write_text
 
 WATCHES = "watch"
 _VERSION = 1

@@ -13,7 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dpal.files.atomic import atomic_write
+from dpal.files.atomic_writes import atomic_write
 
 INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"  # text, text beside it, lines behind it
 BLUE, WARM, GREY, PROMISE, GREEN = "#2a6f97", "#d9822b", "#9aa5b1", "#c0392b", "#1b7f5c"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from dpal.labelers.registry import labeler_named
-from dpal.labelers.registry import register_labeler as register_labeler
+from dpal.labelers.named_labelers import labeler_named
+from dpal.labelers.named_labelers import register_labeler as register_labeler
 from dpal.runs.labelers.named import NamedLabeler as NamedLabeler
 
 if TYPE_CHECKING:

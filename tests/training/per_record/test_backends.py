@@ -14,12 +14,12 @@ from dpal.labels import Task
 from dpal.planning.plan import TrainingPhase
 from dpal.planning.training_recipe import Clipping, ClippingKind, Precision, Recipe
 from dpal.training.backends import Backend
-from dpal.training.batches import PoissonBatches
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.functional import Functional
 from dpal.training.per_record.opacus_hooks import OpacusHooks
+from dpal.training.poisson_batches import PoissonBatches
 from tests.training.gradients import flat_gradient
 from tests.training.per_record.oracle import (
     assert_same_sums,

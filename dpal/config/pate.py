@@ -1,0 +1,116 @@
+"""Private voting: teachers on private records, a student on public ones; the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+
+from dpal.accounting.votes.mechanisms import CLIPPED, Mechanism
+from dpal.config.data import DataConfig
+from dpal.config.guarded import Guarded
+from dpal.config.help import settings_refusal
+from dpal.config.improvement_start import PublicDataConfig
+from dpal.config.runtime import RunConfig, RuntimeConfig
+from dpal.config.section import Count, Fraction, Name, Section, Share
+from dpal.config.settings_form import Folded, choice
+from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
+from dpal.config.training import ModelConfig, TrainingConfig
+from dpal.privacy import Adjacency
+
+PATE = "pate"
+
+Baseline = Literal["non_private", "dp_sgd", "dp_sgd_adaptive", "private_knn"]
+PRIVATE_BASELINES: tuple[Baseline, ...] = ("dp_sgd", "dp_sgd_adaptive", "private_knn")
+
+
+class VotingPrivacyConfig(Section):
+    """What is promised to every private record, whoever asks the teachers."""
+
+    epsilon: PositiveFloat = 8.0
+    """For all queries that are ever answered."""
+    delta: Annotated[Fraction | None, choice("A number", "1 / (10 x records)")] = None
+    """Failure probability; null is 1 / (10 x private records)."""
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    """One whole ballot is replaced under both."""
+
+
+class BaselineConfig(Section):
+    """Other ways to learn from the same records, in the same report; for comparing only."""
+
+    model_config = ConfigDict(title="Set here")
+
+    # The figures of a model without protection are published, too.
+    run: Annotated[list[Baseline], Guarded(place=False, free=PRIVATE_BASELINES)] = Field(
+        [], title="Baselines"
+    )
+    """non_private (released to nobody), dp_sgd, dp_sgd_adaptive, private_knn. Each private one is a
+    release of its own, with its own epsilon: publishing several adds up."""
+    epochs: Count = 30
+    """Of dp_sgd."""
+    batch_size: Count = 512
+    """Of dp_sgd, expected."""
+    neighbours: int = Field(100, ge=3)
+    """Private records that vote, of private_knn."""
+    sample_rate: Share = 0.2
+    """Of private_knn, for each query."""
+
+
+class PateConfig(RunConfig):
+    """Learn from private records by private votes of teachers on public ones.
+
+    Give it a name; a private pool, public records and a validation set.
+    """
+
+    model_config = ConfigDict(title="Private voting (PATE)")
+
+    kind: Literal["pate"] = "pate"
+    """Of configuration."""
+    name: Name = Field(examples=["clinic-votes"])
+    """Names the folder and the ledger entries: lower-case letters, digits, - and _."""
+    data: DataConfig = Field(default_factory=DataConfig, title="Private data")
+    public: PublicDataConfig = Field(default_factory=PublicDataConfig, title="Public records")
+    teachers: TeachersConfig = Field(default_factory=TeachersConfig)
+    voting: VotingConfig = Field(default_factory=VotingConfig)
+    privacy: VotingPrivacyConfig = Field(default_factory=VotingPrivacyConfig)
+    student: StudentConfig = Field(default_factory=StudentConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig, title="Model of teachers and student")
+    baselines: Folded[BaselineConfig] = Field(default_factory=BaselineConfig)
+    """Other ways to learn from the same records; usually none."""
+    training: Folded[TrainingConfig] = Field(
+        default_factory=TrainingConfig, title="Training of DP-SGD"
+    )
+    """Of the baselines dp_sgd."""
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        voting = self.voting
+        if voting.mechanism in CLIPPED and voting.limit is None:
+            raise ValueError(f"voting.mechanism {voting.mechanism} needs voting.limit, such as 2")
+        if voting.gate is not None and voting.mechanism not in (None, Mechanism.BINARY):
+            raise ValueError("voting.gate is for voting.mechanism binary")
+        if self.student.cut is not Cut.HALF and self.teachers.tuning is None:
+            raise ValueError(
+                f"student.cut {self.student.cut} is chosen on public labeled records; set "
+                "teachers.tuning, or cut: half"
+            )
+        if self.data.dataset is not None and voting.agreement is not None:
+            raise ValueError(
+                "voting.agreement bounds answers by a divergence at an order of its own, which "
+                "cannot be added to what others on data.dataset release; leave it null"
+            )
+        return self
+
+
+def parse_pate(values: Mapping[str, Any]) -> PateConfig:
+    """Checks the settings of private voting.
+
+    Raises:
+      ConfigError: as `dpal.config.campaign.parse_config`.
+    """
+    try:
+        return PateConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise settings_refusal(error, PateConfig) from error

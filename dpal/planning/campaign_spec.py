@@ -1,0 +1,250 @@
+"""What a campaign is asked to do, as frozen values. The wishes; the plan is the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dpal import check
+from dpal.errors import ParameterError
+from dpal.features.feature_spec import ExtractorSpec
+from dpal.models.model_spec import ModelSpec
+from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
+from dpal.planning.training_recipe import Recipe
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget
+
+if TYPE_CHECKING:
+    from dpal.ledger.datasets import BlockShare
+
+
+class Strategy(StrEnum):
+    """How steps and sample rates follow from the schedule."""
+
+    NAIVE = "naive"
+    STEP_AMPLIFICATION = "step_amplification"
+    NOISE_REDUCTION = "noise_reduction"
+    CONTINUAL = "continual"
+
+
+class Acquisition(StrEnum):
+    """Which unlabeled records are wanted most."""
+
+    RANDOM = "random"
+    LEAST_CONFIDENCE = "least_confidence"
+    MARGIN = "margin"
+    ENTROPY = "entropy"
+    BALD = "bald"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether no record is read to select, so that selection is free."""
+        return self is Acquisition.RANDOM
+
+
+class SelectionMode(StrEnum):
+    """Who can see the selection, and hence what it costs.
+
+    HIDDEN: nobody outside; only models leave. Costs a noisy threshold.
+    VISIBLE: the selected ids leave too. Costs an anchored randomised response.
+    PAPER: noisy scores leave. Costs Laplace noise on every score.
+    """
+
+    HIDDEN = "hidden"
+    VISIBLE = "visible"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How many labels are bought when, and how long each phase trains.
+
+    Attributes:
+      initial: records labeled at random before the first phase.
+      queries: records added by each selection, in order.
+      batch_size: expected batch size B.
+      epochs_per_phase: passes over the labeled records in each phase.
+    """
+
+    initial: int
+    queries: tuple[int, ...]
+    batch_size: int
+    epochs_per_phase: int
+
+    def __post_init__(self) -> None:
+        check.at_least(
+            1,
+            **{
+                "schedule.initial": self.initial,
+                "schedule.batch_size": self.batch_size,
+                "schedule.epochs_per_phase": self.epochs_per_phase,
+            },
+        )
+        for query in self.queries:
+            check.at_least(1, **{"schedule.queries": query})
+
+    @property
+    def cohort_sizes(self) -> tuple[int, ...]:
+        """Records added in each phase, phase 0 first."""
+        return (self.initial, *self.queries)
+
+    def require_labels_for_batch(self) -> None:
+        """Requires that a batch can be full at last.
+
+        A phase with fewer labels than a batch trains on all of them in every step, which is
+        well where more are to come.
+
+        Raises:
+          ParameterError: all labels together are fewer than a batch.
+        """
+        labels = sum(self.cohort_sizes)
+        if self.batch_size > labels:
+            raise ParameterError(
+                f"schedule.batch_size {self.batch_size:,} is larger than all {labels:,} labels "
+                f"that the schedule buys; set it to {labels:,} at most"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSpec:
+    """Everything that decides what happens to private records.
+
+    Attributes:
+      pool_size: records in the pool; public.
+      target: the promise to every one of them.
+      accountant: which bound the plan is solved against.
+      selection: who can see the selection.
+      selection_epsilon: of the noisy scores together (paper), or of the last query's yes
+        (visible); 0 where neither is released.
+      threshold_noise: noise multiplier of each threshold (hidden, visible); None lets the
+        sizes of the queries decide.
+      dataset: the registered data set that the pool belongs to, if any.
+      blocks: shares of its blocks that take part; empty where none is registered.
+      start_from: the earlier campaign whose model is the start, if any.
+      carries_labels: whether the initial cohort was labeled by an earlier campaign, which
+        may have looked at records to choose them.
+      recipe: what else decides the steps of a training.
+      extractor: the fixed, public function that makes features of every record first.
+    """
+
+    pool_size: int
+    target: PrivacyTarget
+    accountant: Accountant
+    strategy: Strategy
+    acquisition: Acquisition
+    selection: SelectionMode
+    selection_epsilon: float
+    threshold_noise: float | None
+    schedule: Schedule
+    model: ModelSpec
+    optimizer: OptimizerSpec
+    name: str
+    dataset: str | None = None
+    blocks: tuple[BlockShare, ...] = ()
+    start_from: str | None = None
+    carries_labels: bool = False
+    recipe: Recipe = field(default_factory=Recipe)
+    extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
+
+    def __post_init__(self) -> None:
+        check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
+        if self.threshold_noise is not None:
+            check.positive(**{"privacy.threshold_noise": self.threshold_noise})
+        wanted = sum(self.schedule.cohort_sizes)
+        if wanted > self.pool_size:
+            raise ParameterError(
+                f"the schedule asks for {wanted:,} labels and the pool has {self.pool_size:,} "
+                "records; lower schedule.initial or schedule.queries"
+            )
+        self._check_model()
+        self._check_selection_epsilon()
+        if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
+            raise ParameterError(
+                "labels of an earlier campaign are carried over under adjacency zero_out only: "
+                "a record and its replacement may have been labeled in different phases; start "
+                "without start_from, or use adjacency zero_out"
+            )
+        if self.carries_labels and self.selection is SelectionMode.HIDDEN and not self.selects:
+            # A draw of so many records, whoever is labeled already: who was labeled in
+            # secret pushes others out of it, and a blank record would not.
+            raise ParameterError(
+                "acquisition random after labels of an earlier campaign would not be private "
+                "where selection is hidden: who is left to draw from depends on who was chosen; "
+                "use another acquisition, or start without start_from"
+            )
+        if self.entries_may_differ and self.strategy is not Strategy.NAIVE:
+            raise ParameterError(
+                "hidden selection under adjacency replace_one is planned by strategy naive only: "
+                "a record and its replacement may enter in different phases unseen, and "
+                f"strategy {self.strategy} trains phases at different rates; use strategy naive, "
+                "selection visible, or adjacency zero_out"
+            )
+
+    def _check_model(self) -> None:
+        model, views = self.model, self.recipe.augmentation
+        if views.changes_records and len(model.input_shape) != 3:
+            raise ParameterError(
+                "training.augmentation flips and shifts images, and a record here has shape "
+                f"{model.input_shape}; set flip: false, shift: 0 and multiplicity: 1"
+            )
+
+    def _check_selection_epsilon(self) -> None:
+        share, target = self.selection_epsilon, self.target.epsilon
+        if share >= target:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} leaves nothing of privacy.epsilon "
+                f"{target:g} for training; a quarter of it ({target / 4:g}) is usual"
+            )
+        if not self.selects and share > 0:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} would be wasted: random selection costs "
+                "nothing; leave it null or choose another acquisition"
+            )
+        if self.selects and self.selection is SelectionMode.HIDDEN and share > 0:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} has nothing to pay for: hidden selection "
+                "releases a noisy threshold only; leave it null, or set privacy.threshold_noise"
+            )
+        if not self.selects or self.selection is SelectionMode.HIDDEN:
+            return
+        if share == 0:
+            raise ParameterError(
+                f"acquisition {self.acquisition} with privacy.selection_epsilon 0 would not be "
+                "private; use acquisition random, selection hidden, or leave it null"
+            )
+        from dpal.accounting.events import PURE_EPSILONS  # settings are read without it
+
+        least = share / len(self.schedule.queries)
+        if self.target.adjacency is Adjacency.REPLACE_ONE:
+            least /= 2  # both contents of the record answer
+        if not PURE_EPSILONS[0] <= least <= share <= PURE_EPSILONS[1]:
+            raise ParameterError(
+                f"privacy.selection_epsilon {share:g} is {least:.3g} for one selection, and "
+                f"{PURE_EPSILONS[0]:.1g} to {PURE_EPSILONS[1]:g} can be drawn"
+            )
+
+    def participation(self, block: int) -> float:
+        """The factor on the sample rates of a block's records; 0 for one that sits out."""
+        if not self.blocks:
+            return 1.0
+        return next((share.participation for share in self.blocks if share.block == block), 0.0)
+
+    @property
+    def selects(self) -> bool:
+        """Whether any query looks at records."""
+        return not self.acquisition.is_random and bool(self.schedule.queries)
+
+    @property
+    def entries_may_differ(self) -> bool:
+        """Whether a record and its replacement may enter in different phases unseen.
+
+        Where ids are visible, equal outputs mean equal entries. A blank record trains
+        nothing, so its entry does not matter.
+        """
+        hidden = self.selects and self.selection is SelectionMode.HIDDEN
+        return hidden and self.target.adjacency is Adjacency.REPLACE_ONE
+
+    @property
+    def planning_epsilon(self) -> float:
+        """What a planner aims for: below the target by more than rounding can add up to."""
+        return self.target.epsilon * (1 - 1e-9)

@@ -1,0 +1,252 @@
+"""How a phase picks its records: who sees it, what it releases, what it may not exceed.
+
+Everything here is public and fixed before the first record is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import scipy
+
+from dpal.accounting.cohort_spending import epsilon_of_thresholds
+from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, RandomizedResponse
+from dpal.accounting.safe_search import smallest_safe
+from dpal.errors import ParameterError
+from dpal.mechanisms.randomized_response import anchored_rates
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
+from dpal.privacy import Adjacency, PrivacyTarget
+
+KEY_BITS = 16  # at most this many comparisons find a threshold
+LEAST_KEY_BITS = 5  # one for the score, the others break ties
+_OVERFLOW_SHARE = 0.01  # of delta, for all thresholds of a campaign together
+# Noise multipliers of a threshold; 4 costs about 1 % of the noise of training at epsilon 8.
+_GATE_NOISE, _ANSWER_NOISE = (4.0, 40.0), (10.0, 60.0)
+_THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly it is far less
+_RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
+_LEAST_GAIN = 0.5  # of a query must be left after the reserve
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomDraw:
+    """Uniform without replacement. Costs nothing: no record is read."""
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyRanking:
+    """The highest noisy scores; they, and the ids, may be seen by anyone."""
+
+    scores: NoisyScores
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.scores,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ByThreshold:
+    """Compares every record's score with one threshold.
+
+    Attributes:
+      threshold: what finding the threshold costs.
+      comparisons: noisy counts that find it.
+      aim: records that should lie above it.
+    """
+
+    threshold: NoisyThreshold
+    comparisons: int
+    aim: int
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise on one count."""
+        return self.threshold.noise_multiplier * math.sqrt(self.comparisons)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenGate(_ByThreshold):
+    """Every record passes or not by its own score; nobody outside learns which.
+
+    `aim` is the query's size less a reserve, so that more than the query's size pass with
+    a chance below `threshold.failure_probability` only.
+    """
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.threshold,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleAnswers(_ByThreshold):
+    """Every record answers yes or no by itself; ids may be seen by anyone.
+
+    Attributes:
+      answers: chances of yes, above the threshold, below it, and of a blank record.
+    """
+
+    answers: RandomizedResponse
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.threshold, self.answers)
+
+
+SelectionStep = RandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
+
+
+def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
+    """Decides how every phase selects; phase 0 is always random.
+
+    Raises:
+      ParameterError: a query is too small for the mode.
+    """
+    if spec.acquisition.is_random:
+        return (RandomDraw(),) * len(spec.schedule.cohort_sizes)
+    design = _DESIGNS[spec.selection]
+    return (RandomDraw(), *(design(spec, t) for t in range(1, len(spec.schedule.cohort_sizes))))
+
+
+def expected_precision(answers: RandomizedResponse, share: float, above: float) -> float:
+    """Expected share of the selected that are among the highest-scored `share` of the pool.
+
+    Args:
+      answers: chances of yes.
+      share: selected records over the pool's.
+      above: share of the pool above the threshold.
+    """
+    best = answers.above * min(above, share) + answers.below * max(0.0, share - above)
+    return best / share
+
+
+def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:
+    queries = len(spec.schedule.queries)
+    return NoisyRanking(scores=NoisyScores(epsilon=spec.selection_epsilon / queries))
+
+
+def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
+    """Noise small enough for the query and a reserve large enough for the noise."""
+    size, comparisons = spec.schedule.cohort_sizes[phase], _comparisons(spec.pool_size)
+    failure = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
+    # Each accepted comparison may err; together they stay below `failure`.
+    deviations = -float(scipy.special.ndtri(failure / comparisons))
+    wished = _RESERVE * size / deviations / math.sqrt(comparisons)
+    queries = len(spec.schedule.queries)
+    usual = float(np.clip(wished, *_GATE_NOISE))
+    affordable = _affordable_noise(queries, failure, spec.target)
+    noise = spec.threshold_noise or max(usual, affordable)
+    # One more: in the neighbouring world one more record may lie above.
+    reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
+    if size - reserve < _LEAST_GAIN * size:
+        least = math.ceil(reserve / _LEAST_GAIN)
+        ways = [f"ask for {least:,} or more at once"] if least <= spec.pool_size else []
+        if spec.threshold_noise is not None and spec.threshold_noise > affordable:
+            ways.append("lower privacy.threshold_noise")
+        elif affordable > usual:
+            ways.append("raise privacy.epsilon")
+        ways.append("select visible")
+        raise ParameterError(
+            f"query {phase} asks for {size:,} labels, and hidden selection keeps "
+            f"{reserve:,} in reserve at a threshold noise of {noise:.3g}, which must be half of "
+            f"the query or less; {', or '.join(ways)}"
+        )
+    return HiddenGate(
+        threshold=NoisyThreshold(noise_multiplier=noise, failure_probability=failure),
+        comparisons=comparisons,
+        aim=size - reserve,
+    )
+
+
+@lru_cache(maxsize=64)
+def _affordable_noise(queries: int, failure: float, target: PrivacyTarget) -> float:
+    """Noise at which all thresholds of a campaign, alone, cost no more than their share."""
+
+    def cost(noise: float) -> float:
+        threshold = NoisyThreshold(noise_multiplier=noise, failure_probability=failure)
+        return epsilon_of_thresholds([threshold] * queries, target)
+
+    return smallest_safe(cost, _THRESHOLD_SHARE * target.epsilon, low=1.0)
+
+
+def _answers(spec: CampaignSpec, phase: int) -> VisibleAnswers:
+    """Loss grows from query to query: "no" costs little, so paths lose about the last one's."""
+    sizes, queries = spec.schedule.cohort_sizes, len(spec.schedule.queries)
+    left = spec.pool_size - sum(sizes[:phase])
+    epsilon = spec.selection_epsilon * phase / queries
+    if spec.target.adjacency is Adjacency.REPLACE_ONE:
+        epsilon /= 2  # both worlds have a record, one above and one below at worst
+    answers, above = _best_answers(epsilon, sizes[phase] / left)
+    comparisons = _comparisons(spec.pool_size)
+    aim = max(1, round(above * left))
+    wished = 0.1 * aim / math.sqrt(comparisons)
+    noise = spec.threshold_noise or float(np.clip(wished, *_ANSWER_NOISE))
+    return VisibleAnswers(
+        threshold=NoisyThreshold(noise_multiplier=noise),
+        comparisons=comparisons,
+        aim=aim,
+        answers=answers,
+    )
+
+
+def _best_answers(epsilon: float, share: float) -> tuple[RandomizedResponse, float]:
+    """The anchor that selects `share` of the pool with the most of its highest-scored.
+
+    Returns:
+      The chances of yes, and the share of the pool that should lie above the threshold.
+    """
+    best: tuple[float, RandomizedResponse, float] | None = None
+    for blank in share * np.geomspace(math.exp(-epsilon), math.exp(epsilon), 201):
+        if not 0 < blank < 1:
+            continue
+        above, below = anchored_rates(epsilon, float(blank))
+        if not below < share < above < 1 or below <= 0:
+            continue
+        answers = RandomizedResponse(above=above, below=below, blank=float(blank))
+        passing = (share - below) / (above - below)
+        precision = expected_precision(answers, share, passing)
+        if best is None or precision > best[0]:
+            best = (precision, answers, passing)
+    if best is None:
+        raise ParameterError(
+            f"visible selection at epsilon {epsilon:.3g} cannot pick {share:.1%} of the pool; "
+            "raise privacy.selection_epsilon or use acquisition random"
+        )
+    return best[1], best[2]
+
+
+def _comparisons(pool_size: int) -> int:
+    """Halvings that tell single records of a pool apart, and no more."""
+    return min(KEY_BITS, max(LEAST_KEY_BITS, math.ceil(math.log2(pool_size)) + 2))
+
+
+_DESIGNS: dict[SelectionMode, Callable[[CampaignSpec, int], SelectionStep]] = {
+    SelectionMode.PAPER: _ranking,
+    SelectionMode.HIDDEN: _gate,
+    SelectionMode.VISIBLE: _answers,
+}

@@ -1,0 +1,133 @@
+"""The report of private voting: the student beside other ways to learn, label by label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpal.reports.figures.methods_by_label import labels_figure
+from dpal.reports.figures.style import as_png
+from dpal.reports.methods_tables import (
+    WORDS,
+    Methods,
+    averages,
+    has_labels,
+    labels_table,
+    methods_table,
+)
+from dpal.reports.report import Block, Picture, Report, capital, section
+from dpal.reports.run_report import RunFacts, run_report
+from dpal.reports.summary import terms
+from dpal.reports.validation_figures import figures_in, headline, percent
+from dpal.reports.vote_report import (
+    certified_votes,
+    not_of_votes,
+    rule_words,
+    spent_on_votes,
+)
+
+_OTHERS = (
+    "other methods were run on the same private records for comparing, each under an account of "
+    "its own: publishing several of them adds their epsilons up. What is not private is for "
+    "nobody's eyes but those who may see the records; its model was not kept."
+)
+_PLURAL = ("powerset", "gnmax")  # of which the share is a union bound
+_CLOSE = 0.01  # differences of a figure that are not spoken of
+
+
+def pate_report(facts: RunFacts, metrics: Mapping[str, Any], methods: Methods) -> Report:
+    """Tells private voting and its student.
+
+    Args:
+      facts: what every run has; the summary is that of the certified plan.
+      metrics: of the student.
+      methods: figures of every method.
+    """
+    summary = facts.summary
+    name, value = headline(metrics)
+    shown = ("auc", "bac") if has_labels(methods) else ()
+    labels = [block for figure in shown for block in _of_labels(summary, methods, figure)]
+    rule = f"{capital(rule_words(summary))}. {metrics['labels']:,} public records have a released"
+    return run_report(
+        facts,
+        promised_by=certified_votes(summary),
+        spent=spent_on_votes(summary),
+        sections=(
+            section(
+                "Teachers and votes", f"{rule} label.", *method_findings(summary, metrics, methods)
+            ),
+            section("What it bought", methods_table(methods), *labels),
+        ),
+        uncovered=(
+            "public records, their released labels, the validation set and every figure on it are "
+            "not protected",
+            *([_OTHERS] if len(methods) > 1 else []),
+            *not_of_votes(),
+        ),
+        cards=(
+            (f"{metrics['labels']:,}", "labels released", "for public records"),
+            (percent(value), f"{name} of the student", "on the validation set"),
+        ),
+    )
+
+
+def method_findings(
+    summary: Mapping[str, Any], metrics: Mapping[str, Any], methods: Methods
+) -> list[str]:
+    """Where votes win or lose, and why, in sentences."""
+    said = []
+    mine = _figure_of(methods["pate"])
+    rivals = {
+        name: _figure_of(method) for name, method in methods.items() if name.startswith("dp_sgd")
+    }
+    measured = {name: value for name, value in rivals.items() if value is not None}
+    if mine is not None and measured:
+        best = max(measured, key=lambda name: measured[name])
+        apart = mine[1] - measured[best][1]
+        if abs(apart) < _CLOSE:
+            verdict = f"are level with {WORDS[best]}"
+        else:
+            verdict = f"{'win over' if apart > 0 else 'lose to'} {WORDS[best]}"
+        said.append(f"Votes {verdict}: {mine[0]} {mine[1]:.3f} against {measured[best][1]:.3f}.")
+    turned = summary["unanimous_turned"]
+    reasons = []
+    if turned > _CLOSE:
+        upto = "up to " if summary["mechanism"] in _PLURAL else ""
+        reasons.append(
+            f"noise turns {upto}{turned:.1%} of the votes on which all {summary['teachers']} "
+            "teachers agree: more teachers, fewer queries or a mechanism that releases less would "
+            "help"
+        )
+    right, usual = metrics.get("released_right"), metrics.get("always_usual_right")
+    if right is not None and usual is not None and right < usual:
+        reasons.append(
+            f"released labels are right in {right:.1%} of the answers, and always giving the usual "
+            f"answer would be in {usual:.1%}"
+        )
+    elif right is not None:
+        reasons.append(f"released labels are right in {right:.1%} of the answers")
+    if summary["unit"] == "group" and measured:
+        reasons.append("votes protect all records of a group, DP-SGD here a single one")
+    if metrics["labels"] < 100:
+        reasons.append(f"the student learns from {metrics['labels']} records alone")
+    if reasons:
+        said.append(f"{capital('; '.join(reasons))}.")
+    return said
+
+
+def _of_labels(summary: Mapping[str, Any], methods: Methods, figure: str) -> tuple[Block, ...]:
+    """One figure of every label, as a table and as bars."""
+    below = f"epsilon {summary['epsilon']:.3f} of {summary['target_epsilon']:g}, {terms(summary)}"
+    drawn = labels_figure(methods, figure=figure, below=below)
+    table = labels_table(methods, figure=figure)
+    alt = f"{table.title}, as in the table: {', '.join(WORDS[name] for name in methods)}."
+    return table, Picture(name=f"labels-{figure}", alt=alt, png=as_png(drawn))
+
+
+def _figure_of(method: Mapping[str, Any]) -> tuple[str, float] | None:
+    means = averages(method)
+    if "auc" in means:
+        return "AUC", means["auc"]
+    if means:
+        return None
+    return next(iter(figures_in(method["figures"], prefix="").items()), None)

@@ -1,0 +1,222 @@
+"""Tables of what teachers tell and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal.accounting.cohort_spending import Accountant
+from dpal.certificate.promise import VOTES
+from dpal.certificate.sentences import statements
+from dpal.reports.report import Block, Report, Table, capital, section, table
+from dpal.reports.run_report import RunFacts, run_report, spent_bars
+from dpal.voting.draw_answers import UNANSWERED, Released
+
+PRIVATE_COLUMNS = ("these votes, exact", "these votes, published bound")
+PRIVATE_NOTE = (
+    "Figures of these votes are private themselves: they promise nothing to others, they may not "
+    "decide how many queries are asked, and the published bound holds in one direction only "
+    "(with a confidence check it is an expectation). What is certified holds whatever the votes "
+    "are."
+)
+RECOGNITION_NOTE = (
+    "Teachers were compared with those of the other accounts in this folder by name, and by their "
+    "ballots on queries of the same ids; that two ensembles were trained on the same records, "
+    "nothing in ballots shows."
+)
+
+
+def recognition_words(other_teachers: Mapping[str, str]) -> tuple[str, ...]:
+    """How teachers are recognised, and what somebody said to tell them from others.
+
+    Args:
+      other_teachers: reasons, by name of the account with the other ones.
+    """
+    said = (
+        f"said to be other teachers than those of {account}: {reason}"
+        for account, reason in sorted(other_teachers.items())
+    )
+    return (RECOGNITION_NOTE, *said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedBlock:
+    """What a block of an account released.
+
+    Attributes:
+      file: of the labels, below the account's folder.
+      queries: how many were asked.
+      labels: (queries, labels), or (queries,) classes, as released.
+      note: what else was released with them, in a sentence, if anything was.
+    """
+
+    file: str
+    queries: int
+    labels: NDArray[np.int8] | NDArray[np.int64]
+    note: str | None
+
+
+def rule_words(summary: Mapping[str, Any]) -> str:
+    """How queries are answered, in a line."""
+    limit = "" if summary["limit"] is None else f", limit {summary['limit']:g}"
+    return (
+        f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
+        f"labels, sigma {summary['sigma']:g}{limit}"
+    )
+
+
+def vote_cost_table(summary: Mapping[str, Any]) -> Table:
+    """What an account may tell, and what that costs whatever the votes are."""
+    rows = [
+        ("queries", f"{summary['queries']:,} in {len(summary['blocks'])} blocks"),
+        ("accountant", str(summary["accountant"])),
+        ("epsilon", f"{summary['epsilon']:.4f} of {summary['target_epsilon']:g} promised"),
+        ("second opinion", f"{summary['epsilon_oracle']:.4f}"),
+        ("delta", f"{summary['delta']:.3g}"),
+        ("unanimous votes turned", f"{summary['unanimous_turned']:.2%} by noise alone"),
+        ("adjacency, unit", f"{summary['adjacency']} (one ballot replaced), {summary['unit']}"),
+    ]
+    return Table("Votes", ("", "account"), tuple(rows))
+
+
+def modes_table(rows: Sequence[tuple[str, float, str]]) -> Table:
+    """Costs of the same queries, counted in several ways."""
+    cells = tuple((name, f"{epsilon:.4f}", claim) for name, epsilon, claim in rows)
+    return Table("Ways to count the same queries", ("mode", "epsilon", "what it promises"), cells)
+
+
+def sweep_table(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Votes over the values of one setting."""
+    private = all("exact" in row for row in rows)
+    return table(f"Votes over {key}", (_swept(key, row, private=private) for row in rows))
+
+
+def _swept(key: str, row: Mapping[str, Any], *, private: bool) -> dict[str, str]:
+    cells = {
+        key: f"{row['value']:g}",
+        "epsilon of all": f"{row['epsilon']:.4f}",
+        "queries that fit": f"{row['fit']:,}",
+        "unanimous votes turned": f"{row['unanimous']:.1%}",
+    }
+    if private:
+        cells["these answers turned"] = "-" if row["turned"] is None else f"{row['turned']:.1%}"
+        costs = f"{row['exact']:.4f}", f"{row['papernot']:.4f}"
+        cells |= dict(zip(PRIVATE_COLUMNS, costs, strict=True))
+    return cells
+
+
+def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:
+    """Mechanisms, the one to choose first."""
+    rows = (
+        {
+            "mechanism": option["mechanism"],
+            "limit": "-" if option["limit"] is None else f"{option['limit']:.3g}",
+            "sigma": f"{option['sigma']:.3g}",
+            "queries": f"{option['queries']:,}",
+            "why": option["why"],
+        }
+        for option in options
+    )
+    return table("Mechanisms", rows)
+
+
+def answer_rates_table(names: Sequence[str], labels: NDArray[np.integer]) -> Table:
+    """What was released, label by label: share answered, and share of yes among those.
+
+    Args:
+      names: k names, numbers where there are none.
+      labels: (queries, k) released ones.
+    """
+    rows = []
+    for label, answers in enumerate(labels.T):
+        said = answers[answers != UNANSWERED]
+        name = names[label] if names else str(label)
+        share = len(said) / max(1, len(answers))
+        rows.append((name, f"{share:.1%}", f"{said.mean():.1%}" if len(said) else "-"))
+    return Table("Released labels", ("label", "answered", "yes"), tuple(rows))
+
+
+def account_report(
+    facts: RunFacts,
+    blocks: Sequence[ReleasedBlock],
+    *,
+    names: Sequence[str],
+    has_summary: bool,
+    other_teachers: Mapping[str, str],
+) -> Report:
+    """Tells an account of `dpal vote`, from what was released alone.
+
+    Args:
+      facts: what every run has; the summary is that of the certified plan.
+      blocks: that were released.
+      names: of the labels; empty where there are none.
+      has_summary: whether a noisy summary of the ballots was released.
+      other_teachers: as in `recognition_words`.
+    """
+    summary, planned = facts.summary, len(facts.summary["blocks"])
+    answers = [block.labels for block in blocks if block.labels.ndim == 2 and block.labels.size]
+    noisy = "A noisy summary of the ballots is released: `votes-summary/summary.json`."
+    released = section(
+        "What was released",
+        f"{capital(rule_words(summary))}. {len(blocks)} of {planned} blocks are released.",
+        noisy if has_summary else None,
+        *(f"{block.file}: {block.note}" for block in blocks if block.note),
+        _blocks_table(blocks) if blocks else None,
+        answer_rates_table(names, np.concatenate(answers)) if answers else None,
+    )
+    return run_report(
+        facts,
+        promised_by=certified_votes(summary),
+        spent=spent_on_votes(summary),
+        sections=(released,),
+        uncovered=(
+            "queries and their released labels are not protected",
+            "how the teachers were trained, and that no record reached two of them, is what "
+            "whoever made the ballots says",
+            *recognition_words(other_teachers),
+            *not_of_votes(),
+        ),
+        cards=(
+            (f"{len(blocks)} of {planned}", "blocks released", "of those that are paid for"),
+            (f"{sum(block.queries for block in blocks):,}", "queries answered", "at most"),
+        ),
+    )
+
+
+def certified_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Who computed what votes cost, and what changes between two worlds."""
+    bound = VOTES[Accountant(summary["accountant"])]
+    return (
+        f"What all queries cost whatever the votes are, by {bound.method}, which keeps the "
+        f"promise: {summary['epsilon']:.4f}; by another program, for information: "
+        f"{summary['epsilon_oracle']:.4f}.",
+        f"{capital(statements('voting')['ballot'])}.",
+    )
+
+
+def spent_on_votes(summary: Mapping[str, Any]) -> tuple[Block, ...]:
+    """What an account costs, all queries that it may ever answer included."""
+    every = ("all queries, whatever the votes are", summary["epsilon"])
+    return spent_bars([every], summary["target_epsilon"]), vote_cost_table(summary)
+
+
+def not_of_votes() -> list[str]:
+    """What no promise about votes speaks of."""
+    said = statements("voting")
+    return [said[key] for key in ("partitions", "other_accounts", "student", "times")]
+
+
+def _blocks_table(blocks: Sequence[ReleasedBlock]) -> Table:
+    rows = (
+        {
+            "file": block.file,
+            "queries": f"{block.queries:,}",
+            "answered": f"{Released(block.labels).answered:.1%}",
+        }
+        for block in blocks
+    )
+    return table("Released blocks", rows)
