@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpal.certificate.checks import Check
     from dpal.labelers import Labeler
     from dpal.ledger.campaign_account import CampaignAccount
-    from dpal.planning.certified import Certified, RunPlan
+    from dpal.planning.run_plan import Certified, RunPlan
 
 
 def settings(source: str | Path | Mapping[str, Any], **changes: Any) -> RunConfig:
@@ -115,7 +115,7 @@ def verify(
     from dpal.certificate.dsse import public_key_from
     from dpal.certificate.read_and_seal import read_certificate
     from dpal.certificate.verify import verify_certificate
-    from dpal.ledger.store import LedgerStore
+    from dpal.ledger.ledger_store import LedgerStore
 
     path = place.certificate if isinstance(place, CampaignFolder) else Path(place)
     path = path / CERTIFICATE if path.is_dir() else path

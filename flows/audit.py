@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
-from dpal.audit.run import Effort
 from dpal.config.campaign import CampaignConfig
 from dpal.config.runtime import RunConfig
 from dpal.runs.kinds import parse_any

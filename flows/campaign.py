@@ -9,8 +9,8 @@ from prefect.states import Completed
 
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import TrainingStopped
-from dpal.ledger.campaign_lock import leading_process, lock_folder
-from dpal.planning.plan import Phase
+from dpal.ledger.folder_lock import leading_process, lock_folder
+from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.close_phase import is_finished
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as

@@ -6,7 +6,7 @@ from prefect.exceptions import Pause
 
 from dpal.config.watch import WatchConfig
 from dpal.errors import CampaignBusy
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.runs.notify import notify
 from flows.campaign import run_campaign
 from tasks.allow_list import require_allowed

@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from dpal.config.runtime import RunConfig
-from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.kinds import KINDS, RunKind, folder_of, parse_as
 from dpal.runs.run import Run
 from dpal.runs.store_sync import bring_files, keep_files

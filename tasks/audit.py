@@ -10,8 +10,8 @@ from typing import Any
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
-from dpal.audit.run import Effort
 from dpal.canonical import plain
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.audit_summary import audit_text, audit_verdict

@@ -5,9 +5,8 @@ from __future__ import annotations
 from prefect.artifacts import create_table_artifact
 
 from dpal.reports.summary import plan_table, promise
-from dpal.runs import certify as certificates
 from dpal.runs import close_phase as closing
-from dpal.runs import labeling, phase_training
+from dpal.runs import labeling, phase_training, write_certificate
 from dpal.runs import prepare_campaign as preparing
 from dpal.runs import select_records as selecting
 from dpal.runs.campaign_run import Campaign
@@ -24,7 +23,7 @@ start_over = releasing_task(phase_training.start_over)  # each is a charge
 measure = task()(phase_training.measure)
 close_phase = task()(closing.close_phase)
 end_campaign = task()(closing.end_campaign)
-certify = task()(certificates.certify)
+certify = task()(write_certificate.certify)
 
 
 @task()

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from prefect.runtime import flow_run
 
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure
 from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done

@@ -16,9 +16,9 @@ from dpal.errors import DataError, StorageError
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, damaged
 from dpal.files.atomic_writes import atomic_write
 from dpal.files.dvc_pointers import pointed_at
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from tasks.versioning import VersioningError, bring_back
 
 

@@ -26,7 +26,7 @@ from dpal.errors import DpalError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic_writes import close_to_others
 from dpal.files.dvc_pointers import pointed_at, remove_torn_pointer
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import task
 

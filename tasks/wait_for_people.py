@@ -26,7 +26,7 @@ from prefect.states import Cancelled, Paused, Suspended
 from dpal.errors import CampaignBusy, LabelError, LabelsPending
 from dpal.files.artifacts import CampaignFolder, PhaseFolder, campaigns_of
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.labelers import labeler_of
 from tasks.prefect_client import has_server, retry_while_prefect_is_down
 

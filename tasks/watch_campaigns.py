@@ -21,10 +21,10 @@ from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchStat
 from dpal.errors import CampaignBusy, DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.campaign_lock import leading_process
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.entries import EntryKind
-from dpal.planning.plan import CertifiedPlan
+from dpal.ledger.folder_lock import leading_process
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.reports.summary import promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import plan_start

@@ -105,7 +105,7 @@ def _short(value: float, towards: Callable[[float], int]) -> float:
 
 
 def _root(cost: Callable[[float], float], limit: float, low: float, high: float) -> float:
-    """Where a monotone cost crosses its limit, to a relative width of 1e-7."""
+    """Where a monotone cost crosses its limit, to within 1e-6 of `low`."""
     import scipy  # bounds of settings are read without it
 
     root = scipy.optimize.brentq(

@@ -13,7 +13,7 @@ from dpal.accounting.worst_path import campaign_profile
 from dpal.audit import lower_bound, statistics
 from dpal.audit.canaries import CanaryRun
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from dpal.privacy import Adjacency, PrivacyTarget
 
 CONFIDENCE = 0.95  # of the bounds that are shown; a check fails at 1 - _REFUTED only

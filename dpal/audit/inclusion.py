@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
-from dpal.planning.plan import Plan, TrainingPhase
+from dpal.planning.campaign_plan import Plan, TrainingPhase
 from dpal.randomness import BitSource
 from dpal.training.poisson_batches import PoissonBatches
 

@@ -20,7 +20,7 @@ from dpal.acquisition import selection
 from dpal.audit.findings import AuditFinding, Layer
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import RandomDraw
 from dpal.randomness import BitSource
 from dpal.training.evaluation import probabilities

@@ -16,8 +16,8 @@ from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.steps import released_gradient
 from dpal.errors import NoiseReused
+from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import TrainingPhase
 from dpal.planning.training_recipe import Clipping, ClippingKind
 from dpal.randomness import BitSource
 from dpal.training.dp_sgd import PrivateGradient

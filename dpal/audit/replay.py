@@ -19,8 +19,8 @@ from dpal.audit.attack import CONFIDENCE
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer
 from dpal.audit.samplers import accepted_counts
 from dpal.audit.selections import draw_selection, pool_for, selection_epsilon
+from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import Phase, Plan
 from dpal.planning.selection_steps import HiddenGate, NoisyRanking, VisibleAnswers
 from dpal.randomness import BitSource
 

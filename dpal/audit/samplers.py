@@ -14,7 +14,7 @@ from dpal.acquisition import thresholds
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.mechanisms import laplace, randomized_response
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.randomness import BitSource
 

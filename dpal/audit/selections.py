@@ -15,8 +15,8 @@ from dpal.accounting.events import NEVER_SELECTED, SELECTION, Charge, Release
 from dpal.acquisition import selection
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
 from dpal.errors import ParameterError
+from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import Phase, Plan
 from dpal.planning.selection_steps import HiddenGate, NoisyRanking, VisibleAnswers
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource, Words

@@ -9,11 +9,11 @@ from dpal.audit.findings import AuditFinding, Layer
 from dpal.canonical import file_digest
 from dpal.errors import DpalError
 from dpal.files.atomic_writes import atomic_write
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
-from dpal.planning.certified import RunPlan
+from dpal.planning.run_plan import RunPlan
 from dpal.randomness import BitSource
 
 _NAME = "drill"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from dpal.audit.findings import AuditFinding, Layer
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import TrainingPhase
 from dpal.planning.training_recipe import Augmentation, ClippingKind, Recipe
 from dpal.randomness import BitSource
 from dpal.training.dp_sgd import PrivateGradient

@@ -27,7 +27,6 @@ from dpal.data.known_records import (
 from dpal.data.sources import Source
 from dpal.errors import DataError, LedgerError, RecordsRegistered
 from dpal.files.atomic_writes import atomic_write
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import (
     PART,
     SALT,
@@ -39,7 +38,8 @@ from dpal.ledger.datasets import (
     register_body,
 )
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns, counted
 
 OnRows = Callable[[int], object]

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpal.canonical import file_digest
 from dpal.errors import LedgerError
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 
 
 def name_below(folder: Path, path: Path) -> str:

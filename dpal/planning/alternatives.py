@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from dpal.errors import DpalError
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.paper_plan import USUAL_SHARE
-from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.selection_steps import HiddenGate, RandomDraw, VisibleAnswers, expected_precision
 
 RANDOM = "random"  # beside the selection modes: nobody looks at records

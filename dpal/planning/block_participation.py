@@ -18,9 +18,9 @@ from dpal.accounting.renyi_filter import Amount
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.ledger.data_set_limits import DataHold, refusal
 from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.certify_campaign import certified_or_next_best, certified_plan
-from dpal.planning.plan import CertifiedPlan
 from dpal.privacy import PrivacyTarget
 
 LEAST = 0.1  # below this factor a label would be bought for next to nothing

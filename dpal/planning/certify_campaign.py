@@ -10,10 +10,10 @@ from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second
 from dpal.accounting.events import Release
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
 from dpal.planning.naive import plan_naive
-from dpal.planning.plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
 from dpal.privacy import PrivacyTarget
 

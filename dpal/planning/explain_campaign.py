@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
 from dpal.planning.explain_selection import labels, selection
@@ -18,7 +19,6 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.plan import CertifiedPlan
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
-from dpal.planning.certified import Certified, RunPlan
 from dpal.planning.explain_words import Remark
+from dpal.planning.run_plan import Certified, RunPlan
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import Strategy
 from dpal.planning.explain_words import (
     ROUNDED,
@@ -15,7 +16,6 @@ from dpal.planning.explain_words import (
     more,
     total_steps,
 )
-from dpal.planning.plan import CertifiedPlan, Plan
 
 _LESS_NOISE = 0.99  # of the planned noise, to show how tight it is
 _CLOSE = 5e-3  # relative; a cohort this near to the most loss limits the plan as well

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_words import (
     Remark,
@@ -16,7 +17,6 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.selection_steps import HiddenGate, VisibleAnswers
 
 WHO_SEES = {

@@ -10,7 +10,7 @@ from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import total_epsilon, total_second_opinion
 from dpal.errors import PlanRejected
 from dpal.ledger.release_records import release_from, release_record
-from dpal.planning.certified import DecidedPlan
+from dpal.planning.run_plan import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 

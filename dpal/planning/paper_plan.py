@@ -19,8 +19,8 @@ from dpal.accounting import rdp
 from dpal.accounting.cohort_spending import Accountant, Spending, campaign_epsilon, spending
 from dpal.accounting.events import PhaseExposure, to_record
 from dpal.errors import ParameterError
+from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
 from dpal.planning.campaign_spec import CampaignSpec, Schedule, SelectionMode, Strategy
-from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.selection_steps import design_selections
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, spending
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from dpal.accounting.votes.rules import (
     summary_event,
 )
 from dpal.errors import ParameterError, PlanRejected
-from dpal.planning.certified import DecidedPlan
+from dpal.planning.run_plan import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
 
 SUMMARY = "votes/summary"

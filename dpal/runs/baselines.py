@@ -26,7 +26,7 @@ from dpal.data.readers import to_input
 from dpal.errors import DataBudgetExceeded, DpalError, ParameterError, RecordsRegistered
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import atomic_write
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.models.build_model import build_model
 from dpal.planning.voting_plan import COHORT

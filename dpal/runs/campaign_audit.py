@@ -11,16 +11,16 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.acquisition.scores import score, score_function
+from dpal.audit.attack_plan import Effort, audit
 from dpal.audit.findings import AuditFinding, AuditReport
+from dpal.audit.ids_in_files import naming_ids, released_findings
 from dpal.audit.logs import capturing_output, overheard_finding
-from dpal.audit.released import naming_ids, released_findings
-from dpal.audit.run import Effort, audit
 from dpal.data.labeling_state import load_all, read_selection, write_start
 from dpal.data.readers import raw_batches, to_input
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import SelectionMode
-from dpal.planning.plan import Phase
 from dpal.randomness import secure
 from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign_run import Campaign

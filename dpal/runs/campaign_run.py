@@ -8,7 +8,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.data.sources import Source
 from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.plan import CertifiedPlan, Phase, Plan
+from dpal.planning.campaign_plan import CertifiedPlan, Phase, Plan
 from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.devices import device_of
 from dpal.runs.run import ConfiguredRun

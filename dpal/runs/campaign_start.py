@@ -25,12 +25,12 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located, Registry
 from dpal.ledger.datasets import DataSet, data_set
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.planning.block_participation import plan_within
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best
-from dpal.planning.plan import CertifiedPlan
 from dpal.privacy import Unit
 from dpal.runs.open_ledger import open_ledger
 

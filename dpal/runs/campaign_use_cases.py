@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
-from dpal.audit.run import Effort
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.labelers import Labeler
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import campaign_report
 from dpal.reports.report import Report
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
-from dpal.runs import certify, prepare_campaign
+from dpal.runs import prepare_campaign, write_certificate
 from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.close_phase import close_phase, end_campaign, is_finished
@@ -58,7 +58,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
 
     def certify(self, run: Campaign) -> None:
         """Writes certificate.json from what the ledger holds."""
-        certify.certify(run)
+        write_certificate.certify(run)
 
     def audit(self, run: Campaign, effort: Effort) -> AuditReport:
         """Trains on canaries, rehearses selections, and reads what was released."""

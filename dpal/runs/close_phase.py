@@ -11,10 +11,10 @@ from dpal.errors import LedgerError
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.entries_table import write_ledger
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.reports.validation_figures import as_metrics
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.certify import sign_files
+from dpal.runs.write_certificate import sign_files
 
 
 def is_finished(campaign: Campaign, phase: Phase) -> bool:

@@ -14,9 +14,9 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.data.known_records import owners_in
 from dpal.data.sources import Role, open_source
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_registry import Added
 from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.open_ledger import open_ledger, recorded_ledger

@@ -20,8 +20,8 @@ from dpal.errors import ConfigError, DataError, LedgerMissing
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Located
 from dpal.ledger.datasets import DataSet, data_set
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.planning.block_participation import hold_in_full
 from dpal.planning.voting_plan import CertifiedVoting
 from dpal.privacy import PrivacyTarget, Unit

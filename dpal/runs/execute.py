@@ -10,7 +10,7 @@ from typing import Any
 from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
-from dpal.ledger.campaign_lock import leading_process, lock_folder
+from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.runs.data_sets import end_early
 from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of, recorded_kind

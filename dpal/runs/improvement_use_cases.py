@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.near_private import near_private_findings
-from dpal.audit.run import Effort
 from dpal.canonical import digest
 from dpal.config.improvement import PublicConfig, parse_public
 from dpal.errors import DataError

@@ -18,8 +18,8 @@ from dpal.labelers.checked_labels import ProgramLabeler
 from dpal.labelers.earlier_labels import EarlierLabels
 from dpal.labelers.file import accept_labels
 from dpal.labels import Task
-from dpal.ledger.campaign_lock import lock_folder
-from dpal.planning.plan import Phase
+from dpal.ledger.folder_lock import lock_folder
+from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
 from dpal.runs.labelers import labeler_of

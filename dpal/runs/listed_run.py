@@ -17,10 +17,10 @@ from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, cer
 from dpal.privacy import PrivacyTarget
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered
-from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.kinds import kind_of
 from dpal.runs.run import ConfiguredRun, hold
 from dpal.runs.use_cases import C, UseCases
+from dpal.runs.write_certificate import keep_certificate, program_versions
 
 
 @dataclass(frozen=True, kw_only=True)

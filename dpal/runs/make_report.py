@@ -16,11 +16,11 @@ from dpal.reports.ledger_report import ledger_report
 from dpal.reports.render.html import html_of
 from dpal.reports.report import Report
 from dpal.reports.write_report_files import write_report_files
-from dpal.runs.certify import sign_files
 from dpal.runs.kinds import recorded_kind
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import recorded_ledger, recorded_runtime
 from dpal.runs.run_facts import certificate_digest, ledger_head
+from dpal.runs.write_certificate import sign_files
 
 _DOUBTS = {
     "missing": "The machine that wrote this page has not anchored this ledger: it may be an older "

@@ -13,8 +13,8 @@ from dpal.errors import ConfigError, LedgerError
 from dpal.files.artifacts import LEDGER, CampaignFolder, campaigns_of
 from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.anchor import Anchors
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 
 
 def open_ledger(runtime: RuntimeConfig, *, create: bool = True) -> LedgerStore:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding
-from dpal.audit.run import Effort
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.pate import PateConfig
 from dpal.errors import DataError

@@ -17,12 +17,12 @@ from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
 from dpal.errors import LedgerError, ParameterError
 from dpal.ledger.attempt_names import planned_name
-from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
+from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import SelectionMode
-from dpal.planning.plan import Phase
 from dpal.randomness import secure
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign

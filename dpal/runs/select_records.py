@@ -18,7 +18,7 @@ from dpal.config.runtime import TaskRunnerKind
 from dpal.data.labeling_state import UNLABELED, cohort_column, write_carried, write_selection
 from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.selection_steps import RandomDraw
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths

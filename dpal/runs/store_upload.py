@@ -15,9 +15,9 @@ from typing import TypeVar
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import StoreUnreachable
 from dpal.files.object_store import Store, StoreHolds, is_confidential
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.recorded_files import name_below
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.runs.notify import notify
 
 PATIENCE_SECONDS = 300.0

@@ -27,8 +27,8 @@ from dpal.errors import LabelError, ParameterError
 from dpal.files.artifacts import LABELED_BY, RECORD, CampaignFolder, PhaseFolder
 from dpal.files.atomic_writes import write_text
 from dpal.labels import Label, Task
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.voting_plan import block_name
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.labeling_job import LabelingJob

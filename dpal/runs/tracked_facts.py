@@ -11,8 +11,8 @@ from dpal.accounting.events import to_record
 from dpal.data.sources import Source
 from dpal.features.feature_spec import ExtractorSpec
 from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import Phase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from dpal.errors import DataError, DpalError, LedgerMissing
 from dpal.files.artifacts import CampaignFolder, campaigns_of
 from dpal.ledger.data_set_registry import EarlierOn
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.runs.kinds import holds_ballots
 from dpal.runs.notify import notify

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding, AuditReport
-from dpal.audit.run import Effort
 from dpal.certificate.sentences import statements
 from dpal.config.runtime import RunConfig
 from dpal.errors import DataError

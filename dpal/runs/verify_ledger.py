@@ -15,7 +15,7 @@ from dpal.ledger.campaign_view import CampaignView
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import lost_entries
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.open_ledger import ledger_of_all, open_ledger, recorded_ledger
 
 _ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file

@@ -36,9 +36,9 @@ from dpal.runs.ballot_tables import (
 from dpal.runs.ballot_tables import read_ballots_file as read_ballots_file
 from dpal.runs.ballot_tables import read_released as read_released
 from dpal.runs.ballot_tables import released_labels_table as released_labels_table
-from dpal.runs.certify import keep_certificate, program_versions
 from dpal.runs.notify import notify
 from dpal.runs.run import Run, hold
+from dpal.runs.write_certificate import keep_certificate, program_versions
 from dpal.voting.ballots import Ballots, Choices
 from dpal.voting.cost_bounded import release_within
 from dpal.voting.draw_answers import release

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpal.canonical import digest
 from dpal.errors import ParameterError
 from dpal.files.artifacts import RECORD
-from dpal.ledger.campaign_lock import lock_folder, only_vote
+from dpal.ledger.folder_lock import lock_folder, only_vote
 from dpal.planning.voting_plan import VotingSpec, certify_voting
 from dpal.runs.kinds import VOTES, holds_ballots
 from dpal.runs.recognise_teachers import require_one_account

@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding
-from dpal.audit.run import Effort
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
-from dpal.ledger.campaign_lock import only_vote
+from dpal.ledger.folder_lock import only_vote
 from dpal.planning.voting_plan import block_name
 from dpal.randomness import secure
 from dpal.reports.report import Report

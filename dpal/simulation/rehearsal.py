@@ -22,8 +22,8 @@ from dpal.acquisition.thresholds import Rows
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
-from dpal.planning.plan import Phase, Plan
 from dpal.randomness import secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper

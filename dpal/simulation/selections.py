@@ -18,8 +18,8 @@ from dpal.acquisition.selection import Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.errors import ParameterError
 from dpal.mechanisms import comparison
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.plan import Plan
 from dpal.randomness import BitSource
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 

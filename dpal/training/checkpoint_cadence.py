@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from dpal import check
 from dpal.labels import Task
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import secure
 from dpal.training.backends import Backend

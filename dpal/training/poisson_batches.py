@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.mechanisms.inclusion import include
-from dpal.planning.plan import TrainingPhase
+from dpal.planning.campaign_plan import TrainingPhase
 from dpal.randomness import BitSource
 
 _NOBODY = np.empty(0, dtype=np.intp)  # a process may own no labeled record at all

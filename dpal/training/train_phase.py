@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.data.records import Batch, LabeledSet
 from dpal.errors import ParameterError
+from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase, TrainingPhase
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
 from dpal.training.backends import Backend

@@ -50,7 +50,7 @@ def audit_command(
     err.print("starting Prefect ...", style="dim")
     stop_at_once_on_interrupt()
     with starting_prefect():
-        from dpal.audit.run import Effort
+        from dpal.audit.attack_plan import Effort
         from dpal.reports.audit_summary import audit_verdict, defects, findings_tables
         from dpal.runs.kinds import folder_of
         from flows.audit import audit_run

@@ -22,7 +22,7 @@ from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.datasets import data_sets, share_record
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.entries_table import export_ledger
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_tables import (
     account_promise,
     blocks_table,
@@ -35,9 +35,9 @@ from dpal.reports.ledger_tables import (
 from dpal.reports.ledger_words import about, actor, describe_entry
 from dpal.reports.report import Table
 from dpal.reports.summary import shares_table
-from dpal.runs.certify import sign_files
 from dpal.runs.data_sets import view_of
 from dpal.runs.open_ledger import ledger_of_all, recorded_ledger, runtime_of
+from dpal.runs.write_certificate import sign_files
 from flows.cli.folder_arguments import By
 
 _ON_DISK = (EntryKind.CHECKPOINT, EntryKind.COMMIT)  # entries that say what is in a file

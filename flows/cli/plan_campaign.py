@@ -13,10 +13,10 @@ from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
 from dpal.planning.alternatives import attempt, consider, variants
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, Strategy
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
-from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.timeline import timeline
 from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
 from dpal.reports.figures.plan import (

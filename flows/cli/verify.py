@@ -217,7 +217,7 @@ def default_registry(certificate: Path | None = None) -> str | None:
 
 def entries_of(ledger: str) -> Sequence[Entry]:
     """All entries of the ledger that a word of the command line means."""
-    from dpal.ledger.store import LedgerStore
+    from dpal.ledger.ledger_store import LedgerStore
 
     store = LedgerStore(_place(ledger), create=False)
     try:

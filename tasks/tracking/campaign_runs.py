@@ -18,12 +18,12 @@ from prefect.exceptions import Pause
 from dpal.canonical import plain
 from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.files.dvc_pointers import restore_command
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure, validation_figure
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.certify import certificate_in
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
+from dpal.runs.write_certificate import certificate_in
 from tasks.boundary import is_public, task
 from tasks.tracking.experiment import EXPERIMENT as EXPERIMENT
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow

@@ -13,7 +13,7 @@ from prefect.settings import PREFECT_API_URL
 
 from dpal.certificate.sentences import STATEMENTS
 from dpal.files.dvc_pointers import restore_command
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
 from dpal.reports.validation_figures import headline, percent

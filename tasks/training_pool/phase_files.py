@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import LedgerError
 from dpal.files.object_store import ArtifactRef
-from dpal.ledger.campaign_lock import lock_folder
-from dpal.planning.plan import Phase
+from dpal.ledger.folder_lock import lock_folder
+from dpal.planning.campaign_plan import Phase
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import folder_of

@@ -8,7 +8,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.errors import LedgerMissing
 from dpal.files.object_store import ArtifactRef
 from dpal.ledger.campaign_view import CampaignView
-from dpal.planning.plan import Phase
+from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import folder_of
 from dpal.runs.open_ledger import open_ledger

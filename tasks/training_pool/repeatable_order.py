@@ -19,7 +19,7 @@ from dpal.canonical import digest
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError, LedgerError
 from dpal.files.atomic_writes import write_text
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import KINDS, folder_of, kind_of, parse_any

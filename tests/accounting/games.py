@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpal.planning.plan import Phase, Plan, TrainingPhase
+from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
 from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 
 POOL = (0, 1, 2)  # record 0 is the one whose content differs

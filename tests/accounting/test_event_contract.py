@@ -27,10 +27,10 @@ from dpal.accounting.step_curves import Gaussian
 from dpal.canonical import LATER, digest
 from dpal.errors import BudgetExceeded, ParameterError
 from dpal.ledger.campaign_account import campaign_account
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency
 from tests.accounting import event_contract
 from tests.accounting.event_contract import TARGET, by_pld, history, keeps_the_contract

@@ -25,8 +25,8 @@ from dpal.accounting.profiles import PrivacyProfile
 from dpal.accounting.step_curves import Direction
 from dpal.accounting.worst_path import campaign_profile, grid_of
 from dpal.mechanisms.randomized_response import anchored_rates
+from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
 from dpal.planning.campaign_spec import SelectionMode, Strategy
-from dpal.planning.plan import Phase, Plan, TrainingPhase
 from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpal.accounting.events import NoisyScores, NoisyThreshold, RandomizedResponse
+from dpal.planning.campaign_plan import Plan, TrainingPhase
 from dpal.planning.campaign_spec import SelectionMode
-from dpal.planning.plan import Plan, TrainingPhase
 from dpal.privacy import Adjacency
 
 Chances = NDArray[np.float64]

@@ -26,8 +26,8 @@ from dpal.data.labeling_state import load_all, write_merged, write_start
 from dpal.data.readers import raw_batches
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import CertifiedPlan
 from dpal.randomness import secure
 from dpal.runs.open_sources import open_sources
 from dpal.training.evaluation import evaluate

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from dpal import randomness
+from dpal.audit.attack_plan import Effort, audit
 from dpal.audit.findings import AuditReport
-from dpal.audit.run import Effort, audit
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import Plan
 from tests.conftest import CLASSES, WIDTH, small_spec
 from tests.planning.specs import planned
 

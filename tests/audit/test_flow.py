@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from dpal.acquisition.scores import score
-from dpal.audit.released import released_findings
+from dpal.audit.ids_in_files import released_findings
 from dpal.audit.single_draws import ledger_findings
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder

@@ -9,7 +9,7 @@ import pytest
 from dpal.accounting.renyi_filter import NOTHING
 from dpal.audit.inclusion import inclusion_findings
 from dpal.ledger.datasets import Basis, BlockShare
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from dpal.randomness import secure
 from dpal.training.poisson_batches import PoissonBatches
 from tests.audit.auditing import small_plan

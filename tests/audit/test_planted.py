@@ -20,7 +20,7 @@ from dpal import randomness
 from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection
 from dpal.acquisition.reference import exact_top_k
-from dpal.audit import run
+from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.mechanisms import laplace, randomized_response
@@ -336,5 +336,5 @@ def test_every_kind_of_campaign_can_be_audited(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(20))
 def test_sound_code_passes_twenty_times_of_twenty(plan, tmp_path, attempt):
-    report = audited(plan, tmp_path, run.Effort(canaries=1000, most_steps=400))
+    report = audited(plan, tmp_path, Effort(canaries=1000, most_steps=400))
     assert report.passed, words(report)

@@ -63,7 +63,7 @@ def _cpu_of_children() -> float:
 
 def compute_alone(file: Path) -> None:
     """The bodies of the tasks that compute, without flow, server, tracking and versioning."""
-    from dpal.ledger.campaign_lock import lock_folder
+    from dpal.ledger.folder_lock import lock_folder
     from dpal.runs.kinds import folder_of
     from flows.cli.settings import load_config
     from tasks.campaign import (

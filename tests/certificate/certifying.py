@@ -25,14 +25,14 @@ from dpal.certificate.read_and_seal import (
     sealed_certificate,
     to_text,
 )
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import Plan
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 SALT, POOL = b"s" * 32, b"the pool's bytes"

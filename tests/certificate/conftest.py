@@ -7,7 +7,7 @@ import pytest
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.entries import Entry
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from tests.certificate.certifying import certified, plan_of, run
 from tests.certificate.kinds import KINDS, MAKERS, Certified
 

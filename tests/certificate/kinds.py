@@ -18,8 +18,8 @@ from dpal.certificate.kinds.voting import voting_certificate
 from dpal.certificate.read_and_seal import read_certificate, to_text
 from dpal.certificate.signed_statement import certificate_statement, sign_statement
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import Entry
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.improvement_plan import ImprovementPlan, ImprovementSpec

@@ -37,7 +37,7 @@ from dpal.certificate.signed_statement import (
 from dpal.certificate.verify import verify_certificate
 from dpal.errors import CertificateError, ParameterError
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.certificate.certifying import certified, failures, forged, opened, plan_of, run
 
 

@@ -12,7 +12,7 @@ from dpal.certificate.make_certificate import certificate_of
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.runtime import RuntimeConfig
 from dpal.files.artifacts import CampaignFolder, signature_of
-from dpal.runs.certify import keep_certificate, sign_files
+from dpal.runs.write_certificate import keep_certificate, sign_files
 
 
 @pytest.fixture

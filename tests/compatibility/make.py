@@ -29,11 +29,11 @@ from dpal.data.labeling_state import write_labels, write_merged, write_selection
 from dpal.data.sources import Role, open_source
 from dpal.ledger.anchor import Anchors
 from dpal.ledger.campaign_account import campaign_account, campaigns_in
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.certificate.certifying import certified, plan_of, run
 from tests.certificate.kinds import MAKERS

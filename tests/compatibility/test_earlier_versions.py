@@ -31,8 +31,8 @@ from dpal.errors import ParameterError
 from dpal.ledger.campaign_account import campaign_account
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.entries_table import export_ledger
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_of, release_record
-from dpal.ledger.store import LedgerStore
 from tests.certificate.certifying import failures
 from tests.compatibility import make
 from tests.ledger.raw import fill, rows

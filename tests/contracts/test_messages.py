@@ -121,7 +121,7 @@ def written_by_hand(tree: ast.Module) -> list[int]:
 
 CLOSING = DpalError.closing
 # It says what was not released a second time, which no field can.
-OTHERWISE = {"dpal/ledger/store.py"}
+OTHERWISE = {"dpal/ledger/ledger_store.py"}
 
 
 def test_nobody_writes_the_sentence_by_hand():

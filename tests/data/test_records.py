@@ -19,8 +19,8 @@ from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from dpal.models.build_model import build_model
 from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase, TrainingPhase
 from dpal.planning.selection_steps import RandomDraw
 from dpal.planning.training_recipe import Augmentation, Recipe
 from dpal.training.optimizers import build_optimizer

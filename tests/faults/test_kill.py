@@ -14,7 +14,7 @@ import pytest
 
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.verify_ledger import verify_ledger
 from tests.conftest import command, write_config
 

@@ -17,7 +17,7 @@ from torch import nn
 from dpal.errors import ProcessLost
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.randomness import secure
 from dpal.runs.verify_ledger import verify_ledger
 from dpal.training.distributed.worker_pool import WorkerPool

@@ -149,7 +149,7 @@ class Zygote:
         os.chdir(request["cwd"])
         sys.executable = str(self._interpreter)
         sys.argv = ["dpal", *request["arguments"]]
-        from dpal.ledger.store import LedgerStore
+        from dpal.ledger.ledger_store import LedgerStore
         from flows.cli.main import main
 
         defaults = LedgerStore.__init__.__kwdefaults__

@@ -17,8 +17,8 @@ from dpal.files.atomic_writes import (
     write_together,
 )
 from dpal.ledger.anchor import Anchors
-from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import having
 
 

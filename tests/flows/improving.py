@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import write_blobs
 from tests.flows.calling import Result, call
 

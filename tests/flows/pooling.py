@@ -18,7 +18,7 @@ import psutil
 
 from dpal.errors import LedgerMissing
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import ROOT, command, write_blobs, write_config
 
 Found = TypeVar("Found")

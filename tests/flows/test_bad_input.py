@@ -112,8 +112,8 @@ def test_a_budget_that_is_spent_refuses_through_the_command(orchestrated, place,
     """A verifier that lets too much pass, as if a bug were in it: the ledger still refuses."""
     from dataclasses import replace
 
+    from dpal.planning.campaign_plan import Plan
     from dpal.planning.certify_campaign import certified_plan
-    from dpal.planning.plan import Plan
 
     def careless(spec):
         certified = certified_plan(spec)

@@ -19,7 +19,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from dpal.canonical import file_digest
 from dpal.data.labeling_state import RETIRED, read_retired
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object

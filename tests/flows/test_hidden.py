@@ -26,8 +26,8 @@ from prefect.logging.handlers import APILogWorker
 
 from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import today_in_utc
-from dpal.ledger.store import LedgerStore
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call
 from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of, times_in
@@ -284,7 +284,7 @@ def test_the_search_finds_what_is_there(finished, tmp_path):
 
 def test_its_audit_finds_nothing_that_leaves(finished):
     """Of all layers the one about files: the others are the same in every mode."""
-    from dpal.audit.released import released_findings
+    from dpal.audit.ids_in_files import released_findings
 
     everyone = [name for selected in finished.selected for name in selected]
     assert [one.measured for one in released_findings(finished.folder.root, everyone)] == ["none"]

@@ -20,8 +20,8 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labelers.oracle import OracleLabeler
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import today_in_utc
-from dpal.ledger.store import LedgerStore
 from dpal.runs.labelers.oracle import PoolLabels
 from dpal.training.dp_sgd import PrivateGradient
 from tasks.training_monitor import FlowRunMonitor
@@ -40,7 +40,7 @@ BROKEN = (
     "dpal.runs.labeling.write_merged", "dpal.runs.phase_training.train_dp_sgd",
     "dpal.runs.phase_training.evaluate", "dpal.runs.close_phase.write_ledger",
     "tasks.versioning._dvc_all", "tasks.tracking.campaign_runs.phase_parameters",
-    "tasks.campaign_page.budget_figure", "dpal.runs.certify.certificate_of",
+    "tasks.campaign_page.budget_figure", "dpal.runs.write_certificate.certificate_of",
     "dpal.runs.make_report.report_of",
     "tasks.tracking.mlflow_model.Model.log",
 )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
 from tests.flows.calling import call, sentence

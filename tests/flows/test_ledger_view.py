@@ -14,7 +14,7 @@ import pytest
 
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from flows.cli.folder_arguments import By
 from flows.cli.ledger_view import LedgerView
 from tests.flows.calling import call, sentence
@@ -140,7 +140,7 @@ def test_by_data_says_what_is_left_and_who_took_it():
 
 def test_a_campaign_on_no_data_set_says_so(tmp_path, monkeypatch):
     from dpal.config.runtime import RuntimeConfig
-    from dpal.ledger.campaign_lock import lock_folder
+    from dpal.ledger.folder_lock import lock_folder
     from dpal.ledger.release_protocol import CampaignLedger
     from dpal.runs.open_ledger import open_ledger
     from tests.ledger.releasing import run_all

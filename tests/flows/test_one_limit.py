@@ -15,7 +15,7 @@ from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.ledger.campaign_account import campaign_account, campaigns_in
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency
 from tasks.wait_for_people import waiting_phases
 from tests.conftest import small_values, write_blobs, write_config

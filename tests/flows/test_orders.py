@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dpal.config.campaign import parse_config
 from dpal.errors import LedgerError, StoreError
 from dpal.files.object_store import ArtifactRef
-from dpal.ledger.campaign_lock import require_claim
+from dpal.ledger.folder_lock import require_claim
 from dpal.runs.prepare_campaign import prepare
 from tasks.training_pool import phase_files
 from tasks.training_pool.phase_files import (

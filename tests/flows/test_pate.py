@@ -15,8 +15,8 @@ from dpal.config.pate import parse_pate
 from dpal.data.labeling_state import labels_of
 from dpal.data.partitions import read_parts
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.runs.ballot_tables import read_released
 from dpal.runs.ensemble import plan_ensemble
 from dpal.runs.vote_account import release_ballot_block

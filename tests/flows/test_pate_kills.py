@@ -139,7 +139,7 @@ BETWEEN = {
         "CampaignLedger.release_once",
     ),
     "between reservation and draw": ("dpal.runs.vote_account", "_drawn"),
-    "after the draw, before the commit": ("dpal.ledger.store", "LedgerStore.require_fence"),
+    "after the draw, before the commit": ("dpal.ledger.ledger_store", "LedgerStore.require_fence"),
 }
 
 

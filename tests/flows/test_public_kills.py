@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import write_blobs
 from tests.flows.calling import call
 from tests.flows.improving import NEAR, verified, write

@@ -16,10 +16,10 @@ from dpal.accounting.renyi_filter import NOTHING, Amount, RenyiFilter
 from dpal.config.pate import parse_pate
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError
 from dpal.files.artifacts import RECORD
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import Limit, data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.ensemble import Ensemble, plan_ensemble

@@ -15,8 +15,8 @@ import pytest
 from dpal.accounting.events import Charge, NoisyVotes, Release
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError, ParameterError
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.open_ledger import open_ledger

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpal.data.inbox.state import WatchFolder
-from dpal.ledger.campaign_lock import leading_process
+from dpal.ledger.folder_lock import leading_process
 from tasks.watch import start_campaign
 from tests.conftest import write_blobs
 from tests.flows.watching import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpal.errors import LedgerMissing
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.flows.calling import Result, call
 
 LABELS, WIDTH, TEACHERS = 4, 8, 6

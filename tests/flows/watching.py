@@ -11,8 +11,8 @@ from dpal.config.campaign import RuntimeConfig
 from dpal.config.watch import WatchConfig, parse_watch
 from dpal.data.inbox.state import Stage, WatchedCampaign, WatchFolder, WatchState
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import DataSet
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs import data_sets
 from dpal.runs.open_ledger import open_ledger

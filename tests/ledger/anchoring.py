@@ -8,7 +8,7 @@ import pytest
 
 from dpal.errors import AnchorError
 from dpal.ledger.anchor import identity_of
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.ledger.raw import fill
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.racing import RACERS
 from tests.ledger.raw import fill

@@ -12,11 +12,11 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Added, Registry
 from dpal.ledger.datasets import BlockAccount, Limit, data_set
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.planning.block_participation import plan_within
+from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.plan import CertifiedPlan
 from dpal.privacy import Adjacency, Unit
 from tests.conftest import small_spec, write_blobs
 

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from dpal.errors import BudgetExceeded, DataBudgetExceeded, LedgerError
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 
 LIMIT = 20
 RACERS = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 
 
 def fill(store: LedgerStore, *releases: str, campaign: str = "c") -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dpal.accounting.events import Release
 from dpal.ledger.release_protocol import CampaignLedger
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import Plan
 from tests.conftest import small_spec
 
 PLAN = certified_plan(

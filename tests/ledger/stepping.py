@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dpal.accounting.cohort_spending import Accountant
-from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
-from dpal.planning.plan import Plan
+from dpal.ledger.training_releases import TrainingRelease
+from dpal.planning.campaign_plan import Plan
 from tests.ledger.releasing import PLAN
 
 NAME = "phase-0/training"

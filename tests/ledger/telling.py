@@ -11,9 +11,9 @@ import pytest
 from dpal.config.runtime import RuntimeConfig
 from dpal.errors import LedgerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_records import release_record
 from dpal.runs.open_ledger import open_ledger
 from tests.ledger.owning import LIMIT, Owner

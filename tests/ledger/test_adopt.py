@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import GENESIS, EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from tests.conftest import having
 from tests.ledger import raw

@@ -9,7 +9,7 @@ import pytest
 
 from dpal.errors import AnchorError, LedgerError, LedgerTampered
 from dpal.ledger.anchor import Anchors, identity_of
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from tests.conftest import having, nothing_released
 from tests.ledger import raw

@@ -19,7 +19,7 @@ from dpal.accounting.events import (
 from dpal.accounting.prior_spend import Declared, PriorSpend, total_epsilon
 from dpal.errors import BudgetExceeded
 from dpal.ledger.campaign_account import campaign_account, epsilons_so_far
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.hold import before_from, before_record, spent_before
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.privacy import PrivacyTarget

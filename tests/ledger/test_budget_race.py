@@ -10,7 +10,7 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import write_blobs
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.racing import RACERS, hold

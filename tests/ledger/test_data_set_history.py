@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 
 from dpal.errors import LedgerError
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.datasets import Basis, data_set
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from tests.ledger.owning import LIMIT, Owner
 from tests.ledger.releasing import draw, hold

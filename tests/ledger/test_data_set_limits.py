@@ -11,8 +11,8 @@ import pytest
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.ledger.entries import EntryKind
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.selection_steps import HiddenGate
 from tests.conftest import having, nothing_released, small_spec
 from tests.ledger.releasing import PLAN, Drawing, draw, hold, run_all, settle

@@ -8,11 +8,11 @@ import pytest
 
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataBudgetExceeded, DataError, LedgerError, ParameterError
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import having, write_blobs
 from tests.ledger.owning import LIMIT
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from dpal.errors import DataBudgetExceeded, LedgerError, ParameterError
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.datasets import Basis, data_set, data_sets
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
 from dpal.planning.block_participation import plan_within
 from dpal.privacy import Adjacency
 from tests.conftest import having, nothing_released, small_spec

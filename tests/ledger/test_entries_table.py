@@ -13,7 +13,7 @@ from dpal.canonical import canonical_json
 from dpal.errors import LedgerError
 from dpal.ledger.entries import Entry, EntryKind, seal_entry
 from dpal.ledger.entries_table import COLUMNS, export_ledger, ledger_table, write_ledger
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.ledger.telling import HOSTILE, tell
 
 

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy
 from dpal.ledger import database
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from tests.conftest import nothing_released
 from tests.ledger.stepping import NAME, STEPS, Training, begin
 

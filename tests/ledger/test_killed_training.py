@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.training_releases import TrainingRelease
 from tests.ledger.stepping import FOLDER, NAME, STEPS, Training, begin, interrupted, story
 
 

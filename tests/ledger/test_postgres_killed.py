@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from tests.ledger.raw import fill
 from tests.ledger.releasing import PLAN, Drawing, hold, settle
 

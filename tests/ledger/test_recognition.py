@@ -15,7 +15,7 @@ from dpal.errors import DataError
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_words import describe_entry
 from tests.conftest import ROOT
 from tests.data.copies import (

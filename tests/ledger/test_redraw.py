@@ -11,7 +11,7 @@ from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files import atomic_writes
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.entries_table import ledger_table
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from tests.ledger.releasing import PLAN, Drawing, settle
 from tests.ledger.stepping import FOLDER, NAME, STEPS, Training, begin, interrupted, story
 

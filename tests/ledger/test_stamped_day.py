@@ -11,8 +11,8 @@ import pytest
 
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import GENESIS, EntryKind, seal_entry
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import day_held, day_of
-from dpal.ledger.store import LedgerStore
 from tests.timing import COUNTS, STEPS, auc, figures_of_entries, moments, step_seconds
 
 PHASES = 3

@@ -10,7 +10,7 @@ import pytest
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import having
 from tests.ledger import raw
 from tests.ledger.raw import fill

@@ -11,13 +11,13 @@ from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataBudgetExceeded, LedgerError
 from dpal.ledger.attempt_names import attempt_name
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.data_set_history import parts_of
 from dpal.ledger.data_set_limits import require_counted
 from dpal.ledger.data_set_registry import Registry
 from dpal.ledger.datasets import data_set
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.planning.certify_campaign import certified_plan
 from dpal.privacy import Adjacency, PrivacyTarget, Unit

@@ -7,6 +7,7 @@ from typing import Any
 from dpal.accounting.cohort_spending import Accountant, spending
 from dpal.models.model_spec import ModelSpec
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import (
     Acquisition,
     CampaignSpec,
@@ -16,7 +17,6 @@ from dpal.planning.campaign_spec import (
     Strategy,
 )
 from dpal.planning.certify_campaign import PLANNERS
-from dpal.planning.plan import Plan
 from dpal.privacy import Adjacency, PrivacyTarget
 
 RANDOM = "random"

@@ -9,9 +9,9 @@ import pytest
 
 from dpal.accounting.events import NoisyThreshold
 from dpal.errors import ParameterError
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import Plan
 from dpal.privacy import Adjacency, PrivacyTarget
 from tests.planning.specs import campaign
 

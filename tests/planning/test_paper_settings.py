@@ -15,10 +15,10 @@ from scipy.optimize import brentq
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.planning.budget import Budget
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Schedule, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.paper_plan import published_schedule
-from dpal.planning.plan import Plan
 from tests.planning.specs import campaign
 
 GOLDEN = json.loads(

@@ -12,9 +12,9 @@ from pytest import approx
 
 from dpal.accounting.cohort_spending import Accountant, spending
 from dpal.errors import ParameterError, PlanRejected
+from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan, certify_plan
-from dpal.planning.plan import CertifiedPlan, Plan
 from dpal.planning.schedule import base_phases
 from dpal.privacy import Adjacency
 from tests.planning.specs import RANDOM, campaign, cohort_epsilons, planned, selecting

@@ -11,7 +11,7 @@ from dpal.ledger.campaign_account import State, campaign_account
 from dpal.ledger.chain import verify_chain
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import GENESIS, Entry, EntryKind, seal_entry
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.reports.ledger_report import ledger_report
 from dpal.reports.ledger_words import quoted
 from dpal.reports.render.html import html_of

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 import dpal
-from dpal.audit.run import Effort
+from dpal.audit.attack_plan import Effort
 from dpal.certificate.checks import any_failed
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import LabelError, LabelsPending, LedgerError, RunnerError
 from dpal.files.artifacts import CampaignFolder
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.execute import execute_run
 from dpal.runs.host import Host
 from dpal.runs.kinds import kind_of

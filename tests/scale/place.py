@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import ROOT
 from tests.whole_postgres import WholePostgres
 

@@ -14,9 +14,9 @@ import flows
 from dpal.acquisition.scores import ENTROPY_CLIP
 from dpal.config.campaign import parse_config
 from dpal.errors import ParameterError
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.plan import Plan
 from dpal.planning.selection_steps import design_selections
 from dpal.simulation.selections import (
     ScoreModel,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dpal.errors import LedgerError, StoreUnreachable
-from dpal.ledger.campaign_lock import lock_folder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
 from tests.ledger.releasing import Drawing, hold, release, settle
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import command, write_blobs, write_config
 from tests.postgres import postgres, postgres_server  # noqa: F401
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpal.config.runtime import RuntimeConfig
 from dpal.ledger.entries import EntryKind
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.execute import execute_run
 from dpal.runs.kinds import parse_any
 from dpal.runs.vote_release import release_ballots

@@ -13,7 +13,7 @@ import pytest
 from dpal.config.pate import parse_pate
 from dpal.errors import ConfigError, LedgerError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.runs import repeatable_training
 from dpal.runs.ensemble import Ensemble, plan_ensemble
 from dpal.runs.ensemble_hold import hold_ensemble

@@ -9,7 +9,7 @@ from prefect.runtime import flow_run
 from dpal.certificate.checks import any_failed
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.certificate.verify import verify_certificate
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 from dpal.runs.kinds import KINDS
 from tasks.boundary import flow
 from tasks.whole_run import advance, certify, prepare, tracked

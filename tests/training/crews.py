@@ -16,8 +16,8 @@ from torch import nn
 from dpal.data.process_share import Share
 from dpal.data.records import LabeledSet
 from dpal.errors import DataError
+from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase, TrainingPhase
 from dpal.planning.selection_steps import RandomDraw
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import secure

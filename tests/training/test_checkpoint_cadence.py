@@ -14,8 +14,8 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import TrainingPhase
 from dpal.planning.training_recipe import Augmentation, Recipe
 from dpal.training.backends import Backend
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within

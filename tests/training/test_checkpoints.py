@@ -10,8 +10,8 @@ from safetensors.torch import load, save_file
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase
 from dpal.planning.training_recipe import Averaging, AveragingKind, Clipping, ClippingKind
 from dpal.randomness import secure
 from dpal.training.checkpoints import (

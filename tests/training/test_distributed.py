@@ -18,8 +18,8 @@ from dpal.errors import DataError, ParameterError, ProcessLost
 from dpal.models.build_model import build_model
 from dpal.models.model_spec import ModelSpec
 from dpal.models.normalisation import Normalisation
+from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase
 from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe
 from dpal.randomness import Words, secure
 from dpal.training.clipping import Clipper

@@ -18,14 +18,14 @@ from dpal.accounting.cohort_spending import Accountant
 from dpal.data.records import LabeledSet
 from dpal.errors import LedgerError
 from dpal.files import atomic_writes
-from dpal.ledger.campaign_lock import lock_folder
-from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import lock_folder
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
+from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase, Plan
 from dpal.randomness import secure
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient

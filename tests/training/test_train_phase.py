@@ -11,8 +11,8 @@ from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.models.model_spec import ModelSpec
+from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
-from dpal.planning.plan import Phase, TrainingPhase
 from dpal.planning.selection_steps import RandomDraw
 from dpal.randomness import secure
 from dpal.training.dp_sgd import PrivateGradient

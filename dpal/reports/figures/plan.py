@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dpal.accounting.events import NEVER_SELECTED, SELECTION
+from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.explain_releases import Grown
-from dpal.planning.plan import Plan
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.timeline import Timeline
 from dpal.reports.figures import style

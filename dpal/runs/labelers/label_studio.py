@@ -48,7 +48,7 @@ class LabelStudioProject(NamedLabeler):
         """
         from dpal.data.labeling_state import read_selection, write_labels
         from dpal.errors import CampaignBusy, LabelStudioError
-        from dpal.ledger.campaign_lock import lock_folder
+        from dpal.ledger.folder_lock import lock_folder
         from dpal.runs.label_studio_access import opened_label_studio
         from dpal.runs.notify import notify
 

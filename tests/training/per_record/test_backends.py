@@ -11,7 +11,7 @@ from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from dpal.labels import Task
-from dpal.planning.plan import TrainingPhase
+from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.training_recipe import Clipping, ClippingKind, Precision, Recipe
 from dpal.training.backends import Backend
 from dpal.training.dp_sgd import PrivateGradient

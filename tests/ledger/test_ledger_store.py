@@ -16,7 +16,7 @@ from dpal.errors import (
     ParameterError,
 )
 from dpal.ledger.entries import EntryKind, row_digest
-from dpal.ledger.store import LedgerStore
+from dpal.ledger.ledger_store import LedgerStore
 from tests.conftest import having, nothing_released
 from tests.ledger.raw import fill, run
 from tests.ledger.raw import rows as raw_rows

@@ -1,4 +1,4 @@
-"""All of an audit, in order of how far each check goes."""
+"""All attacks on the plan of a campaign, in order of how far each goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
 from dpal.audit.single_draws import drill_findings
 from dpal.audit.steps import step_findings
-from dpal.planning.plan import Plan
+from dpal.planning.campaign_plan import Plan
 from dpal.randomness import BitSource
 
 _RECORDS = 40  # whose single steps are looked at

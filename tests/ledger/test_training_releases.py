@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dpal.errors import LedgerError
-from dpal.ledger.checkpoints import TrainingRelease
 from dpal.ledger.entries_table import ledger_table
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_protocol import CampaignLedger
-from dpal.ledger.store import LedgerStore
-from dpal.planning.plan import Plan
+from dpal.ledger.training_releases import TrainingRelease
+from dpal.planning.campaign_plan import Plan
 from tests.ledger.releasing import SELECTION, release
 from tests.ledger.stepping import (
     FOLDER,

@@ -19,8 +19,8 @@ from dpal.accounting.events import TRAINING, Release
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic_writes import move_aside, roll_forward, write_together
 from dpal.ledger.attempt_names import attempt_name, attempt_number, checkpoint_name, planned_name
-from dpal.ledger.campaign_lock import require_claim
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.recorded_files import digests, first_changed
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import RARELY, ReservedSteps, resume_attempt

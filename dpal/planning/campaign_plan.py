@@ -19,7 +19,7 @@ from dpal.accounting.events import (
 )
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.certified import DecidedPlan
+from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import SelectionStep
 
 

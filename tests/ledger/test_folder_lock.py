@@ -8,12 +8,12 @@ import time
 import pytest
 
 from dpal.errors import CampaignBusy, LedgerError
-from dpal.ledger.campaign_lock import leading_process, lend_lock, lock_folder, require_claim
+from dpal.ledger.folder_lock import leading_process, lend_lock, lock_folder, require_claim
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from dpal.ledger.campaign_lock import lock_folder
+from dpal.ledger.folder_lock import lock_folder
 with lock_folder(Path(sys.argv[1]), patience=20):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
