@@ -135,8 +135,8 @@ print(campaign.parse_config({"name": "x"}).privacy.epsilon)
 def test_settings_are_read_without_what_only_plans_need():
     code = """
 import sys
-from dpal.config import campaign, improvement, voting, watch
-campaign.parse_config({"name": "x"}), voting.parse_pate({"name": "x"})
+from dpal.config import campaign, improvement, pate, watch
+campaign.parse_config({"name": "x"}), pate.parse_pate({"name": "x"})
 print({"numpy", "scipy", "torch", "pyarrow"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
