@@ -25,7 +25,7 @@ from dpal.config.runtime import RuntimeConfig
 from dpal.errors import DpalError
 from dpal.files.artifacts import CONFIDENTIAL
 from dpal.files.atomic_writes import close_to_others
-from dpal.files.dvc_pointers import pointed_at, remove_torn_pointer
+from dpal.files.dvc_pointers import pointed_at, remove_torn_pointers
 from dpal.planning.campaign_plan import Phase
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import task
@@ -87,8 +87,7 @@ def version_files(runtime: RuntimeConfig, place: Path) -> str:
     with _alone(root):
         commands = [*_to_open(root, runtime.dvc_remote), ("add", *added)]
         commands += [("push", str(pointer))] if runtime.dvc_remote else []
-        for folder in (place, hidden):
-            remove_torn_pointer(folder)
+        remove_torn_pointers(root)
         try:
             _dvc_all(root, commands)
         finally:

@@ -24,7 +24,7 @@ from dpal.audit.steps import without_chance
 from dpal.data.records import LabeledSet
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.training_recipe import Clipping

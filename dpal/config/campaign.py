@@ -28,8 +28,8 @@ from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError, ParameterError
-from dpal.models.model_spec import Task
 from dpal.models.normalisation import Normalisation
+from dpal.models.spec import Task
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.planning.training_recipe import Precision
 from dpal.privacy import (

@@ -14,8 +14,8 @@ from dpal.config.guarded import Guarded
 from dpal.config.registered import Registered
 from dpal.config.section import Name, Section
 from dpal.config.settings_form import Folded, choice
-from dpal.features.feature_spec import ExtractorKind as ExtractorKind
-from dpal.features.feature_spec import ExtractorSpec
+from dpal.features.spec import ExtractorKind as ExtractorKind
+from dpal.features.spec import ExtractorSpec
 from dpal.models.architectures import backbones
 from dpal.models.normalisation import Normalisation
 

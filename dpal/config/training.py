@@ -21,8 +21,8 @@ from dpal.config.registered import Registered
 from dpal.config.section import Fraction, Section, Share
 from dpal.config.settings_form import Folded, choice
 from dpal.models.architectures import ARCHITECTURES, Architecture
-from dpal.models.model_spec import ModelSpec, Task
 from dpal.models.normalisation import Normalisation
+from dpal.models.spec import ModelSpec, Task
 from dpal.planning.training_recipe import (
     Augmentation,
     Averaging,

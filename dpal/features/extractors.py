@@ -21,10 +21,10 @@ from dpal.canonical import place_digest
 from dpal.data.readers import to_input
 from dpal.data.sources import Content, Extractor
 from dpal.errors import DataError
-from dpal.features.feature_spec import ExtractorKind, ExtractorSpec
 from dpal.features.scattering import Scattering
+from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 # Half the memory of float32. Standardised features are of the order of 1, and rounded by
 # less than a thousandth.

@@ -1,7 +1,8 @@
-"""Pointers that DVC leaves beside what it keeps: read here, written by DVC alone."""
+"""Pointers that DVC leaves beside what it keeps: read here, removed where torn, never written."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -28,15 +29,20 @@ def restore_commands(folder: CampaignFolder, phases: int) -> list[str]:
     return [restore_command(folder.root, phase, md5) for phase, md5 in hashes if md5 is not None]
 
 
-def remove_torn_pointer(place: Path) -> None:
-    """Removes the pointer beside a folder if DVC died while writing it.
+def remove_torn_pointers(root: Path) -> None:
+    """Removes pointers that DVC tore as it died: it reads all of a repository, and refuses them.
 
-    DVC refuses to add a folder over a torn pointer; over none it writes it anew.
+    The folders are versioned again by whoever goes on with their run. Empty pointers stay: DVC
+    does not mind them, and it may have opened one just now.
+
+    Args:
+      root: of the repository.
     """
-    try:
-        pointed_at(place)
-    except DpalError:
-        _pointer_of(place).unlink(missing_ok=True)
+    for place, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != ".dvc"]  # where its cache is
+        for pointer in (Path(place, name) for name in names if name.endswith(".dvc")):
+            if pointer.stat().st_size and not _is_whole(pointer):
+                pointer.unlink()
 
 
 def pointed_at(place: Path) -> str | None:
@@ -57,3 +63,10 @@ def pointed_at(place: Path) -> str | None:
 
 def _pointer_of(place: Path) -> Path:
     return place.with_name(f"{place.name}.dvc")
+
+
+def _is_whole(pointer: Path) -> bool:
+    try:
+        return pointed_at(pointer.with_suffix("")) is not None
+    except DpalError:
+        return False

@@ -12,7 +12,7 @@ from dpal.errors import ParameterError
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpal.models.model_spec import ModelSpec
+    from dpal.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

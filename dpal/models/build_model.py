@@ -12,7 +12,7 @@ from torch import nn
 from dpal import check
 from dpal.errors import ParameterError
 from dpal.models.architectures import ARCHITECTURES
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.models.weights import load_weights
 from dpal.randomness import seeded
 

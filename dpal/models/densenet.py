@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from dpal.models.layers import dropout, image_shape
-from dpal.models.model_spec import ModelSpec
 from dpal.models.resnet50 import SMALL_SIDE, stem
+from dpal.models.spec import ModelSpec
 
 _GROUPS = 32
 _DEPTHS = (6, 12, 24, 16)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from dpal.errors import ParameterError
 from dpal.models.filters import FilterConv2d
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 
 class StandardisedConv2d(FilterConv2d):

@@ -17,7 +17,7 @@ from dpal.models.layers import (
     dropout,
     image_shape,
 )
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.models.weights import put_weights, read_safetensors
 
 _WIDTHS, _DEPTHS = (256, 512, 1536, 1536), (1, 2, 6, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from dpal.models.layers import dropout, image_shape
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 _GROUPS = 32
 _DEPTHS = (3, 4, 6, 3)

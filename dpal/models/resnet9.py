@@ -7,7 +7,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from dpal.models.layers import dropout, image_shape
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 _GROUPS = 32
 

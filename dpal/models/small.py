@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from dpal.errors import DataError, ParameterError
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.models.weights import put_weights, read_safetensors
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from dpal.models.layers import StandardisedConv2d, dropout, image_shape
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 _GROUPS = 16
 _BLOCKS = 2  # in each of three stages, two convolutions each: depth 16 with stem and ends

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpal import check
 from dpal.errors import ParameterError
-from dpal.features.feature_spec import ExtractorSpec
-from dpal.models.model_spec import ModelSpec
+from dpal.features.spec import ExtractorSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget

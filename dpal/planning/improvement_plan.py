@@ -10,7 +10,7 @@ from typing import Any
 from dpal.accounting.events import GUIDANCE, Charge, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.errors import ParameterError, PlanRejected
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import ChoiceSpec, FineTuning, Guidance, PublicSelectionMethod
 from dpal.planning.run_plan import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget

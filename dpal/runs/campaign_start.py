@@ -18,7 +18,7 @@ from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import holds_all
 from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError, LedgerMissing
-from dpal.features.feature_spec import ExtractorSpec
+from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import DATASETS, CampaignFolder, PhaseFolder
 from dpal.labels import Task
 from dpal.ledger.data_set_limits import DataHold

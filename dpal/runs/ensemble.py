@@ -22,7 +22,7 @@ from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CONFIDENTIAL, PhaseFolder
 from dpal.labels import Task
 from dpal.ledger.data_set_limits import DataHold
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingPlan, VotingSpec, certify_voting
 from dpal.privacy import PrivacyTarget, Unit, choose_delta

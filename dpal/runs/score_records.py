@@ -25,7 +25,7 @@ from dpal.data.shards import Shard, shard_batches
 from dpal.data.sources import Role, Source
 from dpal.errors import DataError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import Acquisition
 from dpal.randomness import Words
 from dpal.runs.open_sources import open_sources

@@ -30,8 +30,8 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import release_of
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec, spec_from
 from dpal.models.normalisation import Normalisation
+from dpal.models.spec import ModelSpec, spec_from
 from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.open_ledger import open_ledger

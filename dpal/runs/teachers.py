@@ -28,7 +28,7 @@ from dpal.errors import DataError
 from dpal.files.atomic_writes import atomic_write
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.ensemble import Ensemble, reading_settings

@@ -9,8 +9,8 @@ from typing import Any
 
 from dpal.accounting.events import to_record
 from dpal.data.sources import Source
-from dpal.features.feature_spec import ExtractorSpec
-from dpal.models.model_spec import ModelSpec
+from dpal.features.spec import ExtractorSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import CampaignSpec
 

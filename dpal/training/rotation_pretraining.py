@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.public_selection import FineTuning
 from dpal.training.embeddings import last_layer
 from dpal.training.plain_training import OnStep, fine_tune

@@ -1,4 +1,7 @@
-"""The `dpal` command: its commands, in the order of `dpal --help`, one file each."""
+"""The `dpal` command: its commands, in the order of `dpal --help`, each in the file of its name.
+
+Two are beside another: `rehearse` in `simulate.py`, `collect` in `label.py`.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _start(
         worker_services,
         write_environment,
     )
-    from tasks.tracking.mlflow_server_app import ADMIN
+    from tasks.tracking.server_app import ADMIN
 
     out.print(f"starting; logs are in {crew.logs}")
     servers = [prefect_service(stack), mlflow_service(stack)]

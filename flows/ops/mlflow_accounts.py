@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import httpx
 
 from flows.ops.supervisor import ServeError
-from tasks.tracking.mlflow_server_app import ADMIN, EARLIER, READER, WORKER
+from tasks.tracking.server_app import ADMIN, EARLIER, READER, WORKER
 
 EXPERIMENT = "dpal"
 _START_SECONDS = 300.0

@@ -23,7 +23,7 @@ from flows.ops.deployments import CAMPAIGNS, ENVIRONMENT, TRAINING
 from flows.ops.stack_secrets import StackSecrets, prefect_login
 from flows.ops.supervisor import COMMAND, ServeError, Service
 from tasks.allow_list import ALLOW
-from tasks.tracking.mlflow_server_app import ADMIN, READER, WORKER
+from tasks.tracking.server_app import ADMIN, READER, WORKER
 from tasks.web_guard import ORIGINS
 
 PORTS = {"prefect": 4200, "mlflow": 5000, "label-studio": 8080}

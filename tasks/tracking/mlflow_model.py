@@ -20,10 +20,10 @@ import dpal
 from dpal.canonical import plain
 from dpal.data.sources import Content, Source
 from dpal.data.texts import MODEL_FILES
-from dpal.features.feature_spec import ExtractorSpec
+from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.runs.campaign_run import Campaign
 from tasks.tracking.mlflow_run import TrackedRun
 

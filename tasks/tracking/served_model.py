@@ -21,10 +21,10 @@ from dpal.data.readers import decode
 from dpal.data.sources import Content
 from dpal.data.texts import TextEncoding
 from dpal.features.extractors import build_extractor
-from dpal.features.feature_spec import ExtractorKind, ExtractorSpec
+from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import spec_from
+from dpal.models.spec import spec_from
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import THRESHOLD
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import Precision, Recipe
 from dpal.randomness import secure
 from dpal.training.arithmetic import passes, products

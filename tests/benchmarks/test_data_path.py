@@ -25,7 +25,7 @@ from dpal.data.readers import to_input
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.data.sources import Role, open_source
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 pytestmark = pytest.mark.slow
 

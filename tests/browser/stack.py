@@ -20,7 +20,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 
-from tasks.tracking.mlflow_server_app import READER
+from tasks.tracking.server_app import READER
 from tests.browser.chrome import open_page, wait_for_text
 from tests.conftest import ROOT, command
 from tests.labelers.annotators import Annotator

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from selenium.webdriver import Chrome
 
-from tasks.tracking.mlflow_server_app import ADMIN
+from tasks.tracking.server_app import ADMIN
 from tests.browser.chrome import (
     CHROMIUM,
     DRIVER,

@@ -17,7 +17,7 @@ from dpal.canonical import file_digest, plain
 from dpal.certificate.weights import Weights, read_weights, shape_mismatch
 from dpal.errors import CertificateError
 from dpal.models.architectures import ARCHITECTURES
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from tests.models.checks import shapes_of, spec_of
 from tests.models.tiny_bert import spec_of as text_spec
 from tests.models.tiny_bert import write_folder

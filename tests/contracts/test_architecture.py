@@ -35,7 +35,7 @@ def named_paths(text):
 
 @pytest.mark.parametrize(
     "page", sorted(path.relative_to(architecture.ROOT).as_posix()
-                   for pattern in ("*.md", "docs/**/*.md")
+                   for pattern in ("*.md", "docs/**/*.md", "mlflow/*.md")
                    for path in architecture.ROOT.glob(pattern) if path.name != "CHANGELOG.md")
 )  # fmt: skip
 def test_what_a_page_points_to_is_there(page):

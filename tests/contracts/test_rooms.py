@@ -16,7 +16,7 @@ BESIDE = {
     "tasks/versioning.py": "calls DVC",
     "tasks/web_guard.py": "stands before MLflow's server and Prefect's",
     "tasks/tracking/mlflow_ledger.py": "what MLflow is told of a ledger",
-    "tasks/tracking/mlflow_server_app.py": "MLflow's server, guarded",
+    "tasks/tracking/server_app.py": "MLflow's server, guarded",
 }
 
 

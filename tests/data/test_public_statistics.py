@@ -21,8 +21,8 @@ from dpal.data.readers import to_input
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError, ParameterError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
 from dpal.models.normalisation import Normalisation
+from dpal.models.spec import ModelSpec
 from dpal.randomness import secure
 from dpal.training.evaluation import probabilities
 from dpal.training.mc_dropout import draw_masks, mc_probabilities

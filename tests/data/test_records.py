@@ -18,7 +18,7 @@ from dpal.data.records import load_labeled
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.selection_steps import RandomDraw

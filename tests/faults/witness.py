@@ -177,7 +177,7 @@ def _is_pointer(name: str) -> bool:
 def _is_torn(pointer: Path) -> bool:
     try:
         return pointed_at(pointer.with_suffix("")) is None
-    except DataError:
+    except (DataError, FileNotFoundError):  # a command that goes on removes a torn one
         return True
 
 

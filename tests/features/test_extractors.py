@@ -22,10 +22,10 @@ from dpal.data.readers import decoded_of, raw_batches, records_of, to_input
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.features.extractors import BackboneExtractor, build_extractor
-from dpal.features.feature_spec import ExtractorKind, ExtractorSpec
 from dpal.features.scattering import Scattering
+from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.runs.open_sources import open_sources
 from tests.conftest import small_values
 

@@ -32,7 +32,7 @@ from flows.ops.serve import (
 )
 from flows.ops.supervisor import ServeError, Service, Supervisor
 from tasks.allow_list import read_allow_list
-from tasks.tracking.mlflow_server_app import ADMIN
+from tasks.tracking.server_app import ADMIN
 from tests.conftest import command, small_values, write_config
 from tests.flows.calling import call, sentence
 

@@ -80,16 +80,26 @@ def test_a_cache_of_earlier_versions_is_closed(runtime):
     assert open_to_others(*places(runtime)) == []
 
 
-@pytest.mark.parametrize("left", [0, 20, -4])
+@pytest.mark.parametrize("left", [0, 20, 60, -4])
 def test_a_pointer_that_a_killed_dvc_tore_is_written_anew(runtime, left):
-    """An empty one, one torn in the hash, and one that lacks only the end of the folder's name."""
+    """An empty one, those torn in the hash and after it, one without the end of the folder's name.
+
+    DVC reads all pointers of the repository, so that a torn one keeps it from adding another
+    folder: of an earlier phase, or of another run.
+    """
     files = phase(runtime.artifacts)
-    version_files(runtime, files.root)
-    pointers = [place.with_name(f"{place.name}.dvc") for place in (files.root, files.confidential)]
+    other = runtime.artifacts / "other" / "phase-3"
+    write_text(other / "metrics.json", "{}")
+    folders = [files.root, other]
+    for folder in folders:
+        version_files(runtime, folder)
+    places = [*folders, files.confidential]
+    pointers = [place.with_name(f"{place.name}.dvc") for place in places]
     whole = [pointer.read_bytes() for pointer in pointers]
     for pointer in pointers:
         pointer.write_bytes(pointer.read_bytes()[:left])
-    version_files(runtime, files.root)
+    for folder in folders:
+        version_files(runtime, folder)
     assert [pointer.read_bytes() for pointer in pointers] == whole
 
 

@@ -23,7 +23,7 @@ from websockets.typing import Origin
 from dpal.errors import ConfigError
 from flows.ops.prefect_app import PASSWORD
 from flows.ops.prefect_app import create_app as create_prefect_app
-from tasks.tracking.mlflow_server_app import (
+from tasks.tracking.server_app import (
     ADMIN,
     EARLIER,
     READER,

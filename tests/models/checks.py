@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from tests.conftest import RepeatableBits
 

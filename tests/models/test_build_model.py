@@ -9,7 +9,7 @@ from torch import nn
 from dpal.errors import ParameterError
 from dpal.models.architectures import ARCHITECTURES, Architecture
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from tests.models.checks import spec_of
 
 LIGHT = ("logistic", "mlp", "tutorial_cnn", "resnet9", "equivariant_resnet9", "wide_resnet16_4")

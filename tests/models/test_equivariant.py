@@ -14,7 +14,7 @@ from dpal.models.equivariant.basis import planar_basis, steerable_basis
 from dpal.models.equivariant.convolution import SteerableConv2d
 from dpal.models.equivariant.groups import D2, D4, PointGroup, transformed_grid
 from dpal.models.equivariant.resnet9 import EquivariantResNet9
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 SPEC = ModelSpec(name="equivariant_resnet9", input_shape=(3, 32, 32), classes=10)
 GROUPS = [pytest.param(D2, id="D2"), pytest.param(D4, id="D4")]

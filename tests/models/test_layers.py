@@ -17,7 +17,7 @@ from dpal.models.layers import (
     dropout,
     image_shape,
 )
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 
 def generator(seed: int = 0) -> torch.Generator:

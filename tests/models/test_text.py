@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from dpal.data.texts import TextEncoding
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.per_record.book_keeping import BookKeeping
 from tests.conftest import RepeatableBits

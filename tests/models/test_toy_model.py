@@ -17,7 +17,7 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import ConfigError, ParameterError
 from dpal.models.architectures import ARCHITECTURES, Architecture, register_architecture
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.evaluation import probabilities
 from tests.conftest import CLASSES, WIDTH, small_values
 

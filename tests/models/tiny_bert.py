@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.models.text import TextClassifier
 
 WORDS = ("good", "bad", "film", "the", "a", "was", "not", "very", ".", "##s", "Good")

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dpal.errors import ParameterError
 from dpal.models.architectures import Architecture, register_architecture
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 
 class Shortcut(nn.Module):

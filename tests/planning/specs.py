@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant, spending
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import (

@@ -15,7 +15,7 @@ from dpal.accounting.prior_spend import Declared, PriorSpend
 from dpal.config.improvement import parse_public
 from dpal.config.public_records import ChoiceConfig
 from dpal.errors import ConfigError, ParameterError, PlanRejected
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.improvement_plan import (
     COMPONENTS,
     SUPPORT,

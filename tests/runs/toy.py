@@ -14,10 +14,10 @@ from dpal.accounting.events import Charge, NoisyMoments, Release
 from dpal.config.guarded import Guarded
 from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.data.sources import Role, open_source
-from dpal.features.feature_spec import ExtractorSpec
+from dpal.features.spec import ExtractorSpec
 from dpal.files.atomic_writes import atomic_write
 from dpal.mechanisms.gaussian import noisy_sum
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
 from dpal.runs.kinds import KINDS, RunKind

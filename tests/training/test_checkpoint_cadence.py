@@ -13,7 +13,7 @@ import torch
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Augmentation, Recipe

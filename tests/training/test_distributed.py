@@ -16,8 +16,8 @@ from torch import nn
 from dpal.data.process_share import Share
 from dpal.errors import DataError, ParameterError, ProcessLost
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
 from dpal.models.normalisation import Normalisation
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Clipping, ClippingKind, Recipe

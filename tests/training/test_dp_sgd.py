@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, vmap
 
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.dp_sgd import PrivateGradient
 from tests.training.gradients import flat_gradient
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.losses import per_record_loss, probabilities_of
 from tests.training.gradients import flat_gradient
 

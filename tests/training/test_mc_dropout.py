@@ -7,7 +7,7 @@ from torch import nn
 
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.evaluation import probabilities
 from dpal.training.mc_dropout import draw_masks, mc_probabilities, softmax
 from tests.conftest import RepeatableBits, having

@@ -11,7 +11,7 @@ from sklearn import metrics as oracle
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.metrics import evaluation_metrics
 

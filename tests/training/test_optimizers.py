@@ -9,7 +9,7 @@ from torch import nn
 
 from dpal.errors import ParameterError
 from dpal.models.architectures import ARCHITECTURES
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import OPTIMIZERS, OptimizerSpec
 from dpal.training.optimizers import AgcSgd, build_optimizer, restore_state, state_tensors
 from tests.conftest import having

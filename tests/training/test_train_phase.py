@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.selection_steps import RandomDraw

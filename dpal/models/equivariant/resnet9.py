@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dpal.models.equivariant.convolution import SteerableConv2d
 from dpal.models.equivariant.groups import D2, D4, PointGroup
 from dpal.models.layers import dropout, image_shape
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 
 _WIDTHS = (16, 32, 64)
 _FIELDS_PER_NORM_GROUP = 8

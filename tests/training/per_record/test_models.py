@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dpal.labels import Task
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.build_model import build_model
-from dpal.models.model_spec import ModelSpec
+from dpal.models.spec import ModelSpec
 from dpal.training.backends import Backend
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss
