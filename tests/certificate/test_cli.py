@@ -299,7 +299,9 @@ LIGHT = ["dp-accounting", "typer", "rich", "sqlalchemy", "pydantic", "pyyaml", "
 
 
 @pytest.mark.slow
-def test_it_runs_in_an_environment_that_has_little_else(folder, tmp_path):
+def test_it_runs_in_an_environment_that_has_little_else(folder, tmp_path, monkeypatch):
+    for name in ("PYTHONPATH", "PYTHONHOME"):  # would bring in the environment of the tests
+        monkeypatch.delenv(name, raising=False)
     place = tmp_path / "venv"
     venv.create(place, with_pip=True)
     python = place / "bin" / "python"
