@@ -17,7 +17,7 @@ from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_fi
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.selection_steps import HiddenGate, NoisyRanking, VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource, Words
 
@@ -36,7 +36,9 @@ def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[Au
       plan: its last selection of each kind is played.
       fresh: gives a new stream, as every release takes one.
     """
-    findings = [_by_chance(plan.phases[0], plan.spec, fresh())]
+    findings: list[AuditFinding] = []
+    if isinstance(plan.phases[0].selection, RandomDraw):  # coins are looked at one by one
+        findings.append(_by_chance(plan.phases[0], plan.spec, fresh()))
     by_kind = {type(phase.selection): phase for phase in plan.phases}
     for kind, phase in by_kind.items():
         if kind is HiddenGate:

@@ -73,6 +73,9 @@ class PrivacyConfig(Section):
         Field(None, title="Noise of the thresholds")
     )
     """Noise multiplier of each hidden or visible threshold; null fits the query."""
+    secret_draw: bool = Field(False, title="Draw by secret coins")
+    """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
+    promise, and a number of labels that is known only nearly. Hidden selection, no data set."""
 
 
 class ScheduleConfig(Section):
@@ -225,6 +228,7 @@ class CampaignConfig(RunConfig):
             dataset=self.data.dataset,
             start_from=self.start_from,
             carries_labels=carried > 0,
+            secret_draw=privacy.secret_draw,
             schedule=Schedule(
                 initial=initial,
                 queries=tuple(self.schedule.queries),

@@ -12,7 +12,13 @@ from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.paper_plan import USUAL_SHARE
-from dpal.planning.selection_steps import HiddenGate, RandomDraw, VisibleAnswers, expected_precision
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    RandomDraw,
+    SecretRandomDraw,
+    VisibleAnswers,
+    expected_precision,
+)
 
 RANDOM = "random"  # beside the selection modes: nobody looks at records
 
@@ -109,14 +115,14 @@ def selecting(spec: CampaignSpec, mode: str) -> CampaignSpec:
     if mode == RANDOM:
         return with_random_selection(spec)
     if mode == SelectionMode.HIDDEN:
-        return replace(spec, selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
+        return spec.varied(selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
     share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
-    return replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
+    return spec.varied(selection=SelectionMode(mode), selection_epsilon=share)
 
 
 def with_random_selection(spec: CampaignSpec) -> CampaignSpec:
     """The campaign with selection that looks at nothing, and so is free."""
-    return replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
+    return spec.varied(acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
 
 
 def precision_of(plan: Plan, phase: int) -> float | None:
@@ -127,7 +133,7 @@ def precision_of(plan: Plan, phase: int) -> float | None:
     """
     share = plan.phases[phase].cohort_size / pool_at(plan, phase)
     match plan.phases[phase].selection:
-        case RandomDraw():
+        case RandomDraw() | SecretRandomDraw():
             return share
         case HiddenGate():
             return 1.0  # who passes lies above who does not, and no more than the query pass

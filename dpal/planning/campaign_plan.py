@@ -20,7 +20,7 @@ from dpal.accounting.events import (
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.selection_steps import SelectionStep
+from dpal.planning.selection_steps import SecretRandomDraw, SelectionStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Phase:
 
     Attributes:
       index: 0 for the initial phase.
-      cohort_size: records added.
+      cohort_size: records added; on average, where secret coins draw them.
       selection: how the phase picks its records.
       training: how the phase trains.
       catch_up: training on the new records alone, before the rest of the phase.
@@ -88,6 +88,12 @@ class Phase:
     selection: SelectionStep
     training: TrainingPhase
     catch_up: TrainingPhase | None = None
+
+    @property
+    def most_labels(self) -> int:
+        """Labels that it buys at most: `cohort_size`, but where secret coins draw."""
+        step = self.selection
+        return step.most if isinstance(step, SecretRandomDraw) else self.cohort_size
 
     @property
     def parts(self) -> tuple[TrainingPhase, ...]:
@@ -146,7 +152,8 @@ class Plan(DecidedPlan):
         # drawn without looking and is in no pool of either world, unless an earlier campaign
         # chose it.
         still_counted = phase.index
-        if self.spec.selection is SelectionMode.HIDDEN:
+        tossed = isinstance(phase.selection, SecretRandomDraw)  # by those in the pool alone
+        if self.spec.selection is SelectionMode.HIDDEN and not tossed:
             still_counted = 0 if self.spec.carries_labels else 1
         return Release(
             name=phase.selection_release,
@@ -263,6 +270,7 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
     return {
         "phase": phase.index,
         "cohort_size": phase.cohort_size,
+        "most_labels": phase.most_labels,
         "selection": [to_record(event) for event in phase.selection.events],
         "catch_up_steps": caught.steps if caught else 0,
         "catch_up_rate": caught.sample_rate_new if caught else 0.0,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpal import check
+from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
@@ -123,6 +124,8 @@ class CampaignSpec:
       start_from: the earlier campaign whose model is the start, if any.
       carries_labels: whether the initial cohort was labeled by an earlier campaign, which
         may have looked at records to choose them.
+      secret_draw: whether who is drawn at random is a secret, decided by coins, that makes what
+        the drawn lose cheaper.
       recipe: what else decides the steps of a training.
       extractor: the fixed, public function that makes features of every record first.
     """
@@ -143,6 +146,7 @@ class CampaignSpec:
     blocks: tuple[BlockShare, ...] = ()
     start_from: str | None = None
     carries_labels: bool = False
+    secret_draw: bool = field(default=False, metadata=LATER)
     recipe: Recipe = field(default_factory=Recipe)
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
 
@@ -158,6 +162,11 @@ class CampaignSpec:
             )
         self._check_model()
         self._check_selection_epsilon()
+        if self.secret_draw and (reason := self.why_no_secret_draw):
+            raise ParameterError(
+                f"privacy.secret_draw would save nothing that can be proven: {reason}; set "
+                "privacy.secret_draw: false"
+            )
         if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
             raise ParameterError(
                 "labels of an earlier campaign are carried over under adjacency zero_out only: "
@@ -179,6 +188,28 @@ class CampaignSpec:
                 f"strategy {self.strategy} trains phases at different rates; use strategy naive, "
                 "selection visible, or adjacency zero_out"
             )
+
+    def varied(self, **changes: Any) -> CampaignSpec:
+        """The same with other wishes; without secret coins where those would save nothing."""
+        openly = replace(self, secret_draw=False, **changes)
+        secret = self.secret_draw and openly.why_no_secret_draw is None
+        return replace(openly, secret_draw=True) if secret else openly
+
+    @property
+    def why_no_secret_draw(self) -> str | None:
+        """Why it does not count that who is drawn at random is a secret; None where it does."""
+        if self.selection is not SelectionMode.HIDDEN:
+            return f"selection {self.selection} shows who is labeled"
+        if self.dataset is not None or self.carries_labels:
+            return (
+                "campaigns on a registered data set are added up as if everybody knew who is "
+                "labeled"
+            )
+        if self.accountant is not Accountant.PLD:
+            return "accountant rdp adds up releases as if everybody knew who is labeled"
+        if self.selects and self.target.adjacency is Adjacency.REPLACE_ONE:
+            return "under adjacency replace_one queries that read records leave nothing of it"
+        return None
 
     def _check_model(self) -> None:
         model, views = self.model, self.recipe.augmentation

@@ -14,8 +14,14 @@ import numpy as np
 import scipy
 
 from dpal.accounting.cohort_spending import epsilon_of_thresholds
-from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, RandomizedResponse
-from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.events import (
+    Event,
+    NoisyScores,
+    NoisyThreshold,
+    RandomizedResponse,
+    SecretDraw,
+)
+from dpal.accounting.safe_search import first_true, smallest_safe
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
@@ -29,6 +35,8 @@ _GATE_NOISE, _ANSWER_NOISE = (4.0, 40.0), (10.0, 60.0)
 _THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly it is far less
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
+LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
+_BINOMIAL_ERROR = 1e-6  # relative, of tails of a binomial distribution: far above the true one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +52,32 @@ class RandomDraw:
     def events(self) -> tuple[Event, ...]:
         """What it releases about a record of the pool."""
         return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretRandomDraw:
+    """Every record of the pool tosses a coin of its own; nobody outside learns how it fell.
+
+    Costs nothing, and makes what the drawn lose cheaper, as long as nothing tells who was drawn
+    or how many. So many are drawn on average as the phase's cohort has records.
+
+    Attributes:
+      draw: the chance of each coin, and that of drawing more than `most`.
+      most: records that are labeled at most; more are drawn with a chance that the plan counts.
+    """
+
+    draw: SecretDraw
+    most: int
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.draw,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +152,7 @@ class VisibleAnswers(_ByThreshold):
         return (self.threshold, self.answers)
 
 
-SelectionStep = RandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
+SelectionStep = RandomDraw | SecretRandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
 
 
 def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
@@ -127,10 +161,10 @@ def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
     Raises:
       ParameterError: a query is too small for the mode.
     """
-    if spec.acquisition.is_random:
-        return (RandomDraw(),) * len(spec.schedule.cohort_sizes)
-    design = _DESIGNS[spec.selection]
-    return (RandomDraw(), *(design(spec, t) for t in range(1, len(spec.schedule.cohort_sizes))))
+    at_random = _secret_draw if spec.secret_draw else _open_draw
+    design = at_random if spec.acquisition.is_random else _DESIGNS[spec.selection]
+    queries = range(1, len(spec.schedule.cohort_sizes))
+    return (at_random(spec, 0), *(design(spec, phase) for phase in queries))
 
 
 def expected_precision(answers: RandomizedResponse, share: float, above: float) -> float:
@@ -143,6 +177,40 @@ def expected_precision(answers: RandomizedResponse, share: float, above: float) 
     """
     best = answers.above * min(above, share) + answers.below * max(0.0, share - above)
     return best / share
+
+
+def _open_draw(spec: CampaignSpec, phase: int) -> RandomDraw:
+    return RandomDraw()
+
+
+def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
+    """Coins that draw as many as are planned on average, and a cap far enough above."""
+    sizes = spec.schedule.cohort_sizes
+    size, left = sizes[phase], spec.pool_size - sum(sizes[:phase])
+    if size < LEAST_SECRET_DRAW:
+        raise ParameterError(
+            f"phase {phase} draws {size:,} records, and by secret coins {LEAST_SECRET_DRAW} is the "
+            "least that is drawn on average, so that nobody is drawn with no chance worth "
+            "mentioning; ask for more, or set privacy.secret_draw: false"
+        )
+    chance = size / left
+    if not chance < 1:
+        raise ParameterError(
+            f"phase {phase} asks for all {left:,} records that are left, so that who is drawn is "
+            "no secret; ask for fewer, or set privacy.secret_draw: false"
+        )
+    draws = len(sizes) if spec.acquisition.is_random else 1
+    failure = _OVERFLOW_SHARE * spec.target.delta / draws
+    # However a record's own coin falls, at most `most` are drawn if fewer others are. Each of
+    # the others enters in this phase with chance size / pool: no earlier coin drew it, this does.
+    share = size / spec.pool_size
+
+    def is_enough(most: int) -> bool:
+        exceeded = scipy.special.bdtrc(most - 1, spec.pool_size - 1, share)
+        return bool(exceeded <= failure * (1 - _BINOMIAL_ERROR))
+
+    most = min(spec.pool_size, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
+    return SecretRandomDraw(draw=SecretDraw(chance=chance, failure_probability=failure), most=most)
 
 
 def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:

@@ -21,7 +21,7 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
         {
             "phase": phase["phase"],
             "selection": _how_selected(phase["selection"]),
-            "new labels": f"{phase['cohort_size']:,}",
+            "new labels": _new_labels(phase),
             **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
             "steps": f"{phase['steps']:,}",
             "noise": f"{phase['noise_multiplier']:.4f}",
@@ -32,6 +32,13 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
         for phase in summary["phases"]
     )
     return table("Plan by phase", rows)
+
+
+def _new_labels(phase: Mapping[str, Any]) -> str:
+    """How many are bought: at most so many, or on average where secret coins draw."""
+    planned = phase["cohort_size"]
+    most = phase.get("most_labels", planned)
+    return f"{planned:,}" if most == planned else f"about {planned:,}, at most {most:,}"
 
 
 def cohort_table(summary: Mapping[str, Any]) -> Table:
@@ -189,5 +196,7 @@ def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
         return f"noisy scores, epsilon {by_mechanism['laplace']['epsilon']:.3g}"
     if not by_mechanism:
         return "random"
+    if "secret_draw" in by_mechanism:
+        return f"random by secret coins, chance {by_mechanism['secret_draw']['chance']:.3g}"
     what = "answers" if "anchored_answers" in by_mechanism else "gate"
     return f"{what}, noise {by_mechanism['noisy_threshold']['noise_multiplier']:.3g}"

@@ -33,10 +33,9 @@ def reach_teachers(campaign: Campaign) -> None:
     job = LabelingJob.of(campaign)
     carries = campaign.start.earlier is not None and campaign.plan.spec.carries_labels
     planned = {
-        phase["phase"]: int(phase["cohort_size"])
-        for phase in campaign.certified.summary()["phases"]
-        if not campaign.folder.phase(phase["phase"]).labels.exists()
-        and not (carries and phase["phase"] == 0)
+        phase.index: phase.most_labels
+        for phase in campaign.plan.phases
+        if not campaign.files(phase).labels.exists() and not (carries and phase.index == 0)
     }
     job.labeler.require_answers(job, planned)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from dpal.acquisition.scores import Scores, score_function
-from dpal.acquisition.selection import Selection, select, select_at_random
+from dpal.acquisition.selection import Selection, select, select_at_random, select_by_coins
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
@@ -19,7 +19,7 @@ from dpal.data.labeling_state import UNLABELED, cohort_column, write_carried, wr
 from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.selection_steps import RandomDraw
+from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
@@ -54,6 +54,10 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
 def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
     """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
     spec, size = campaign.plan.spec, phase.cohort_size
+    if isinstance(phase.selection, SecretRandomDraw):
+        notify(f"{phase.name}: drawing about {size:,} records by secret coins")
+        unlabeled = _unlabeled(campaign, phase)
+        return select_by_coins((rows[mask] for rows, mask in unlabeled), phase.selection, rng=rng)
     if isinstance(phase.selection, RandomDraw):
         notify(f"{phase.name}: selecting {size:,} records at random")
         unlabeled = _unlabeled(campaign, phase)

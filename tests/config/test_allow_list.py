@@ -92,6 +92,7 @@ NO_DOORS = {
     "privacy.accountant",
     "privacy.adjacency",
     "privacy.profile",
+    "privacy.secret_draw",
     "privacy.selection",
     "privacy.unit",
     "runtime.backend",

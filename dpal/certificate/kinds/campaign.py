@@ -140,7 +140,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
 CAMPAIGN = CampaignCertificate()
 
 
-def cohorts_of(plan: dict[str, Any]) -> tuple[str, ...]:
+def cohorts_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of all cohorts in order of entry, the never-selected last."""
     return (*(str(phase["index"]) for phase in plan["phases"]), NEVER_SELECTED)
 
@@ -189,8 +189,37 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     if not is_same_json(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
         yield "the plan was made for another accountant than the one held"
     releases = [release_from(record) for record in held["releases"]]
+    yield from _draw_faults(plan, releases, evidence)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan["spec"], cohorts_of(plan), releases, evidence.mode)
+
+
+def _draw_faults(
+    plan: Mapping[str, Any], held: Sequence[Release], evidence: LedgerEvidence
+) -> Iterator[str]:
+    """Secret draws make everything cheaper: they must be what the plan does, and nothing else."""
+    planned = {
+        phase["index"]: phase["selection"]["draw"]
+        for phase in plan["phases"]
+        if "draw" in phase["selection"]
+    }
+    spec = plan["spec"]
+    known = spec["selection"] != "hidden" or spec["dataset"] or spec["carries_labels"]
+    if planned and (known or not spec.get("secret_draw")):
+        yield "the plan draws by secret coins where it is known, or counted, who is labeled"
+    names = {release.name for release in held}
+    for release in (*held, *evidence.releases):
+        for charge in release.charges:
+            if charge.event.entry_chance is None:
+                continue
+            told = _without_mechanism(to_record(charge.event))
+            if not is_same_json(planned.get(release.phase), told):
+                yield f"{release.name} counts a secret draw that the plan does not make"
+            elif set(charge.cohorts) != set(cohorts_of(plan)[release.phase :]):
+                yield f"{release.name} counts a secret draw of some records of the pool only"
+    for index in planned:
+        if f"phase-{index}/selection" not in names:
+            yield f"the secret draw of phase {index} was not held"
 
 
 def _uncovered(
