@@ -25,6 +25,7 @@ from dpal.errors import ParameterError
 CONFIDENCE = 0.95
 _MOST_FLIPPED = 16  # pairs whose signs are flipped in all 2**n ways
 _ROUNDING = 1e-12  # of figures in [0, 1], far below what one record of any test set changes
+_MOST_DIGITS = 4  # of points in words
 
 Seed = TypeVar("Seed")  # whatever names a repetition
 
@@ -99,6 +100,8 @@ class PairedComparison:
             return f"{points:+.1f} points in {self.verdict}"
         half = 100 * self.half_width
         digits = 1 if half >= 0.095 else 2
+        while digits < _MOST_DIGITS and round(abs(points), digits) == round(half, digits) != 0:
+            digits += 1  # which of them is larger is what the verdict says
         if self.verdict is Verdict.NO_DIFFERENCE:
             return f"{self.verdict} ({points:+.{digits}f} ± {half:.{digits}f} points)"
         return f"{self.verdict} by {abs(points):.{digits}f} ± {half:.{digits}f} points"

@@ -80,6 +80,7 @@ def test_one_run_says_nothing():
         ((-0.011, -0.012, -0.013), "worse by 1.2 ± 0.2 points"),
         ((0.01, -0.01, 0.02), "(+0.7 ± 3.8 points)"),
         ((0.0011, 0.0012, 0.0013), "better by 0.12 ± 0.02 points"),
+        ((0.012, 0.02, 0.028), "better by 2.00 ± 1.99 points"),  # which is larger is told
     ],
 )
 def test_points_are_hundredths(differences, words):

@@ -90,6 +90,7 @@ def test_the_papers_clip_is_no_part_of_the_judgement():
         entropy = Acquisition.ENTROPY
         phases = rehearse(plan, DATA, method, acquisition=entropy, physical_batch=64)
         for phase in phases[1:]:
+            assert phase.quality is not None
             assert phase.quality.mean_score > ENTROPY_CLIP
             assert phase.quality.best_mean_score > phase.quality.mean_score
             # 40 of 500 or 460 are the best: a draw that finds 16 of them has a chance of 1e-7.

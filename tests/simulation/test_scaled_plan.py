@@ -6,7 +6,7 @@ import pytest
 from dpal.acquisition.selection import select
 from dpal.errors import ParameterError
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.selection_steps import VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, VisibleAnswers
 from dpal.simulation.scaled_plan import scaled_plan
 from tests.conftest import RepeatableBits, small_spec
 
@@ -45,8 +45,9 @@ def test_a_mean_gradient_is_as_noisy_as_in_the_plan(plans, selection):
 
 
 def test_a_gate_keeps_its_reserve_in_proportion(plans):
-    full, gate = (plan.phases[1].selection for plan in (plans["hidden"],
-                  scaled_plan(plans["hidden"], 1200)))  # fmt: skip
+    full = plans["hidden"].phases[1].selection
+    gate = scaled_plan(plans["hidden"], 1200).phases[1].selection
+    assert isinstance(gate, HiddenGate)
     assert gate.count_noise == pytest.approx(full.count_noise / 3)
     assert gate.aim == round(full.aim / 3)
 
