@@ -19,9 +19,9 @@ from dpal.planning.campaign_spec import Acquisition, CampaignSpec
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import seeded
 from dpal.simulation.paired_comparison import (
+    ComparisonVerdict,
     MeanEstimate,
     PairedComparison,
-    Verdict,
     compare_with_reference,
     estimate_mean,
 )
@@ -220,6 +220,6 @@ def _reason(
         more = f"; no score did better ({others})" if others else "; no score could be rehearsed"
         return f"{reached} on public records{more}"
     beside = f"beside random: {others}"
-    if comparisons[best].verdict is Verdict.BETTER:
+    if comparisons[best].verdict is ComparisonVerdict.BETTER:
         return f"{reached} on public records, more than random by more than noise; {beside}"
     return f"{reached} on public records, the best, though not beyond noise; {beside}"

@@ -30,7 +30,7 @@ _MOST_DIGITS = 4  # of points in words
 Seed = TypeVar("Seed")  # whatever names a repetition
 
 
-class Verdict(StrEnum):
+class ComparisonVerdict(StrEnum):
     """What a comparison says."""
 
     BETTER = "better"
@@ -77,10 +77,10 @@ class PairedComparison:
     exact_p_value: float | None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ComparisonVerdict:
         """What the interval says; where all differences are equal, what their signs say."""
         if self.half_width is None:
-            return Verdict.ONE_RUN
+            return ComparisonVerdict.ONE_RUN
         if self.half_width == 0:
             # Coarse figures may tie by chance, and a spread of 0 is no certainty: n equal signs
             # have a chance of 2 / 2^n.
@@ -90,8 +90,8 @@ class PairedComparison:
         else:
             differs = abs(self.difference) > self.half_width
         if not differs:
-            return Verdict.NO_DIFFERENCE
-        return Verdict.BETTER if self.difference > 0 else Verdict.WORSE
+            return ComparisonVerdict.NO_DIFFERENCE
+        return ComparisonVerdict.BETTER if self.difference > 0 else ComparisonVerdict.WORSE
 
     def in_words(self) -> str:
         """Such as "better by 1.2 ± 0.8 points"; points are hundredths."""
@@ -102,7 +102,7 @@ class PairedComparison:
         digits = 1 if half >= 0.095 else 2
         while digits < _MOST_DIGITS and round(abs(points), digits) == round(half, digits) != 0:
             digits += 1  # which of them is larger is what the verdict says
-        if self.verdict is Verdict.NO_DIFFERENCE:
+        if self.verdict is ComparisonVerdict.NO_DIFFERENCE:
             return f"{self.verdict} ({points:+.{digits}f} ± {half:.{digits}f} points)"
         return f"{self.verdict} by {abs(points):.{digits}f} ± {half:.{digits}f} points"
 

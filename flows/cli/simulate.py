@@ -66,7 +66,7 @@ def simulate(
     ):
         print_table(view.quality_table(records, figure, title))
     if runs > 1:
-        print_table(view.comparison_table(records))
+        print_table(view.hits_comparison_table(records))
     for mode, reason in refused.items():
         out.print(f"{mode}: {reason}", markup=False)
     if plots:

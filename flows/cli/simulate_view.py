@@ -122,7 +122,7 @@ def parse_scores(text: str) -> ScoreModel:
     return ScoreModel(alpha=alpha, beta=beta)
 
 
-def comparison_table(records: Sequence[Mapping[str, Any]]) -> Table:
+def hits_comparison_table(records: Sequence[Mapping[str, Any]]) -> Table:
     """Hits of every mechanism and phase beside those of a random draw, in words."""
     rows = tuple(
         (record["mechanism"], str(record["phase"]), record["hits_beside_random"]["in_words"])

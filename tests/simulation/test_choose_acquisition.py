@@ -13,10 +13,12 @@ from dpal.data.sources import Role, open_source
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import Acquisition
 from dpal.simulation.choose_acquisition import choose_acquisition, choose_best, split_in_halves
-from dpal.simulation.paired_comparison import Verdict
+from dpal.simulation.paired_comparison import ComparisonVerdict
 from dpal.simulation.rehearsal import PublicData
 from tests.conftest import ROOT, small_spec, small_values
 
+BETTER, WORSE = ComparisonVerdict.BETTER, ComparisonVerdict.WORSE
+EQUAL = ComparisonVerdict.NO_DIFFERENCE
 RANDOM, MARGIN, ENTROPY = Acquisition.RANDOM, Acquisition.MARGIN, Acquisition.ENTROPY
 
 
@@ -99,7 +101,7 @@ def test_a_score_that_finds_a_rare_class_wins():
     spec = replace(campaign(), model=small_spec().model)
     chosen = choose_acquisition(spec, rare(5, wanted=True), candidates=[MARGIN], physical_batch=512)
     assert chosen.acquisition is MARGIN
-    assert chosen.comparisons[MARGIN].verdict is Verdict.BETTER
+    assert chosen.comparisons[MARGIN].verdict is BETTER
 
 
 def reached(**runs: list[float]):
@@ -109,11 +111,23 @@ def reached(**runs: list[float]):
 @pytest.mark.parametrize(
     ("figures", "acquisition", "verdict"),
     [
-        (reached(random=[0.7, 0.8, 0.9], margin=[0.73, 0.84, 0.93]), MARGIN, Verdict.BETTER),
-        (reached(random=[0.7, 0.8], margin=[0.74, 0.8]), MARGIN, Verdict.NO_DIFFERENCE),
-        (reached(random=[0.7, 0.8, 0.9], margin=[0.68, 0.77, 0.88]), RANDOM, Verdict.WORSE),
-        (reached(random=[0.7, 0.8], margin=[0.69, 0.79]), RANDOM, Verdict.NO_DIFFERENCE),
-        (reached(random=[0.7, 0.8], margin=[0.8, 0.7]), RANDOM, Verdict.NO_DIFFERENCE),  # a tie
+        (
+            reached(random=[0.7, 0.8, 0.9], margin=[0.73, 0.84, 0.93]),
+            MARGIN,
+            BETTER,
+        ),
+        (reached(random=[0.7, 0.8], margin=[0.74, 0.8]), MARGIN, EQUAL),
+        (
+            reached(random=[0.7, 0.8, 0.9], margin=[0.68, 0.77, 0.88]),
+            RANDOM,
+            WORSE,
+        ),
+        (reached(random=[0.7, 0.8], margin=[0.69, 0.79]), RANDOM, EQUAL),
+        (
+            reached(random=[0.7, 0.8], margin=[0.8, 0.7]),
+            RANDOM,
+            EQUAL,
+        ),  # a tie
     ],
 )
 def test_the_best_mean_wins_and_random_wins_ties(figures, acquisition, verdict):

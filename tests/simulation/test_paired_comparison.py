@@ -7,7 +7,7 @@ import pytest
 
 from dpal.errors import ParameterError
 from dpal.simulation.paired_comparison import (
-    Verdict,
+    ComparisonVerdict,
     compare_pairs,
     compare_with_reference,
     estimate_mean,
@@ -29,8 +29,8 @@ def test_students_own_example():
     assert comparison.difference == pytest.approx(1.58)
     assert comparison.half_width == pytest.approx((2.4598858 - 0.7001142) / 2, abs=1e-6)
     assert comparison.p_value == pytest.approx(0.002833, abs=1e-6)
-    assert (comparison.pairs, comparison.verdict) == (10, Verdict.BETTER)
-    assert compare_pairs(FIRST, SECOND).verdict is Verdict.WORSE
+    assert (comparison.pairs, comparison.verdict) == (10, ComparisonVerdict.BETTER)
+    assert compare_pairs(FIRST, SECOND).verdict is ComparisonVerdict.WORSE
 
 
 def test_the_interval_of_a_mean():
@@ -47,7 +47,7 @@ def test_pairs_drop_what_a_seed_does_to_both():
     way = {2: 0.93, 0: 0.12, 1: 0.53, 7: 0.0}  # seed 7 has no partner
     comparison = compare_pairs(way, reference)
     assert comparison.difference == pytest.approx(0.08 / 3)
-    assert (comparison.pairs, comparison.verdict) == (3, Verdict.BETTER)
+    assert (comparison.pairs, comparison.verdict) == (3, ComparisonVerdict.BETTER)
 
 
 def test_signs_are_flipped_in_all_ways():
@@ -60,15 +60,15 @@ def test_signs_are_flipped_in_all_ways():
 
 def test_no_spread_is_no_certainty():
     """Figures of few records are coarse: three equal differences happen in a quarter of all."""
-    assert differing_by(0.01, 0.01, 0.01).verdict is Verdict.NO_DIFFERENCE
-    assert differing_by(0.1, 0.1 + 1e-17, 0.1, 0.1, 0.1).verdict is Verdict.NO_DIFFERENCE
-    assert differing_by(*[0.01] * 6).verdict is Verdict.BETTER  # 2 of 64
-    assert differing_by(0, 0, 0, 0, 0, 0).verdict is Verdict.NO_DIFFERENCE
+    assert differing_by(0.01, 0.01, 0.01).verdict is ComparisonVerdict.NO_DIFFERENCE
+    assert differing_by(0.1, 0.1 + 1e-17, 0.1, 0.1, 0.1).verdict is ComparisonVerdict.NO_DIFFERENCE
+    assert differing_by(*[0.01] * 6).verdict is ComparisonVerdict.BETTER  # 2 of 64
+    assert differing_by(0, 0, 0, 0, 0, 0).verdict is ComparisonVerdict.NO_DIFFERENCE
 
 
 def test_one_run_says_nothing():
     comparison = differing_by(0.3)
-    assert comparison.verdict is Verdict.ONE_RUN
+    assert comparison.verdict is ComparisonVerdict.ONE_RUN
     assert (comparison.half_width, comparison.p_value, comparison.exact_p_value) == (None,) * 3
     assert comparison.as_record()["verdict"] == "one_run"
 
@@ -121,7 +121,10 @@ def test_a_table_of_nothing_tells_of_something_in_one_table_of_twenty():
     that share a reference tell of something in 10 to 19 % of tables.
     """
     wrong = [
-        any(comparison.verdict is not Verdict.NO_DIFFERENCE for comparison in table.values())
+        any(
+            comparison.verdict is not ComparisonVerdict.NO_DIFFERENCE
+            for comparison in table.values()
+        )
         for table in worlds(0.0)
     ]
     assert np.mean(wrong) < 0.065
@@ -144,7 +147,7 @@ def test_each_interval_holds_as_often_as_it_says():
 def test_what_is_there_is_found():
     """Four times the noise of a difference, 5 seeds: power is 97 % or more."""
     found = [
-        comparison.verdict is Verdict.BETTER
+        comparison.verdict is ComparisonVerdict.BETTER
         for table in worlds(0.06, count=200)
         for comparison in table.values()
     ]
