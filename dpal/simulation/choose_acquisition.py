@@ -15,7 +15,7 @@ from torch import Tensor
 from dpal import check
 from dpal.errors import DpalError
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import seeded
 from dpal.simulation.paired_comparison import (
@@ -173,9 +173,14 @@ def choose_best(
 
 def _rehearsed_plan(spec: CampaignSpec, acquisition: Acquisition, records: int) -> Plan:
     """A certified plan, made small enough; it is the same for all scores."""
-    wanted = replace(spec, acquisition=acquisition) if spec.selects else spec
-    if acquisition.is_random or not spec.selects:
-        wanted = spec_for(_method(spec, acquisition), replace(spec, acquisition=acquisition))
+    if acquisition.is_random:
+        wanted = spec_for(RehearsalMethod.RANDOM, spec)
+    elif spec.selects:
+        wanted = replace(spec, acquisition=acquisition)
+    else:
+        hidden = spec.selection is SelectionMode.HIDDEN
+        share = 0.0 if hidden else spec.target.epsilon / 4  # as `privacy.selection_epsilon` has it
+        wanted = replace(spec, acquisition=acquisition, selection_epsilon=share)
     return scaled_plan(certified_plan(wanted).plan, records)
 
 
@@ -215,7 +220,9 @@ def _reason(
     mean = estimates[best]
     half = f" ± {100 * mean.half_width:.1f}" if mean.half_width is not None else ""
     reached = f"{best} reached {100 * mean.mean:.1f}{half} % in {mean.runs} rehearsals"
-    others = "; ".join(f"{name}: {one.in_words()}" for name, one in comparisons.items())
+    others = "; ".join(
+        f"{name}: {comparison.in_words()}" for name, comparison in comparisons.items()
+    )
     if best is Acquisition.RANDOM:
         more = f"; no score did better ({others})" if others else "; no score could be rehearsed"
         return f"{reached} on public records{more}"

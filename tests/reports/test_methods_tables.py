@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dpal.reports.methods_tables import compare_methods, methods_comparison_table
+from dpal.reports.pate_sweeps import SweptVoting, sweep_comparison_records, sweep_tables
+from tests.conftest import ROOT
 
 
 def repetition(votes: float, dp_sgd: float, *, labels: bool = True):
@@ -32,3 +36,19 @@ def test_methods_of_one_run_are_a_pair(labels):
 
 def test_a_single_run_compares_nothing():
     assert methods_comparison_table(repetition(0.5, 0.6), title="epsilon 8").rows == ()
+
+
+def test_a_sweep_compares_methods_in_each_combination():
+    """Of runs that were really made, as docs/results.md tells of them."""
+    summary = {"sigma": 1.0, "unanimous_turned": 0.0}
+    path = ROOT / "docs" / "results" / "votes-scene.json"
+    swept = [
+        SweptVoting(summary=summary, **member)
+        for member in json.loads(path.read_text(encoding="utf-8"))
+    ]
+    eight, twenty = sweep_comparison_records(swept)
+    assert (eight["swept"], twenty["swept"]) == ({"privacy.epsilon": 8}, {"privacy.epsilon": 20})
+    assert eight["comparisons"]["dp_sgd"]["verdict"] == "no_difference"
+    assert twenty["comparisons"]["dp_sgd"]["verdict"] == "better"
+    assert twenty["comparisons"]["dp_sgd"]["pairs"] == 3
+    assert len(sweep_tables(swept)) == 4  # figures and comparisons of each combination

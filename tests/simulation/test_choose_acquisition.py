@@ -155,6 +155,19 @@ def test_scores_that_have_no_plan_leave_random(digits):
     assert chosen.comparisons == {}
 
 
+@pytest.mark.parametrize("acquisition", ["random", "margin"])
+@pytest.mark.parametrize("selection", ["hidden", "visible", "paper"])
+def test_every_way_of_selecting_is_rehearsed(digits, selection, acquisition):
+    """Whatever the settings choose so far: random ones have no selection epsilon yet."""
+    spec = campaign(
+        privacy={"selection": selection}, acquisition=acquisition, schedule__epochs_per_phase=1
+    )
+    halves = split_in_halves(*digits, runs=2)
+    chosen = choose_acquisition(spec, halves, candidates=[MARGIN], physical_batch=512)
+    assert chosen.refused == {}
+    assert chosen.comparisons[MARGIN].pairs == 2
+
+
 def test_one_rehearsal_chooses_nothing(digits):
     with pytest.raises(ParameterError, match="rehearsals"):
         choose_acquisition(
