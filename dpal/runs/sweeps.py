@@ -18,11 +18,18 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.reports.figures.style import save
 from dpal.reports.figures.sweeps import sweep_figure
-from dpal.reports.sweeps import points_of, points_table, sweep_report
+from dpal.reports.sweeps import (
+    comparison_records,
+    points_of,
+    points_table,
+    sweep_comparison_table,
+    sweep_report,
+)
 from dpal.runs.kinds import folder_of, kind_in
 from dpal.runs.shown_results import Shown
 
 RESULTS = "sweep.json"
+COMPARISONS = "sweep-comparisons.json"  # means, intervals, and what differs beyond noise
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit")
 
 Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
@@ -110,7 +117,10 @@ def write_any_sweep(
     keys = list(records[0]["swept"])
     points = points_of(records, keys)
     write_text(folder / RESULTS, json.dumps(records, indent=1) + "\n")
-    shown = [points_table(points, keys)]
+    compared = comparison_records(points, keys)
+    write_text(folder / COMPARISONS, json.dumps(compared, indent=1) + "\n")
+    comparisons = sweep_comparison_table(points, keys)
+    shown = [points_table(points, keys), *([comparisons] if comparisons.rows else [])]
     drawn = [point for point in points if point.reached]
     if drawn:
         save(sweep_figure(drawn, keys[0]), folder / "sweep.png")

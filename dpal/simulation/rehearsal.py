@@ -7,7 +7,7 @@ ledger. `exact` selects without any privacy, as a reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -24,7 +24,7 @@ from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
-from dpal.randomness import secure
+from dpal.randomness import BitSource, secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper
 from dpal.training.evaluation import evaluate, probabilities
@@ -75,7 +75,7 @@ class PublicData:
     Attributes:
       inputs: (n, *input_shape) decoded records.
       labels: (n,) class numbers, or (n, labels) zeros and ones.
-      validation_inputs: (m, *input_shape).
+      validation_inputs: (m, *input_shape), what a rehearsal is judged on.
       validation_labels: (m,) or (m, labels).
     """
 
@@ -98,6 +98,15 @@ class PublicData:
         kept = rng.random(len(self.labels)) < ratio ** self.labels.numpy()
         rows = torch.from_numpy(np.flatnonzero(kept))
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
+
+    def judged_on(self, rows: Sequence[int]) -> PublicData:
+        """The same pool, judged on some rows of the validation records."""
+        chosen = torch.tensor(rows, dtype=torch.int64)
+        return replace(
+            self,
+            validation_inputs=self.validation_inputs[chosen],
+            validation_labels=self.validation_labels[chosen],
+        )
 
 
 def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
@@ -124,6 +133,7 @@ def rehearse(
     *,
     acquisition: Acquisition,
     physical_batch: int,
+    first_cohort: BitSource | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[RehearsedPhase]:
     """Runs a campaign in memory.
@@ -134,6 +144,8 @@ def rehearse(
       method: how to select.
       acquisition: the score; the plan of random and exact selection does not know it.
       physical_batch: records per backward pass.
+      first_cohort: draws the initial cohort, which rehearsals that are compared share; None
+        draws one that nobody can repeat. All other draws and all noise are always fresh.
       on_step: told the number of finished steps of the phase.
     """
     model = build_model(plan.spec.model)
@@ -152,7 +164,8 @@ def rehearse(
             guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
             scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
         # The paper selects by clipped scores; every selection is judged by whole ones.
-        picked = _pick(phase, method, eligible, np.minimum(scores, width), width)
+        bits = secure() if phase.index or first_cohort is None else first_cohort
+        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits)
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
@@ -198,14 +211,17 @@ def rehearse(
 
 
 def _pick(
-    phase: Phase, method: RehearsalMethod, rows: Rows, scores: Scores, width: float
+    phase: Phase,
+    method: RehearsalMethod,
+    rows: Rows,
+    scores: Scores,
+    width: float,
+    bits: BitSource,
 ) -> Selection:
     if method is RehearsalMethod.EXACT and phase.index:
         best = exact_top_k(scores, phase.cohort_size)
         return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
-    return select(
-        phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=secure()
-    )
+    return select(phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=bits)
 
 
 def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:

@@ -95,17 +95,22 @@ def simulate_mode(
 def simulate_mechanisms(
     spec: CampaignSpec, model: ScoreModel, *, rng: np.random.Generator, noise: BitSource
 ) -> Iterator[SimulatedPhase]:
-    """Runs the paper's mechanisms at selection_epsilon / K each, and chance."""
+    """Runs the paper's mechanisms at selection_epsilon / K each, and chance.
+
+    A generator in the same state draws the same scores here as in `simulate_mode`: whatever else
+    is drawn by chance comes from another stream.
+    """
     if spec.selection is SelectionMode.HIDDEN:
         raise ParameterError("mechanisms are compared at a selection_epsilon; hidden has none")
     epsilon = spec.selection_epsilon / len(spec.schedule.queries)
+    [orders] = rng.spawn(1)
     for phase, left in _pools(spec):
         scores, size = model.draw(left, rng=rng), spec.schedule.cohort_sizes[phase]
         edge = float(np.partition(scores, -size)[-size])
         for name, mechanism in _mechanisms(epsilon, spec.target.delta, left, size, edge).items():
             ranked = comparison.keys(mechanism, scores, rng=noise)
-            yield _measured(phase, name, False, scores, _top(ranked, size, rng), size)
-        drawn = rng.permutation(left)[:size]
+            yield _measured(phase, name, False, scores, _top(ranked, size, orders), size)
+        drawn = orders.permutation(left)[:size]
         chance = Selection(drawn, np.empty(0, dtype=np.int64))
         yield _measured(phase, "random", True, scores, chance, size)
 
