@@ -18,9 +18,10 @@ from dpal.accounting.events import Release
 Curve = NDArray[np.float64]
 
 # Shares of e^epsilon that are given to those who are not drawn.
-_FEW = np.geomspace(1e-9, 0.5, 160)
+_FEW = np.geomspace(1e-9, 0.5, 80)
 _SHARES = np.concatenate([_FEW, 1 - _FEW[-2::-1]])
-_NEARBY = 12  # further shares on either side of the best one
+_NEARBY = 8  # further shares on either side of the best one,
+_ROUNDS = 3  # and again around the best of those
 
 
 def chance_of_draw(releases: Sequence[Release], phase: int) -> float | None:
@@ -66,8 +67,13 @@ def mixed(chance: float, drawn: Curve, others: Curve, epsilons: Curve, *, removi
         tried = at(np.full(epsilons.size, share))
         best = np.where(tried < least, share, best)
         least = np.minimum(least, tried)
-    for shares in _around(best):
-        least = np.minimum(least, at(shares))
+    step = math.log(_FEW[1] / _FEW[0])
+    for _ in range(_ROUNDS):
+        for shares in _around(best, step):
+            tried = at(shares)
+            best = np.where(tried < least, shares, best)
+            least = np.minimum(least, tried)
+        step /= _NEARBY
     return least
 
 
@@ -88,9 +94,8 @@ def along_chords(epsilons: Curve, curve: Curve, wanted: Curve) -> Curve:
     return np.where(wanted < epsilons[0], 1.0, inside)
 
 
-def _around(shares: Curve) -> Iterator[Curve]:
-    """Shares between the neighbours of each among `_SHARES`."""
+def _around(shares: Curve, step: float) -> Iterator[Curve]:
+    """Shares whose odds are up to e^step times those of each, either way."""
     odds = np.log(shares) - np.log1p(-shares)
-    step = math.log(_FEW[1] / _FEW[0])
     for move in np.linspace(-step, step, 2 * _NEARBY + 1):
         yield 1 / (1 + np.exp(-(odds + move)))
