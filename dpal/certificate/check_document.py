@@ -13,11 +13,12 @@ from dpal.certificate.read_and_seal import FORMATS, entry_digest, is_same_json, 
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
+from dpal.ledger.released_phase import STATED_KEYS
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 
 # What these entries may say: more would be a statement that nothing here checks.
-_SAY = {EntryKind.HOLD: HOLD_KEYS, EntryKind.END: {"releases", "data"}}
+_SAY = {EntryKind.HOLD: HOLD_KEYS, EntryKind.END: {"releases", "data"} | STATED_KEYS}
 
 
 def check_seal(document: Mapping[str, Any]) -> Check:

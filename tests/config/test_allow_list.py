@@ -94,6 +94,7 @@ NO_DOORS = {
     "privacy.profile",
     "privacy.selection",
     "privacy.unit",
+    "release",
     "runtime.backend",
     "runtime.task_runner",
     "start.declared.adjacency",

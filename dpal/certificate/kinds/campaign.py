@@ -23,6 +23,7 @@ from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statemen
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import release_from
+from dpal.ledger.released_phase import STATED_KEYS, is_stopped, released_index, statement_faults
 
 _MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
@@ -42,8 +43,9 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         """Cohorts with all their events, models, who sees the selection, what is assumed."""
         held, target, plan = evidence.hold.body, evidence.target, evidence.plan
         releases, names = evidence.releases, cohorts_of(plan)
-        figures = recompute_figures(releases, target, names)
+        figures = recompute_figures(evidence.charged, target, names)
         models, size = _models(evidence), plan["spec"]["pool_size"]
+        ended = None if evidence.end is None else evidence.end.body
         return {
             "epsilon": figures.campaign,
             "selection": {"mode": evidence.mode, "seen_by": WHO_SEES[evidence.mode]},
@@ -60,7 +62,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 for cohort, planned in zip(names, _sizes(plan), strict=True)
             ],
             "models": models,
-            "model": models[-1],
+            "model": models[released_index(ended, len(models))],
             **statements(self.name, form, paper=is_paper(target.delta, size)),
         }
 
@@ -73,7 +75,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         """Entries, releases, and whether what was held is all that the plan does."""
         del ledger
         entries = check_entries(evidence, document["ledger"])
-        return [entries, check_releases(evidence), _check_plan(evidence)]
+        return [entries, check_releases(evidence), _check_plan(evidence), *_check_end(evidence)]
 
     def room(self, place: Place, apart: float) -> float | None:
         """Figures of the campaign and of its cohorts."""
@@ -111,7 +113,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         apart: float,
     ) -> list[Check]:
         """The total and every cohort, by our accountants and by dp-accounting."""
-        releases, target, costs = evidence.releases, evidence.target, follows["epsilon"]
+        releases, target, costs = evidence.charged, evidence.target, follows["epsilon"]
         seconds = {
             record["cohort"]: cohort_by_dp_accounting(record["cohort"], releases, target)
             for record in follows["cohorts"]
@@ -173,6 +175,24 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     if not models:
         raise CertificateError("no model was committed, so there is nothing to certify yet")
     return models
+
+
+def _check_end(evidence: LedgerEvidence) -> list[Check]:
+    """Whether what the end says of the released model, and of why it came early, follows."""
+    ends = [entry.body for entry in evidence.entries if entry.kind is EntryKind.END]
+    stated = [body for body in ends if STATED_KEYS & body.keys()]
+    if not stated:
+        return []
+    models = len(_models(evidence))
+    early = any(map(is_stopped, stated))
+    return [
+        check_from_faults(
+            "end",
+            (fault for body in stated for fault in statement_faults(body, models)),
+            f"phase {released_index(stated[0], models)} is released"
+            + ("; labels were bought until the validation curve was flat" if early else ""),
+        )
+    ]
 
 
 def _check_plan(evidence: LedgerEvidence) -> Check:
