@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpal.errors import DataError
+from dpal.errors import CertificateError, DataError
 from dpal.reports.report import Table
 from dpal.reports.validation_figures import against_best_before, headline, percent
 from dpal.runs.kinds import recorded_kind
@@ -61,7 +61,10 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         done, of = kind.use_cases().progress(folder)
         state = "finished" if folder.certificate.is_file() else "unfinished; run it again"
         return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
-    shown = reached(folder) if phases else {}
+    try:
+        shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
+    except CertificateError as damaged:  # the others are shown all the same
+        return folder.name, f"{len(phases)}/{total}", "-", "-", "-", str(damaged)
     spent, labels = shown.get("campaign_epsilon", 0.0), f"{shown.get('labels', 0):,}"
     current = folder.phase(len(phases))
     if len(phases) == total:
@@ -72,15 +75,12 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
-    return folder.name, f"{len(phases)}/{total}", labels, _reached(folder), f"{spent:.3f}", state
+    return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.3f}", state
 
 
 def _reached(folder: CampaignFolder) -> str:
     """The headline figure of a campaign's model, and what is worse than an earlier phase."""
-    phases = folder.finished_phases()
-    if not phases:
-        return "-"
-    released = released_phase(folder)
+    phases, released = folder.finished_phases(), released_phase(folder)
     name, value = headline(phases[released])
     last = against_best_before(phases, len(phases) - 1)
     told = [f"{percent(value)} {name}"]

@@ -64,3 +64,6 @@ def test_a_flow_goes_on_to_the_same_end_and_registers_the_best(monkeypatch):
     assert f"{100 * best:.2f} %" in call("compare", str(folder.root)).stdout
     again = folder.certificate.read_bytes()
     assert finished(stopping()).certificate.read_bytes() == again
+    folder.certificate.write_text("torn", encoding="utf-8")
+    torn = call("status", "--artifacts", "artifacts")
+    assert (torn.returncode, "3/4" in torn.stdout) == (0, True)

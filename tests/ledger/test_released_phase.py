@@ -48,6 +48,8 @@ def test_the_best_is_released_and_of_equal_ones_the_latest(values: list[float]) 
         ([0.5, 0.505], 1, 0.01, True),
         ([0.5, 0.4, 0.51], 1, 0.01, False),  # compared with the best before, not the last
         ([0.5, 0.6, 0.55], 1, 0.01, True),
+        ([0.6, 0.5, 0.59], 1, 0.01, True),  # it only came back
+        ([0.5, 0.6, 0.55, 0.59], 2, 0.01, True),
         ([0.5, 0.6, 0.55], 2, 0.01, False),
         ([0.5, 0.49, 0.505], 2, 0.01, True),
         ([0.5, 0.505, 0.512], 2, 0.01, False),  # small gains add up
