@@ -88,7 +88,9 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
 
 
 def released_model(place: str | Path | CampaignFolder) -> Path:
-    """The weights of a run: of the phase that its settings release, once it is certified for good.
+    """Where the weights of a run lie: those of the phase that it releases.
+
+    Of a run that is not finished, those of the phase that it would release so far.
 
     Args:
       place: the run's folder.

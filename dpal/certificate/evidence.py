@@ -14,6 +14,8 @@ from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
+_MODEL = "model.safetensors"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEvidence:
@@ -88,6 +90,17 @@ class LedgerEvidence:
     def releases(self) -> tuple[Release, ...]:
         """What was reserved, in order; further attempts at a release are releases, too."""
         return tuple(release_of(entry) for entry in self.entries if entry.kind is EntryKind.RESERVE)
+
+    @property
+    def models(self) -> list[tuple[Entry, str, str]]:
+        """Every committed model: its entry, its file, the digest of its weights."""
+        return [
+            (entry, name, digest)
+            for entry in self.entries
+            if entry.kind is EntryKind.COMMIT
+            for name, digest in entry.body["artifacts"].items()
+            if name.rpartition("/")[2] == _MODEL
+        ]
 
     @property
     def end(self) -> Entry | None:

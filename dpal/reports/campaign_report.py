@@ -47,8 +47,8 @@ _AUDIT = (
 
 
 _CHOSEN = (
-    " A figure that a phase was chosen by flatters it a little: judge the model on records of "
-    "another set."
+    " Where the phase was chosen by this figure, the figure flatters it a little: judge the model "
+    "on records of another set."
 )
 STOPPED_EARLY = (
     "The campaign stopped buying before its plan was done, because the validation curve was flat. "

@@ -157,7 +157,7 @@ WORSE = {"validation": {"figure": "accuracy", "values": [0.5, 0.6, 0.7]}, "relea
 def test_a_certificate_with_an_end_that_does_not_follow_fails(tmp_path: Path) -> None:
     plan, entries = ended(tmp_path, {"stop": {"patience": 1, "least_gain": 0.0}, **WORSE}, made=5)
     document = certified(entries, plan)
-    assert set(failures(verify_certificate(document, ledger=entries))) == {"end"}
+    assert set(failures(verify_certificate(document, ledger=entries))) == {"ledger entries"}
 
 
 FLAT = EndStatement(

@@ -21,11 +21,10 @@ from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
-from dpal.ledger.released_phase import STATED_KEYS, is_stopped, released_index, statement_faults
+from dpal.ledger.released_phase import released_index
 
-_MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -75,7 +74,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         """Entries, releases, and whether what was held is all that the plan does."""
         del ledger
         entries = check_entries(evidence, document["ledger"])
-        return [entries, check_releases(evidence), _check_plan(evidence), *_check_end(evidence)]
+        return [entries, check_releases(evidence), _check_plan(evidence)]
 
     def room(self, place: Place, apart: float) -> float | None:
         """Figures of the campaign and of its cohorts."""
@@ -167,32 +166,11 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     """Every committed model: its release, its file, the digest of its weights."""
     models = [
         {"release": entry.release, "file": name, "sha256": digest}
-        for entry in evidence.entries
-        if entry.kind is EntryKind.COMMIT
-        for name, digest in entry.body["artifacts"].items()
-        if name.rpartition("/")[2] == _MODEL
+        for entry, name, digest in evidence.models
     ]
     if not models:
         raise CertificateError("no model was committed, so there is nothing to certify yet")
     return models
-
-
-def _check_end(evidence: LedgerEvidence) -> list[Check]:
-    """Whether what the end says of the released model, and of why it came early, follows."""
-    ends = [entry.body for entry in evidence.entries if entry.kind is EntryKind.END]
-    stated = [body for body in ends if STATED_KEYS & body.keys()]
-    if not stated:
-        return []
-    models = len(_models(evidence))
-    early = any(map(is_stopped, stated))
-    return [
-        check_from_faults(
-            "end",
-            (fault for body in stated for fault in statement_faults(body, models)),
-            f"phase {released_index(stated[0], models)} is released"
-            + ("; labels were bought until the validation curve was flat" if early else ""),
-        )
-    ]
 
 
 def _check_plan(evidence: LedgerEvidence) -> Check:
