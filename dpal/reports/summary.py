@@ -11,7 +11,7 @@ from dpal.ledger.datasets import Basis
 from dpal.planning.campaign_spec import Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
-from dpal.reports.validation_figures import figures_in, headline, percent
+from dpal.reports.validation_figures import against_best_before, figures_in, headline, percent
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
@@ -75,17 +75,23 @@ def shares_table(summary: Mapping[str, Any]) -> Table:
     return table("Blocks of the data set that take part", rows)
 
 
-def validation_table(phases: Sequence[Mapping[str, Any]]) -> Table:
-    """Figures on the validation set after each finished phase, of which there is one."""
+def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Table:
+    """Figures on the validation set after each finished phase, of which there is one.
+
+    Args:
+      phases: metrics of the finished phases.
+      released: number of the phase whose model is the campaign's.
+    """
     # A figure that is not defined on a set of labels is not in any phase's metrics.
     rows = (
         {
-            "phase": phase["phase"],
+            "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
             "labels, up to": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
+            **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
-        for phase in phases
+        for number, phase in enumerate(phases)
     )
     return table(f"{capital(headline(phases[0])[0])} by phase", rows)
 
@@ -187,6 +193,11 @@ def others(summary: Mapping[str, Any]) -> str:
         "Other campaigns on the same pool add to these epsilons; no data set is registered, so "
         "each is accounted for on its own."
     )
+
+
+def _compared(phases: Sequence[Mapping[str, Any]], phase: int) -> str:
+    compared = against_best_before(phases, phase)
+    return "-" if compared is None else compared.words()
 
 
 def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:

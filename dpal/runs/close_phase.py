@@ -65,12 +65,6 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
     files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
 
 
-def end_campaign(campaign: Campaign) -> None:
-    """Gives back to the data set what the campaign held and did not use."""
-    with campaign.ledger() as ledger:
-        ledger.end()
-
-
 def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:
     releases, target = ledger.spent(), ledger.target()
     return [asdict(spending(cohort, releases, target)) for cohort in campaign.plan.cohorts]

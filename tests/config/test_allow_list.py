@@ -95,6 +95,7 @@ NO_DOORS = {
     "privacy.secret_draw",
     "privacy.selection",
     "privacy.unit",
+    "release",
     "runtime.backend",
     "runtime.task_runner",
     "start.declared.adjacency",

@@ -216,6 +216,7 @@ def test_mlflow_has_no_selection_file(finished):
         own = {**run.data.params, **run.data.tags, **run.data.metrics}
         assert not any("confidential" in f"{key} {value}" for key, value in own.items())
     metrics = {"validation_accuracy", "labels", "campaign_epsilon", "worst_epsilon"}
+    metrics |= {"validation_records", "validation_standard_error"}
     rest = set(parent.data.metrics) - metrics
     assert all(name.startswith(("epsilon_rdp/cohort_", "epsilon_pld/cohort_")) for name in rest)
 

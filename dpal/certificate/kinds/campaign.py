@@ -21,10 +21,10 @@ from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statements
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
+from dpal.ledger.released_phase import released_index
 
-_MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -42,8 +42,9 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         """Cohorts with all their events, models, who sees the selection, what is assumed."""
         held, target, plan = evidence.hold.body, evidence.target, evidence.plan
         releases, names = evidence.releases, cohorts_of(plan)
-        figures = recompute_figures(releases, target, names)
+        figures = recompute_figures(evidence.charged, target, names)
         models, size = _models(evidence), plan["spec"]["pool_size"]
+        ended = None if evidence.end is None else evidence.end.body
         return {
             "epsilon": figures.campaign,
             "selection": {"mode": evidence.mode, "seen_by": WHO_SEES[evidence.mode]},
@@ -60,7 +61,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 for cohort, planned in zip(names, _sizes(plan), strict=True)
             ],
             "models": models,
-            "model": models[-1],
+            "model": models[released_index(ended, len(models))],
             **statements(self.name, form, paper=is_paper(target.delta, size)),
         }
 
@@ -111,7 +112,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         apart: float,
     ) -> list[Check]:
         """The total and every cohort, by our accountants and by dp-accounting."""
-        releases, target, costs = evidence.releases, evidence.target, follows["epsilon"]
+        releases, target, costs = evidence.charged, evidence.target, follows["epsilon"]
         seconds = {
             record["cohort"]: cohort_by_dp_accounting(record["cohort"], releases, target)
             for record in follows["cohorts"]
@@ -165,10 +166,7 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     """Every committed model: its release, its file, the digest of its weights."""
     models = [
         {"release": entry.release, "file": name, "sha256": digest}
-        for entry in evidence.entries
-        if entry.kind is EntryKind.COMMIT
-        for name, digest in entry.body["artifacts"].items()
-        if name.rpartition("/")[2] == _MODEL
+        for entry, name, digest in evidence.models
     ]
     if not models:
         raise CertificateError("no model was committed, so there is nothing to certify yet")
