@@ -31,7 +31,10 @@ def open_page(campaign: Campaign) -> None:
 
 def tell_selection(campaign: Campaign, phase: Phase) -> None:
     """Says that a phase selects."""
-    tell_story(campaign, f"{phase.name} selects up to {phase.cohort_size:,} records.")
+    many = f"up to {phase.cohort_size:,}"
+    if phase.most_labels > phase.cohort_size:
+        many = f"about {phase.cohort_size:,}, at most {phase.most_labels:,}"
+    tell_story(campaign, f"{phase.name} selects {many} records.")
 
 
 def tell_waiting(campaign: Campaign, phase: Phase) -> None:

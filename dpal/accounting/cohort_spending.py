@@ -120,12 +120,14 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
     """
     paths = [path_of(releases, cohort) for cohort in range(last_phase(releases) + 2)]
     if not (all(path.chance < 1 for path in paths[:-1]) and not paths[-1].events):
-        # Beside paths that something else decides on, secret coins are not counted.
-        paths = [replace(path, chance=1.0, failing=0.0) for path in paths]
+        # Beside paths that something else decides on, secret coins are not counted. That too many
+        # are drawn is, so that no figure holds where another does not.
+        failing = max(path.failing for path in paths)
+        paths = [replace(path, chance=1.0, failing=failing) for path in paths]
     initial, *steered = paths
     if not _steering(releases):
         return max(epsilon_by_rdp(path, target) for path in [initial, *steered])
-    left = target.delta - max(_failing(path) for path in steered)
+    left = target.delta - max(_failing(path) + path.failing for path in steered)
     if not left > 0:
         return math.inf
     curves = [

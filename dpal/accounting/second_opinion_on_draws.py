@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.events import Release
+from dpal.errors import ParameterError
 
 Curve = NDArray[np.float64]
 
@@ -25,15 +26,20 @@ _ROUNDS = 3  # and again around the best of those
 
 
 def chance_of_draw(releases: Sequence[Release], phase: int) -> float | None:
-    """With which chance coins of a phase draw, in any attempt; None where something else does."""
-    missed = 1.0
-    for release in releases:
-        for charge in release.charges:
-            if release.phase == phase and release.selects:
-                if charge.event.entry_chance is None:
-                    return None
-                missed *= 1 - charge.event.entry_chance
-    return None if missed == 1 else 1 - missed
+    """With which chance the coin of a phase draws; None where something else does.
+
+    Raises:
+      ParameterError: something else selects in this phase, too.
+    """
+    selecting = [
+        charge.event.entry_chance
+        for release in releases
+        if release.phase == phase and release.selects
+        for charge in release.charges
+    ]
+    if len(selecting) > 1 and any(selecting):
+        raise ParameterError("secret coins draw once in a phase, and nothing else selects in it")
+    return selecting[0] if selecting else None
 
 
 def failing_draws(releases: Sequence[Release]) -> float:

@@ -30,7 +30,27 @@ from dpal.privacy import Adjacency
 _SPLITS = np.linspace(-24.0, 24.0, 49)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _REFINEMENTS = 24
+_BINOMIAL_ERROR = 1e-4  # relative, of tails of a binomial distribution; the true one is far less
 _ROUNDING = 8 * 2.0**-53  # of a value in [0, 1] at a loss that was moved
+
+
+def exceeding_chance(most: int, *, pool: int, size: int) -> float:
+    """Bounds the chance that coins draw more than `most`, however one record's own coin falls.
+
+    Args:
+      most: records that may be labeled.
+      pool: records at the start, each of which is drawn in this phase with chance size / pool.
+      size: records that are drawn on average.
+    """
+    import scipy  # settings are read without it
+
+    return float(scipy.special.bdtrc(most - 1, pool - 1, size / pool)) * (1 + _BINOMIAL_ERROR)
+
+
+def entropy_of_draw(pool: int, size: int) -> float:
+    """How many bits nobody knows of who is drawn, where each of a pool tosses a coin."""
+    p = size / pool
+    return pool * -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
 
 
 def amplified_epsilon(epsilon: float, chance: float) -> float:
@@ -129,7 +149,8 @@ def mixed_profile(
         )
 
     middle = math.log1p(-chance) - math.log(chance)
-    return PrivacyProfile(entered.grid, np.minimum(together, _least(at, middle, losses.size)))
+    least = np.minimum(together, _least(at, middle, losses.size))
+    return PrivacyProfile(entered.grid, least).raised(_ROUNDING)
 
 
 def _least(at: Callable[[Values], Values], middle: float, size: int) -> Values:

@@ -22,6 +22,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
+from dpal.accounting.secret_draws import entropy_of_draw, exceeding_chance
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
@@ -36,7 +37,7 @@ _THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
 LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
-_BINOMIAL_ERROR = 1e-6  # relative, of tails of a binomial distribution: far above the true one
+LEAST_ENTROPY = 128  # bits of a secret draw: digests of what was drawn stand in the ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,13 +204,18 @@ def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
     failure = _OVERFLOW_SHARE * spec.target.delta / draws
     # However a record's own coin falls, at most `most` are drawn if fewer others are. Each of
     # the others enters in this phase with chance size / pool: no earlier coin drew it, this does.
-    share = size / spec.pool_size
+    pool = spec.pool_size
+    if not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
+        raise ParameterError(
+            f"phase {phase} draws {size:,} of {pool:,} records, so few possible draws that all of "
+            "them could be tried against a digest of the one that was made; ask for another "
+            "number, or set privacy.secret_draw: false"
+        )
 
     def is_enough(most: int) -> bool:
-        exceeded = scipy.special.bdtrc(most - 1, spec.pool_size - 1, share)
-        return bool(exceeded <= failure * (1 - _BINOMIAL_ERROR))
+        return exceeding_chance(most, pool=pool, size=size) <= failure
 
-    most = min(spec.pool_size, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
+    most = min(pool, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
     return SecretRandomDraw(draw=SecretDraw(chance=chance, failure_probability=failure), most=most)
 
 

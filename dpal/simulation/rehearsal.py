@@ -115,12 +115,11 @@ def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
     Exact selection trains like random selection: all of the promise goes to training.
     """
     if method in (RehearsalMethod.RANDOM, RehearsalMethod.EXACT):
-        return replace(
-            spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
+        return spec.varied(
+            acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
         )
     hidden = method is RehearsalMethod.HIDDEN
-    return replace(
-        spec,
+    return spec.varied(
         selection=SelectionMode(method.value),
         selection_epsilon=0.0 if hidden else spec.target.epsilon / 4,
     )

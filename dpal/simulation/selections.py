@@ -7,7 +7,7 @@ same pure loss per selection, beside the ones of this project.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,8 @@ def with_selection_mode(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec
     """The same promise with another way of selecting."""
     hidden = mode is SelectionMode.HIDDEN
     share = spec.selection_epsilon or spec.target.epsilon / 4
-    return replace(
-        spec, selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
+    return spec.varied(
+        selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
     )
 
 

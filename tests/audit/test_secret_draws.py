@@ -7,8 +7,11 @@ import pytest
 
 from dpal import randomness
 from dpal.acquisition import selection
+from dpal.audit.attack_plan import Effort
 from dpal.audit.samplers import sampler_findings
 from dpal.mechanisms import inclusion
+from dpal.runs.campaign_audit import audit_campaign
+from dpal.runs.prepare_campaign import prepare
 from tests.audit.auditing import audited, small_plan
 
 HIDDEN = {"privacy__selection": "hidden", "privacy__secret_draw": True, "acquisition": "random"}
@@ -68,3 +71,12 @@ def test_records_that_are_drawn_together(plan, monkeypatch):
 
     monkeypatch.setattr(selection, "include", together)
     assert likely(plan)
+
+
+def test_a_campaign_with_gates_is_audited_and_listened_to(workplace, small):
+    """Its first selection meets no score: the rehearsed one is that of a gate."""
+    privacy = {"selection": "hidden", "secret_draw": True, "epsilon": 20}
+    campaign = prepare(small(privacy=privacy, schedule__queries=[200]))
+    report = audit_campaign(campaign, Effort(canaries=60, most_steps=5, draws=1 << 17))
+    assert report.passed
+    assert any("rehearsed selection" in finding.what for finding in report.findings)

@@ -10,9 +10,8 @@ import pytest
 from dpal.accounting.events import Charge, Release, SecretDraw
 from dpal.certificate.verify import verify_certificate
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.selection_steps import SecretRandomDraw
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
-from tests.conftest import small_spec
 
 
 def secretly(**changes: Any) -> Plan:
@@ -87,16 +86,33 @@ def test_a_draw_of_some_records_only_is_found(tmp_path):
     assert "plan" in found
 
 
+def with_first_step(plan: Plan, **changes: Any) -> Plan:
+    """The plan with other numbers of its first draw; those of the event are called `draw`."""
+    first = plan.phases[0]
+    assert isinstance(first.selection, SecretRandomDraw)
+    draw = replace(first.selection.draw, **changes.pop("draw", {}))
+    step = replace(first.selection, draw=draw, **changes)
+    return replace(plan, phases=(replace(first, selection=step), *plan.phases[1:]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"most": 110},  # where 100 are drawn on average: records compete
+        {"draw": {"chance": 0.01}},
+        {"draw": {"failure_probability": 0.0}},
+    ],
+)
+def test_a_plan_whose_draw_follows_from_nothing_public_is_found(tmp_path, changes):
+    plan = with_first_step(secretly(), **changes)
+    _, entries = run(tmp_path, plan)
+    found = failures(verify_certificate(asserted(entries, plan), ledger=entries))
+    assert set(found) == {"plan"}
+
+
 def test_a_plan_whose_draw_was_never_held_is_found(tmp_path):
-    plan = secretly()
+    plan = secretly(privacy__epsilon=20)
     releases = [one for one in plan.releases() if one.name != "phase-0/selection"]
-    open_plan = certified_plan(
-        small_spec(
-            strategy="naive",
-            schedule__queries=[200, 200],
-            privacy={"selection": "hidden", "epsilon": 20},
-        )
-    ).plan
-    assert len(list(open_plan.releases())) == len(releases)
-    with pytest.raises(Exception, match="epsilon"):  # the ledger itself refuses: too dear
-        run(tmp_path, plan, releases=releases)
+    cheap = replace(plan, spec=replace(plan.spec, target=replace(plan.spec.target, epsilon=40.0)))
+    _, entries = run(tmp_path, cheap, releases=releases)
+    assert "plan" in failures(verify_certificate(asserted(entries, cheap), ledger=entries))

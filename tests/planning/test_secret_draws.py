@@ -138,9 +138,14 @@ def test_under_replace_one_random_cohorts_may_be_secret():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"initial": 20}, {"initial": 400, "queries": (9600,), "acquisition": Acquisition.RANDOM}],
+    [
+        {"initial": 20},
+        {"initial": 400, "queries": (9600,), "acquisition": Acquisition.RANDOM},
+        {"initial": 9990, "queries": (), "acquisition": Acquisition.RANDOM},
+    ],
 )
 def test_draws_of_hardly_anybody_or_of_all_are_refused(changes):
+    """Nor those that a digest of them would tell: 10 who are left out are 115 bits."""
     with pytest.raises(ParameterError):
         certified_plan(hidden(**changes))
     assert certified_plan(hidden(secret=False, **changes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -72,16 +71,18 @@ def entry_chance(events: Sequence[Event]) -> float | None:
     """The chance with which records enter by one phase's selection, where coins decide.
 
     Args:
-      events: of one phase's selection. Where a draw was lost and made again, both are in: whoever
-        was drawn by either may have met what happened to the cohort.
+      events: of one phase's selection, every attempt at it.
 
     Raises:
-      ParameterError: one phase draws by coins and selects in another way as well.
+      ParameterError: one phase draws twice, or by coins and in another way as well. Whoever the
+        first draw took and the second left would be on a path of its own.
     """
-    chances = [event.entry_chance for event in events]
-    tossed = [chance for chance in chances if chance is not None]
+    tossed = [chance for event in events if (chance := event.entry_chance) is not None]
     if not tossed:
         return None
-    if len(tossed) < len(chances):
-        raise ParameterError("one selection draws by secret coins and in another way as well")
-    return tossed[0] if len(tossed) == 1 else 1 - math.prod(1 - chance for chance in tossed)
+    if len(events) > 1:
+        raise ParameterError(
+            "a phase that draws by secret coins selects in one draw and once, and two selections "
+            "of it are counted"
+        )
+    return tossed[0]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
+from dpal.accounting.secret_draws import exceeding_chance
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
@@ -24,6 +25,7 @@ from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
 from dpal.ledger.released_phase import released_index
+from dpal.privacy import Adjacency
 
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
@@ -201,23 +203,43 @@ def _draw_faults(
         for phase in plan["phases"]
         if "draw" in phase["selection"]
     }
-    spec = plan["spec"]
-    known = spec["selection"] != "hidden" or spec["dataset"] or spec["carries_labels"]
-    if planned and (known or not spec.get("secret_draw")):
-        yield "the plan draws by secret coins where it is known, or counted, who is labeled"
-    names = {release.name for release in held}
+    if planned:
+        yield from _unsound_draws(plan, evidence.target.adjacency)
+    held_draws = set()
     for release in (*held, *evidence.releases):
         for charge in release.charges:
             if charge.event.entry_chance is None:
                 continue
+            held_draws.add((release.phase, release.name))
             told = _without_mechanism(to_record(charge.event))
             if not is_same_json(planned.get(release.phase), told):
                 yield f"{release.name} counts a secret draw that the plan does not make"
             elif set(charge.cohorts) != set(cohorts_of(plan)[release.phase :]):
                 yield f"{release.name} counts a secret draw of some records of the pool only"
     for index in planned:
-        if f"phase-{index}/selection" not in names:
-            yield f"the secret draw of phase {index} was not held"
+        if {name for phase, name in held_draws if phase == index} != {f"phase-{index}/selection"}:
+            yield f"the secret draw of phase {index} was not held, or was made more than once"
+
+
+def _unsound_draws(plan: Mapping[str, Any], adjacency: Adjacency) -> Iterator[str]:
+    """Secret draws that are no secret, or of other numbers than follow from what is public."""
+    spec, left = plan["spec"], plan["spec"]["pool_size"]
+    known = spec["selection"] != "hidden" or spec["dataset"] or spec["carries_labels"]
+    known = known or spec["accountant"] != "pld" or not spec.get("secret_draw")
+    gates = any("threshold" in phase["selection"] for phase in plan["phases"])
+    if known or (gates and adjacency is Adjacency.REPLACE_ONE):
+        yield "the plan draws by secret coins where it is known, or counted, who is labeled"
+    for phase in plan["phases"]:
+        if "draw" in phase["selection"]:
+            draw, most = phase["selection"]["draw"], phase["selection"]["most"]
+            size, pool = phase["cohort_size"], spec["pool_size"]
+            if not size < left or draw["chance"] != size / left:
+                yield f"phase {phase['index']} draws with another chance than its size means"
+            elif most < pool and not (
+                exceeding_chance(most, pool=pool, size=size) <= draw["failure_probability"]
+            ):
+                yield f"phase {phase['index']} draws more than it may label too often"
+        left -= phase["cohort_size"]
 
 
 def _uncovered(
