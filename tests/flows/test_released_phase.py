@@ -12,6 +12,7 @@ import dpal
 from dpal.canonical import file_digest
 from dpal.runs import campaign_use_cases
 from dpal.runs.released_phase import released_phase
+from flows.cli import terminal
 from tests.flows.calling import call, finished
 from tests.runs.misled import BEST, Misled, stopping
 
@@ -56,7 +57,7 @@ def test_a_flow_goes_on_to_the_same_end_and_registers_the_best(monkeypatch):
     checked = call("verify", "--model", "models:/dpal-small/1", "--key", "own",
                    "--mlflow", mlflow.get_tracking_uri(), "--ledger", str(folder.root))  # fmt: skip
     assert checked.returncode == 0, checked
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr(terminal.out, "_width", 250)  # made before this test could say how wide
     shown = call("status", "--artifacts", "artifacts").stdout
     assert "3/4" in shown
     assert "early" in shown
