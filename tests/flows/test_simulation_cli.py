@@ -47,7 +47,7 @@ def test_a_simulation_is_one_json_object(simulated):
     for name, record in by_name.items():
         comparison = record["hits_beside_random"]
         assert (comparison is None) == (name == "random")
-        assert record["hits_half_width"] > 0 or record["hits"] == 1
+        assert record["hits_half_width"] >= 0  # three runs may agree
     # The same simulated scores for all, run by run.
     assert by_name["hidden"]["hits_beside_random"]["verdict"] == "better"
     assert by_name["hidden"]["hits_beside_random"]["pairs"] == 3
