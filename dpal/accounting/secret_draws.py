@@ -30,6 +30,7 @@ from dpal.privacy import Adjacency
 _SPLITS = np.linspace(-24.0, 24.0, 49)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _REFINEMENTS = 24
+LEAST_ENTROPY = 128  # bits of a secret draw: digests of what was drawn stand in the ledger
 _BINOMIAL_ERROR = 1e-4  # relative, of tails of a binomial distribution; the true one is far less
 _ROUNDING = 8 * 2.0**-53  # of a value in [0, 1] at a loss that was moved
 

@@ -22,7 +22,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
-from dpal.accounting.secret_draws import entropy_of_draw, exceeding_chance
+from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
@@ -37,7 +37,6 @@ _THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
 LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
-LEAST_ENTROPY = 128  # bits of a secret draw: digests of what was drawn stand in the ledger
 
 
 @dataclass(frozen=True, kw_only=True)

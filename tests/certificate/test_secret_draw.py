@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpal.accounting.events import Charge, Release, SecretDraw
 from dpal.certificate.verify import verify_certificate
+from dpal.ledger.entries import Entry
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import SecretRandomDraw
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
@@ -26,10 +28,17 @@ def test_a_true_certificate_passes(tmp_path, acquisition):
     assert failures(verify_certificate(document, ledger=entries)) == {}
     assert 6.5 < document["epsilon"]["pld"] <= 8  # strategy naive leaves something
     assert document["selection"]["mode"] == "hidden"
+    assert "secret_draws" in document and "secret_draws" not in certified(*known(tmp_path))
     drawn = [event for event in document["cohorts"][0]["events"] if "chance" in event]
     assert [event["mechanism"] for event in drawn] == ["secret_draw"]
     # Too little noise for the promise, if it were known who is in which cohort.
     assert first_noise(plan) < first_noise(plan_of("hidden", acquisition=acquisition))
+
+
+def known(place: Path) -> tuple[list[Entry], Plan]:
+    """A hidden campaign whose first cohort was drawn for everybody to know."""
+    plan = plan_of("hidden")
+    return run(place / "known", plan)[1], plan
 
 
 def first_noise(plan: Plan) -> float:

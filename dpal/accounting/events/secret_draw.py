@@ -82,7 +82,7 @@ def entry_chance(events: Sequence[Event]) -> float | None:
         return None
     if len(events) > 1:
         raise ParameterError(
-            "a phase that draws by secret coins selects in one draw and once, and two selections "
-            "of it are counted"
+            "a phase whose records are drawn by secret coins selects once and in no other way, and "
+            f"{len(events)} events of its selection are counted"
         )
     return tossed[0]

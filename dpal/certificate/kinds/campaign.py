@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
-from dpal.accounting.secret_draws import exceeding_chance
+from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
@@ -20,11 +20,17 @@ from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, recom
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
-from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statements
+from dpal.certificate.sentences import (
+    DATA_SET,
+    NO_DATA_SET,
+    WHO_SEES,
+    statements,
+    statements_about,
+)
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
-from dpal.ledger.released_phase import released_index
+from dpal.ledger.released_phase import is_stopped, released_index
 from dpal.privacy import Adjacency
 
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
@@ -65,6 +71,10 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
             "models": models,
             "model": models[released_index(ended, len(models))],
             **statements(self.name, form, paper=is_paper(target.delta, size)),
+            **statements_about(
+                stopped=ended is not None and is_stopped(ended),
+                secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
+            ),
         }
 
     def check_evidence(
@@ -239,6 +249,8 @@ def _unsound_draws(plan: Mapping[str, Any], adjacency: Adjacency) -> Iterator[st
                 exceeding_chance(most, pool=pool, size=size) <= draw["failure_probability"]
             ):
                 yield f"phase {phase['index']} draws more than it may label too often"
+            elif not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
+                yield f"phase {phase['index']} makes a draw that its digest would tell"
         left -= phase["cohort_size"]
 
 
