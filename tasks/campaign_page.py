@@ -31,6 +31,9 @@ def open_page(campaign: Campaign) -> None:
 
 def tell_selection(campaign: Campaign, phase: Phase) -> None:
     """Says that a phase selects."""
+    if phase.is_self_training:
+        tell_story(campaign, f"{phase.name} takes the records that nobody labeled.")
+        return
     many = f"up to {phase.cohort_size:,}"
     if phase.most_labels > phase.cohort_size:
         many = f"about {phase.cohort_size:,}, at most {phase.most_labels:,}"

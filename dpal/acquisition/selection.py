@@ -23,6 +23,7 @@ from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
+    Remaining,
     SecretRandomDraw,
     VisibleAnswers,
 )
@@ -78,6 +79,12 @@ def _(
     step: SecretRandomDraw, scored: Scored, count: int, *, width: float, rng: BitSource
 ) -> Selection:
     return select_by_coins((rows for rows, _ in scored), step, rng=rng)
+
+
+@select.register
+def _(step: Remaining, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+    """Everybody who is left: how many they are may differ from the plan's number."""
+    return Selection(np.concatenate([_NOBODY, *(rows for rows, _ in scored)]), _NOBODY)
 
 
 @select.register

@@ -150,7 +150,7 @@ def _select(
     """Runs each way of selecting of the plan; gives the row numbers and scores that it met."""
     spec, scores = plan.spec, np.zeros(0)
     rows = _FIRST_ROW + np.arange(len(inputs), dtype=np.int64)
-    for phase in {type(planned.selection): planned for planned in plan.phases}.values():
+    for phase in {type(planned.selection): planned for planned in plan.labeling_phases}.values():
         step, count = phase.selection, min(phase.cohort_size, len(inputs))
         if isinstance(step, SecretRandomDraw):
             selection.select_by_coins([rows], step, rng=rng)

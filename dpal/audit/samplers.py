@@ -21,6 +21,7 @@ from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
+    Remaining,
     SecretRandomDraw,
     VisibleAnswers,
 )
@@ -59,6 +60,11 @@ def _sampled(step: object, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 @_sampled.register
 def _(step: RandomDraw, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     return []  # reads no record
+
+
+@_sampled.register
+def _(step: Remaining, *, draws: int, rng: BitSource) -> list[AuditFinding]:
+    return []  # draws nothing
 
 
 @_sampled.register

@@ -119,6 +119,11 @@ _SECRET_DRAWS = {
     "secret_draws": "chance cohorts were drawn by coins that nobody outside sees, and the promise "
     "counts on that: against somebody who learns who was drawn, or how many, it does not hold"
 }
+_SELF_TRAINING = {
+    "self_training": "records that nobody labeled trained on labels that a released model gave "
+    "them: a function of that record, of released models and of public records; they are charged "
+    "for it as a cohort of their own"
+}
 _STOPPED = {
     "exceptions": [
         *_CAMPAIGN_2["exceptions"][:-1],
@@ -130,14 +135,22 @@ _STOPPED = {
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
 
 
-def statements_about(*, stopped: bool, secret_draws: bool) -> dict[str, Any]:
+def statements_about(*, stopped: bool, secret_draws: bool, self_training: bool) -> dict[str, Any]:
     """Sentences of a campaign that only some campaigns need, in place of those that all have.
 
     Args:
       stopped: whether it ended early by its own rule.
       secret_draws: whether cohorts were drawn by secret coins.
+      self_training: whether its plan has a phase on pseudo-labels.
     """
-    return {**(_STOPPED if stopped else {}), **(_SECRET_DRAWS if secret_draws else {})}
+    said: dict[str, Any] = {}
+    for needed, sentences in (
+        (stopped, _STOPPED),
+        (secret_draws, _SECRET_DRAWS),
+        (self_training, _SELF_TRAINING),
+    ):
+        said |= sentences if needed else {}
+    return said
 
 
 def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[str, Any]:

@@ -31,7 +31,14 @@ from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, Schedule, SelectionMode, Strategy
+from dpal.planning.campaign_spec import (
+    Acquisition,
+    CampaignSpec,
+    Schedule,
+    SelectionMode,
+    SelfTraining,
+    Strategy,
+)
 from dpal.planning.training_recipe import Precision
 from dpal.privacy import (
     Accountant,
@@ -110,6 +117,21 @@ class StopConfig(Section):
         return StopRule(patience=self.patience, least_gain=self.least_gain)
 
 
+class SelfTrainingConfig(Section):
+    """How records that nobody labeled train at the end, on labels that the model gives them."""
+
+    model_config = ConfigDict(title="On pseudo-labels")
+
+    epochs: Count = Field(6, title="Epochs")
+    """Passes over the unlabeled records; few suit private training."""
+    batch_size: Annotated[Count | None, choice("A number", "A tenth of them")] = None
+    """Unlabeled records expected in a step's batch; null is a tenth of them."""
+
+    def to_spec(self) -> SelfTraining:
+        """The same as a frozen value."""
+        return SelfTraining(epochs=self.epochs, batch_size=self.batch_size)
+
+
 class CampaignConfig(RunConfig):
     """A differentially private active-learning campaign.
 
@@ -134,6 +156,11 @@ class CampaignConfig(RunConfig):
     )
     """Ends the campaign early once the validation curve is flat, and gives back what it may; null
     buys all labels of the schedule."""
+    self_training: Annotated[
+        SelfTrainingConfig | None, choice("On pseudo-labels", "Not at all")
+    ] = Field(None, title="How unlabeled records train")
+    """A last phase in which the records that nobody labeled train, each within its own promise, on
+    labels that the released model gives them; null leaves them out."""
     start_from: Annotated[Name | None, choice("A finished campaign", "Afresh")] = None
     """Finished campaign to go on from: its model, and labels where budget is left."""
     strategy: Strategy = Strategy.STEP_AMPLIFICATION
@@ -253,6 +280,7 @@ class CampaignConfig(RunConfig):
             start_from=self.start_from,
             carries_labels=carried > 0,
             secret_draw=privacy.secret_draw,
+            self_training=None if self.self_training is None else self.self_training.to_spec(),
             schedule=Schedule(
                 initial=initial,
                 queries=tuple(self.schedule.queries),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +130,44 @@ def write_merged(
         if matched != len(labels):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
+
+    write_private_parquet(after, schema, batches)
+
+
+def write_pseudo_labeled(
+    before: Path, labels: NDArray[np.integer[Any]], cohort: int, after: Path
+) -> None:
+    """Writes the state in which all that are left form a new cohort, labeled by a model.
+
+    Args:
+      before: the state so far.
+      labels: (n,) or (n, labels) of all n rows; only those of the unlabeled are written.
+      cohort: its number.
+      after: where to write.
+    """
+    schema = pq.read_schema(before)
+    stored = schema.field("label").type
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = 0
+        with pq.ParquetFile(before) as file:
+            for batch in file.iter_batches():
+                cohorts = np.array(batch.column("cohort"), dtype=np.int16)
+                here = labels[first : first + len(cohorts)].tolist()
+                first += len(cohorts)
+                left = cohorts == UNLABELED
+                old = batch.column("label").to_pylist()
+                merged = [
+                    guessed if is_left else bought
+                    for guessed, bought, is_left in zip(here, old, left, strict=True)
+                ]
+                columns = [
+                    pa.array(np.where(left, cohort, cohorts).astype(np.int16)),
+                    pa.array(merged, stored),
+                ]
+                yield pa.record_batch(
+                    [batch.column("id"), *columns, batch.column("block")], schema=schema
+                )
 
     write_private_parquet(after, schema, batches)
 

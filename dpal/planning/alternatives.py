@@ -57,10 +57,10 @@ class Alternative:
             "sample_rate_new": [phase.training.sample_rate_new for phase in plan.phases],
             "expected_precision": mean_precision(plan),
             "precision_by_query": [
-                precision_of(plan, query) for query in range(1, len(plan.phases))
+                precision_of(plan, query) for query in range(1, len(plan.labeling_phases))
             ],
             "precision_by_chance": mean_precision(_drawn_at_random(plan)),
-            "labels": sum(phase.cohort_size for phase in plan.phases),
+            "labels": sum(phase.labels for phase in plan.phases),
             "expected_labels": expected_labels(plan),
             "worst_epsilon": self.certified.epsilon,
             "plan_digest": plan.digest,
@@ -145,7 +145,7 @@ def precision_of(plan: Plan, phase: int) -> float | None:
 def mean_precision(plan: Plan) -> float | None:
     """`precision_of` over all queried labels; None where undefined, or nothing is queried."""
     correct, queried = 0.0, 0
-    for query in range(1, len(plan.phases)):
+    for query in range(1, len(plan.labeling_phases)):
         precision, size = precision_of(plan, query), plan.phases[query].cohort_size
         if precision is None:
             return None
@@ -157,7 +157,7 @@ def expected_labels(plan: Plan) -> int:
     """Labels that will be bought, about: a gate keeps a reserve below its query."""
     return sum(
         phase.selection.aim if isinstance(phase.selection, HiddenGate) else phase.cohort_size
-        for phase in plan.phases
+        for phase in plan.labeling_phases
     )
 
 
@@ -168,5 +168,6 @@ def pool_at(plan: Plan, phase: int) -> int:
 
 def _drawn_at_random(plan: Plan) -> Plan:
     return replace(
-        plan, phases=tuple(replace(phase, selection=RandomDraw()) for phase in plan.phases)
+        plan,
+        phases=tuple(replace(phase, selection=RandomDraw()) for phase in plan.labeling_phases),
     )

@@ -24,6 +24,7 @@ from dpal.privacy import choose_delta
 
 _LOWEST_NOISE, _HIGHEST_NOISE = 0.3, 1e5
 _POOL_SHARE = 0.5  # of delta, for those whom secret coins did not draw at first
+_DRAWN_SHARE = 0.85  # of the epsilon that the drawn could have if the others lost nothing
 _GRID_MARGIN = 0.8  # of the noise by Renyi bounds: never more is gained
 
 
@@ -37,8 +38,9 @@ class Budget:
       grid: on which privacy losses are composed while searching.
       initial_limit: the epsilon aimed for by the initial cohort, where that is another one.
       by_renyi: whether Rényi bounds answer, whatever the accountant: rougher, and without a grid.
-      pool_limit: the epsilon aimed for by those whom secret coins did not draw at first, and who
-        may be selected later; None before it is known, or where coins decide nothing like that.
+      pool_limit: the epsilon aimed for by those whom secret coins did not draw, and who may be
+        selected or train unlabeled later; None before it is known, or where coins decide nothing
+        like that.
     """
 
     spec: CampaignSpec
@@ -52,7 +54,7 @@ class Budget:
         """The epsilon that a cohort may end with."""
         if cohort == 0 and self.initial_limit is not None:
             return self.initial_limit
-        if cohort > 0 and self.pool_limit is not None:
+        if cohort > 0 and self.pool_limit is not None and not self._all_drawn:
             return self.pool_limit
         return self.limit
 
@@ -73,10 +75,14 @@ class Budget:
           cohort: the phase in which it enters.
           training: all of its exposures.
         """
-        if cohort == 0 and self._splits:
+        if self._splits and (cohort == 0 or self._all_drawn):
             if self.pool_limit is None:
                 raise ParameterError("calibrate_noise comes first: it splits the budget")
-            return self._initial_beside(self.pool_limit, training)
+            return self._drawn_beside(cohort, self.pool_limit, training)
+        return self._undrawn(cohort, training)
+
+    def _undrawn(self, cohort: int, training: Sequence[PhaseExposure]) -> float:
+        """What a cohort ends with that no secret coin draws, or none beside which others lose."""
         events, answers = self._selected[cohort]
         path, delta = Path((*events, *training), answers, *self._drawn), self.spec.target.delta
         return self._path_epsilon(cohort, path, _POOL_SHARE * delta if self._splits else delta)
@@ -98,14 +104,24 @@ class Budget:
 
     @cached_property
     def _splits(self) -> bool:
-        """Whether secret coins draw the initial cohort, and records are selected later."""
-        return self.spec.secret_draw and self.spec.selects
+        """Whether secret coins draw, and others lose something, too: by queries, or by training."""
+        spec = self.spec
+        return spec.secret_draw and (spec.selects or spec.self_training is not None)
+
+    @cached_property
+    def _all_drawn(self) -> bool:
+        """Whether secret coins draw all cohorts that are labeled."""
+        return self.spec.secret_draw and not self.spec.selects
 
     @cached_property
     def _drawn(self) -> tuple[float, float]:
         """The chance of being drawn by a secret coin, and that too many are."""
         if not self._draws or self._splits:
             return 1.0, 0.0
+        return self._draw_together
+
+    @cached_property
+    def _draw_together(self) -> tuple[float, float]:
         stays = math.prod(1 - draw.chance for draw in self._draws)
         return 1 - stays, sum(draw.failure_probability for draw in self._draws)
 
@@ -113,17 +129,30 @@ class Budget:
     def _draws(self) -> list[SecretDraw]:
         return [step.draw for step in self.selections if isinstance(step, SecretRandomDraw)]
 
-    def _initial_beside(self, pool: float, training: Sequence[PhaseExposure]) -> float:
-        """What the initial cohort ends with, where the others end with `pool`.
+    def _drawn_beside(self, cohort: int, pool: float, training: Sequence[PhaseExposure]) -> float:
+        """What a cohort that secret coins draw ends with, where the others end with `pool`.
 
-        With p the chance of its coins, (e1, d1) of the drawn and (e0, d0) of the others give
-        (ln(p e^e1 + (1-p) e^e0), p d1 + (1-p) d0): docs/guarantee.md, "Secret draws".
+        With p the chance of the coins, (e1, d1) of the drawn and (e0, d0) of the others give
+        (ln(p e^e1 + (1-p) e^e0), p d1 + (1-p) d0): docs/guarantee.md, "Secret draws". Several
+        cohorts that coins draw count as one, each as dear as this one.
         """
-        (draw,), delta = self._draws, self.spec.target.delta
-        p = draw.chance
-        left = delta * (1 - _POOL_SHARE * (1 - p)) - draw.failure_probability
-        alone = 0.0 if left >= p else self._path_epsilon(0, Path(tuple(training)), left / p)
+        (p, failing), delta = self._draw_together, self.spec.target.delta
+        left = delta * (1 - _POOL_SHARE * (1 - p)) - failing
+        alone = 0.0 if left >= p else self._path_epsilon(cohort, Path(tuple(training)), left / p)
         return float(np.logaddexp(math.log(p) + alone, math.log1p(-p) + pool))
+
+    def _pool_beside_drawn(self) -> float:
+        """The epsilon of those whom coins drew for no label: what costs the drawn little.
+
+        The drawn keep most of the epsilon e that they could have if the others lost nothing, which
+        is p e^e + 1 - p = e^limit.
+        """
+        p, _ = self._draw_together
+        whole = np.logaddexp(0.0, np.log(math.expm1(self.limit) / p)) if self.limit < 700 else None
+        if whole is None:
+            return self.limit
+        kept = math.log(p) + _DRAWN_SHARE * float(whole)
+        return float(self.limit + np.log1p(-math.exp(kept - self.limit)) - math.log1p(-p))
 
     @cached_property
     def _directions(self) -> list[tuple[Direction, ...]]:
@@ -166,7 +195,7 @@ class Budget:
         def worst(sigma: float) -> float:
             exposures = [phase.exposure(sigma) for phase in self.base]
             if self._splits:
-                return self._initial_beside(self._pool_epsilon(sigma), exposures)
+                return self._worst_drawn(self._pool_epsilon(sigma), exposures)
             return max(aimed(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
 
         def aimed(cohort: int, training: Sequence[PhaseExposure]) -> float:
@@ -174,7 +203,7 @@ class Budget:
             return self.final(cohort, training) + (self.limit - self.limit_of(cohort))
 
         if self._splits:
-            floor = self._initial_beside(self._pool_epsilon(None), [])
+            floor = self._worst_drawn(self._pool_epsilon(None), [])
         else:
             floor = max(aimed(cohort, []) for cohort in range(len(self.base)))
         if floor >= self.limit:
@@ -184,10 +213,55 @@ class Budget:
             raise self._unreachable(least, "it")
         return smallest_safe(worst, self.limit, low=low)
 
+    def _worst_drawn(self, pool: float, exposures: Sequence[PhaseExposure]) -> float:
+        cohorts = range(len(self.base) if self._all_drawn else 1)
+        return max(self._drawn_beside(cohort, pool, exposures[cohort:]) for cohort in cohorts)
+
     def _pool_epsilon(self, sigma: float | None) -> float:
         """What the worst of those ends with whom secret coins did not draw; None trains nobody."""
+        if self._all_drawn:
+            return self._pool_beside_drawn()
         exposures = [] if sigma is None else [phase.exposure(sigma) for phase in self.base]
-        return max(self.final(cohort, exposures[cohort:]) for cohort in range(1, len(self.base)))
+        later = range(1, len(self.base))
+        return max(self._undrawn(cohort, exposures[cohort:]) for cohort in later)
+
+    def least_noise_of_unlabeled(self, base: BasePhase, sigma: float) -> float:
+        """Least noise at which records that train unlabeled at the end stay within their limit.
+
+        Args:
+          base: how they train.
+          sigma: the noise that the labeled records train with at first.
+
+        Raises:
+          ParameterError: no amount of noise does.
+        """
+        budget, last = self, len(self.base)
+        if self.spec.accountant is Accountant.PLD:
+            budget = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
+        limit = budget._pool_epsilon(sigma) if self._splits else self.limit
+
+        def end(noise: float) -> float:
+            return rough._undrawn(last, [base.exposure(noise)])
+
+        rough = replace(budget, by_renyi=True)
+        floor = rough._undrawn(last, [])
+        if not max(floor, end(_HIGHEST_NOISE)) <= limit:
+            raise ParameterError(
+                f"what selections release leaves nothing of epsilon {limit:.3g} for self_training; "
+                "set it to null, or raise privacy.epsilon"
+            )
+        noise = smallest_safe(end, limit, low=_LOWEST_NOISE)
+        if self.spec.accountant is Accountant.RDP:
+            return noise
+        target, (events, _) = self.spec.target, self._selected[last]
+        fitted = pld.fit_grid(
+            [[*events, base.exposure(_GRID_MARGIN * noise)]],
+            delta=target.delta,
+            adjacency=target.adjacency,
+            accuracy=pld.SEARCH,
+        )
+        rough = replace(budget, grid=fitted)
+        return smallest_safe(end, limit, low=_GRID_MARGIN * noise)
 
     def _unreachable(self, least: float, what: str) -> ParameterError:
         """Says what could be certified instead of what was asked for."""
@@ -237,8 +311,8 @@ class Budget:
         paths = []
         hidden = self.spec.selection is SelectionMode.HIDDEN
         last = len(self.selections) - 1
-        for cohort in range(len(self.selections)):
-            counted = 0 if cohort == 0 else last if hidden else cohort
+        for cohort in range(len(self.selections) + 1):  # the last are those who never entered
+            counted = 0 if cohort == 0 else last if hidden else min(cohort, last)
             events: list[Event] = []
             answers: list[tuple[Answer, bool]] = []
             for phase in range(1, counted + 1):

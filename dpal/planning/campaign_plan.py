@@ -17,10 +17,11 @@ from dpal.accounting.events import (
     Release,
     to_record,
 )
+from dpal.canonical import plain
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.selection_steps import SecretRandomDraw, SelectionStep
+from dpal.planning.selection_steps import Remaining, SecretRandomDraw, SelectionStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,9 @@ class TrainingPhase:
 class Phase:
     """One round of the campaign: select and label `cohort_size` records, then train.
 
+    Where the campaign trains itself, the last round takes all records that are left and trains on
+    what the model of the round before makes of them; it buys no label.
+
     Attributes:
       index: 0 for the initial phase.
       cohort_size: records added; on average, where secret coins draw them.
@@ -91,9 +95,21 @@ class Phase:
 
     @property
     def most_labels(self) -> int:
-        """Labels that it buys at most: `cohort_size`, but where secret coins draw."""
+        """Labels that it buys at most: `cohort_size`, but where secret coins draw, or none."""
         step = self.selection
+        if self.is_self_training:
+            return 0
         return step.most if isinstance(step, SecretRandomDraw) else self.cohort_size
+
+    @property
+    def is_self_training(self) -> bool:
+        """Whether it takes the records that nobody labeled, on pseudo-labels."""
+        return isinstance(self.selection, Remaining)
+
+    @property
+    def labels(self) -> int:
+        """Labels that it buys as planned; on average, where secret coins draw."""
+        return 0 if self.is_self_training else self.cohort_size
 
     @property
     def parts(self) -> tuple[TrainingPhase, ...]:
@@ -132,6 +148,11 @@ class Plan(DecidedPlan):
     def cohorts(self) -> tuple[str, ...]:
         """Names of all cohorts in order of entry, the never-selected last."""
         return (*(str(phase.index) for phase in self.phases), NEVER_SELECTED)
+
+    @property
+    def labeling_phases(self) -> tuple[Phase, ...]:
+        """The phases that buy labels: all but one in which the campaign trains itself."""
+        return tuple(phase for phase in self.phases if not phase.is_self_training)
 
     def cohort_size(self, cohort: str) -> int:
         """Number of records in a cohort."""
@@ -244,6 +265,7 @@ class CertifiedPlan:
             "accountant": spec.accountant.value,
             "blocks": [share_record(share) for share in spec.blocks],
             "carries_labels": spec.carries_labels,
+            "self_training": plain(spec.self_training),
             "phases": [_phase_record(phase) for phase in self.plan.phases],
             "cohorts": [
                 {
@@ -271,6 +293,7 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
         "phase": phase.index,
         "cohort_size": phase.cohort_size,
         "most_labels": phase.most_labels,
+        "pseudo_labels": phase.is_self_training,
         "selection": [to_record(event) for event in phase.selection.events],
         "catch_up_steps": caught.steps if caught else 0,
         "catch_up_rate": caught.sample_rate_new if caught else 0.0,

@@ -14,6 +14,7 @@ from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
 from dpal.planning.naive import plan_naive
+from dpal.planning.self_training import with_self_training
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
 from dpal.privacy import PrivacyTarget
 
@@ -42,12 +43,13 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
       ParameterError: an adaptive clipping bound's count has too little noise for some part.
     """
     wanted, limit = spec.planning_epsilon, spec.planning_epsilon
-    highest = wanted + _UNSPLIT * (spec.secret_draw and spec.selects)
+    splits = spec.secret_draw and (spec.selects or spec.self_training is not None)
+    highest = wanted + _UNSPLIT * splits
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
     best: Plan | None = None
     for _ in range(_ATTEMPTS):
         budget = Budget(spec, limit, initial_limit=wanted if _is_asked(spec) else None)
-        plan = PLANNERS[spec.strategy](budget)
+        plan = with_self_training(PLANNERS[spec.strategy](budget), budget)
         reached = campaign_epsilon(list(plan.releases()), spec.target, accountant=spec.accountant)
         tried.append((limit, reached))
         if reached <= wanted:

@@ -6,6 +6,7 @@ from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
 from dpal.planning.explain_selection import labels, selection
+from dpal.planning.explain_unlabeled import unlabeled
 from dpal.planning.explain_words import (
     ROUNDED,
     Remark,
@@ -36,6 +37,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
         selection(certified),
         noise(certified),
         steps(certified),
+        unlabeled(certified),
         _accountant(certified),
         _envelope(certified),
         labels(certified),

@@ -55,7 +55,7 @@ def steps(certified: CertifiedPlan) -> Remark:
     """How many steps more than the naive plan, and why."""
     plan, schedule = certified.plan, certified.plan.spec.schedule
     naive = [phase.steps for phase in Budget(plan.spec, plan.spec.planning_epsilon).base]
-    steps, total = [phase.steps for phase in plan.phases], total_steps(plan)
+    steps, total = [phase.steps for phase in plan.labeling_phases], total_steps(plan)
     finals = _naive_finals(certified.plan, 1.0)
     idle = min(finals, key=finals.__getitem__)
     numbers: dict[str, Any] = {"steps": steps, "naive_steps": naive}
@@ -64,10 +64,10 @@ def steps(certified: CertifiedPlan) -> Remark:
         f"under the naive schedule at this noise cohort {idle} would end at "
         f"{finals[idle]:.4f} of {plan.spec.target.epsilon:g}"
     )
-    if len(plan.phases) == 1:
+    if len(plan.labeling_phases) == 1:
         text = f"{total:,} steps. There is one phase, so all strategies are the same."
         return Remark(topic="Why these steps", text=text, numbers=numbers)
-    last = plan.phases[-1].training
+    last = plan.labeling_phases[-1].training
     match plan.spec.strategy:
         case Strategy.NAIVE:
             text = (
@@ -84,7 +84,7 @@ def steps(certified: CertifiedPlan) -> Remark:
                 f"{schedule.batch_size:,} again."
             )
         case Strategy.NOISE_REDUCTION:
-            lowest = min(phase.training.noise_multiplier for phase in plan.phases)
+            lowest = min(phase.training.noise_multiplier for phase in plan.labeling_phases)
             text = (
                 f"{total:,} steps, those of the schedule: {wasted}. Such records are sampled "
                 f"more often, and less noise, down to {lowest:.4f} from "
@@ -93,7 +93,9 @@ def steps(certified: CertifiedPlan) -> Remark:
             )
             numbers["lowest_noise"] = lowest
         case Strategy.CONTINUAL:
-            alone = [phase.catch_up.steps if phase.catch_up else 0 for phase in plan.phases]
+            alone = [
+                phase.catch_up.steps if phase.catch_up else 0 for phase in plan.labeling_phases
+            ]
             text = (
                 f"{total:,} steps, {more(total - sum(naive))} the schedule's {sum(naive):,}: "
                 f"{wasted}. So each "

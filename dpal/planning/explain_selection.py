@@ -82,8 +82,8 @@ def _secrecy(plan: Plan, numbers: dict[str, Any]) -> str:
 def labels(certified: CertifiedPlan) -> Remark:
     """How many labels are bought, and how good the selected ones can be."""
     plan = certified.plan
-    queries = range(1, len(plan.phases))
-    budget = sum(phase.cohort_size for phase in plan.phases)
+    queries = range(1, len(plan.labeling_phases))
+    budget = sum(phase.labels for phase in plan.phases)
     most = sum(phase.most_labels for phase in plan.phases)
     expected = expected_labels(plan)
     precision = [precision_of(plan, query) for query in queries]
@@ -100,7 +100,7 @@ def labels(certified: CertifiedPlan) -> Remark:
 
 
 def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
-    steps = [phase.selection for phase in plan.phases[1:]]
+    steps = [phase.selection for phase in plan.labeling_phases[1:]]
     chance = shares(numbers["precision_by_chance"])
     tossed = [
         phase.selection for phase in plan.phases if isinstance(phase.selection, SecretRandomDraw)

@@ -55,13 +55,13 @@ def first_noise(plan: Plan) -> float:
 def telling_noise(plan: Plan) -> float:
     """Of phase 0; under noise reduction of the phase with the least."""
     if plan.spec.strategy is Strategy.NOISE_REDUCTION:
-        return min(phase.training.noise_multiplier for phase in plan.phases)
+        return min(phase.training.noise_multiplier for phase in plan.labeling_phases)
     return first_noise(plan)
 
 
 def total_steps(plan: Plan) -> int:
-    """Steps of all phases."""
-    return sum(phase.steps for phase in plan.phases)
+    """Steps on labeled records, of all phases."""
+    return sum(phase.steps for phase in plan.labeling_phases)
 
 
 def accountant_name(accountant: Accountant) -> str:

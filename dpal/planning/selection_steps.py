@@ -152,7 +152,32 @@ class VisibleAnswers(_ByThreshold):
         return (self.threshold, self.answers)
 
 
-SelectionStep = RandomDraw | SecretRandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
+@dataclass(frozen=True, kw_only=True)
+class Remaining:
+    """Takes all records that nobody labeled; a released model labels them, and nobody is asked.
+
+    Costs nothing: who is left follows from the selections before.
+
+    Attributes:
+      pseudo_labels: always true; tells it apart in the record of a plan.
+    """
+
+    pseudo_labels: bool = True
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return ()
+
+
+SelectionStep = (
+    RandomDraw | SecretRandomDraw | NoisyRanking | HiddenGate | VisibleAnswers | Remaining
+)
 
 
 def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:

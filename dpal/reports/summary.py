@@ -20,7 +20,7 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
     rows = (
         {
             "phase": phase["phase"],
-            "selection": _how_selected(phase["selection"]),
+            "selection": _how_selected(phase),
             "new labels": _new_labels(phase),
             **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
             "steps": f"{phase['steps']:,}",
@@ -37,6 +37,8 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
 def _new_labels(phase: Mapping[str, Any]) -> str:
     """How many are bought: at most so many, or on average where secret coins draw."""
     planned = phase["cohort_size"]
+    if phase.get("pseudo_labels", False):
+        return f"none; {planned:,} pseudo-labels"
     most = phase.get("most_labels", planned)
     return f"{planned:,}" if most == planned else f"about {planned:,}, at most {most:,}"
 
@@ -200,9 +202,11 @@ def _compared(phases: Sequence[Mapping[str, Any]], phase: int) -> str:
     return "-" if compared is None else compared.words()
 
 
-def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
+def _how_selected(phase: Mapping[str, Any]) -> str:
     """A few words on how a phase picks its records."""
-    by_mechanism = {event["mechanism"]: event for event in events}
+    if phase.get("pseudo_labels", False):
+        return "all that are left"
+    by_mechanism = {event["mechanism"]: event for event in phase["selection"]}
     if "laplace" in by_mechanism:
         return f"noisy scores, epsilon {by_mechanism['laplace']['epsilon']:.3g}"
     if not by_mechanism:

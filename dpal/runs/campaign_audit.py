@@ -60,7 +60,7 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     # Draws by chance meet no score that could be told.
     scored = (
         planned
-        for planned in campaign.plan.phases
+        for planned in campaign.plan.labeling_phases
         if not isinstance(planned.selection, RandomDraw | SecretRandomDraw)
     )
     if (phase := next(scored, None)) is None:

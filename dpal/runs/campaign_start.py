@@ -66,8 +66,10 @@ class PredecessorCampaign:
 
     @property
     def state(self) -> Path:
-        """Who is labeled in it, and how: in all of its phases."""
-        return self.folder.phase(len(self.folder.finished_phases()) - 1).pool
+        """Who is labeled in it, and how: in all phases that bought labels."""
+        finished = self.folder.read_record()["plan"]["phases"][: len(self.folder.finished_phases())]
+        bought = [number for number, phase in enumerate(finished) if labels_in(phase)]
+        return self.folder.phase(bought[-1]).pool
 
     @property
     def _released(self) -> PhaseFolder:
@@ -261,9 +263,14 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
         )
     return PredecessorCampaign(
         folder=folder,
-        labels=sum(phase["cohort_size"] for phase in plan["phases"][:finished]),
+        labels=sum(labels_in(phase) for phase in plan["phases"][:finished]),
         blocks=frozenset(share["block"] for share in plan["blocks"]),
     )
+
+
+def labels_in(phase: Mapping[str, Any]) -> int:
+    """Labels that a phase of a recorded plan buys, as planned; none where it trains itself."""
+    return 0 if phase.get("pseudo_labels", False) else int(phase["cohort_size"])
 
 
 def _architecture(model: dict[str, Any]) -> dict[str, Any]:

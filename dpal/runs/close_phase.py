@@ -47,9 +47,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
         entries, all_entries = ledger.entries(), ledger.store.verified()
         metrics = {
             "phase": phase.index,
-            "labels": sum(
-                planned.cohort_size for planned in campaign.plan.phases[: phase.index + 1]
-            ),
+            "labels": sum(planned.labels for planned in campaign.plan.phases[: phase.index + 1]),
             **as_metrics(figures),
             "campaign_epsilon": campaign_epsilon(
                 ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant

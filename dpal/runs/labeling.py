@@ -27,6 +27,7 @@ from dpal.runs.labeling_job import LabelingJob, recorded
 from dpal.runs.labeling_job import recorded_config as recorded_config
 from dpal.runs.notify import notify
 from dpal.runs.phases_to_run import has_stopped
+from dpal.runs.pseudo_labels import label_remaining
 
 
 def reach_teachers(campaign: Campaign) -> None:
@@ -37,7 +38,7 @@ def reach_teachers(campaign: Campaign) -> None:
     carries = campaign.start.earlier is not None and campaign.plan.spec.carries_labels
     planned = {
         phase.index: phase.most_labels
-        for phase in campaign.plan.phases
+        for phase in campaign.plan.labeling_phases
         if not campaign.files(phase).labels.exists() and not (carries and phase.index == 0)
     }
     job.labeler.require_answers(job, planned)
@@ -47,6 +48,8 @@ def ask_labeler(
     campaign: Campaign, phase: Phase, labeler: Labeler | None = None
 ) -> LabelsPending | None:
     """Gets the labels of a phase's selection, or says that people still have to give them."""
+    if phase.is_self_training:
+        return None  # nobody was selected, and nobody is asked
     earlier = campaign.start.earlier
     carries = phase.index == 0 and earlier is not None and campaign.plan.spec.carries_labels
     carried = earlier.state if carries and earlier is not None else None
@@ -92,8 +95,11 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
     others: whether a record is skipped is said by who looks at that record alone, so that its
     absence is one more answer about it, and a record that never trains contributes the zero
     that zero-out adjacency and clipping allow for anyway. Rates and noise are those of the
-    plan, whoever is absent.
+    plan, whoever is absent. Where the campaign trains itself, its model labels those who are left.
     """
+    if phase.is_self_training:
+        label_remaining(campaign, phase)
+        return
     files = campaign.files(phase)
     if files.pool.exists():
         return

@@ -81,8 +81,8 @@ def _goes_on(campaign: Campaign, phase: Phase) -> bool:
         if ledger.has_stopped:
             return False
         begun = campaign.files(phase).selection.exists() or _is_reserved(ledger, phase)
-    if begun or campaign.config.stop is None:
-        return True
+    if begun or campaign.config.stop is None or phase.is_self_training:
+        return True  # the rule is about labels, and a phase of self-training buys none
     values = validation_curve(campaign.folder.finished_phases())
     return not campaign.config.stop.rule().stops_after(values)
 

@@ -25,11 +25,15 @@ from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
+from dpal.runs.pseudo_labels import ask_nobody
 from dpal.runs.score_records import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
 
 
 def select_records(campaign: Campaign, phase: Phase) -> None:
     """Picks the records of a phase: charged and private, or at random and free."""
+    if phase.is_self_training:
+        ask_nobody(campaign, phase)
+        return
     target = campaign.files(phase).selection
 
     def draw() -> None:

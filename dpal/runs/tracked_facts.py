@@ -82,8 +82,8 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
     training = phase.training
     events = ", ".join(to_record(event)["mechanism"] for event in phase.selection.events)
     return {
-        "new_labels": phase.cohort_size,
-        "selection": events or "by chance",
+        "new_labels": phase.labels,
+        "selection": events or ("all that are left" if phase.is_self_training else "by chance"),
         "steps": phase.steps,
         "noise_multiplier": f"{training.noise_multiplier:.6g}",
         "sample_rate_old": f"{training.sample_rate_old:.6g}",

@@ -31,6 +31,7 @@ from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.optimizers import build_optimizer
+from dpal.training.pseudo_labels import fitted_labeler
 from dpal.training.train_phase import train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
 
@@ -154,11 +155,13 @@ def rehearse(
     clipper = Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision)
     carried: dict[str, Tensor] = {}
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
-    phases = []
+    labels, bought, phases = data.labels.clone(), 0, []
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
-        if phase.index:
+        if phase.is_self_training:
+            labels[eligible] = _pseudo_labels(plan, released, data, eligible, physical_batch)
+        elif phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
             guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
             scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
@@ -168,6 +171,7 @@ def rehearse(
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
+        bought = bought if phase.is_self_training else labeled.size
         average = WeightAverage(model, recipe.averaging, phase.steps)
         if carried:
             average.restore(carried)
@@ -176,7 +180,7 @@ def rehearse(
             optimizer,
             LabeledSet(
                 inputs=data.inputs[torch.from_numpy(labeled)],
-                labels=data.labels[torch.from_numpy(labeled)],
+                labels=labels[torch.from_numpy(labeled)],
                 cohorts=cohorts[labeled],
             ),
             phase,
@@ -193,7 +197,7 @@ def rehearse(
         positions = np.searchsorted(eligible, picked.rows)
         phases.append(
             RehearsedPhase(
-                labels=labeled.size,
+                labels=bought,
                 figures=evaluate(
                     released,
                     data.validation_inputs,
@@ -202,11 +206,25 @@ def rehearse(
                     task=plan.spec.model.task,
                 ),
                 quality=measure_selection(scores, positions, query=phase.cohort_size)
-                if phase.index
+                if phase.index and not phase.is_self_training
                 else None,
             )
         )
     return phases
+
+
+def _pseudo_labels(
+    plan: Plan, model: nn.Module, data: PublicData, rows: Rows, physical_batch: int
+) -> Tensor:
+    """What the last model makes of records whose labels nobody bought."""
+    task = plan.spec.model.task
+
+    def guesses(inputs: Tensor) -> Scores:
+        return probabilities(model, inputs, physical_batch=physical_batch, task=task)
+
+    labeler = fitted_labeler(task, guesses(data.validation_inputs), data.validation_labels.numpy())
+    given = labeler.label(guesses(data.inputs[torch.from_numpy(rows)]))
+    return torch.from_numpy(given).to(data.labels.dtype)
 
 
 def _pick(
@@ -217,7 +235,7 @@ def _pick(
     width: float,
     bits: BitSource,
 ) -> Selection:
-    if method is RehearsalMethod.EXACT and phase.index:
+    if method is RehearsalMethod.EXACT and phase.index and not phase.is_self_training:
         best = exact_top_k(scores, phase.cohort_size)
         return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
     return select(phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=bits)

@@ -18,6 +18,7 @@ from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
+    Remaining,
     SecretRandomDraw,
     SelectionStep,
     VisibleAnswers,
@@ -55,12 +56,17 @@ def scaled_plan(plan: Plan, records: int) -> Plan:
         )
     smaller = _scaled_spec(spec, records, share)
     designed = design_selections(smaller) if _is_designed_anew(plan) else None
+    sizes = (*smaller.schedule.cohort_sizes, smaller.unlabeled)
     phases = tuple(
         replace(
             phase,
-            cohort_size=smaller.schedule.cohort_sizes[phase.index],
+            cohort_size=sizes[phase.index],
             selection=_scaled_step(
-                phase.selection, share, designed[phase.index] if designed else phase.selection
+                phase.selection,
+                share,
+                designed[phase.index]
+                if designed and not phase.is_self_training
+                else phase.selection,
             ),
             training=_scaled_training(phase.training, share),
             catch_up=_scaled_training(phase.catch_up, share) if phase.catch_up else None,
@@ -104,6 +110,11 @@ def _scaled_step(step: object, share: float, designed: SelectionStep) -> Selecti
 
 @_scaled_step.register
 def _(step: RandomDraw, share: float, designed: SelectionStep) -> SelectionStep:
+    return step
+
+
+@_scaled_step.register
+def _(step: Remaining, share: float, designed: SelectionStep) -> SelectionStep:
     return step
 
 

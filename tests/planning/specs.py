@@ -14,6 +14,7 @@ from dpal.planning.campaign_spec import (
     OptimizerSpec,
     Schedule,
     SelectionMode,
+    SelfTraining,
     Strategy,
 )
 from dpal.planning.certify_campaign import PLANNERS
@@ -39,6 +40,7 @@ def campaign(
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     acquisition: Acquisition = Acquisition.ENTROPY,
     secret_draw: bool = False,
+    self_training: SelfTraining | None = None,
 ) -> CampaignSpec:
     """A campaign; selections get a quarter of epsilon where they cost one."""
     free = selection is SelectionMode.HIDDEN or acquisition.is_random or not queries
@@ -55,6 +57,7 @@ def campaign(
         selection_epsilon=selection_epsilon,
         threshold_noise=threshold_noise,
         secret_draw=secret_draw,
+        self_training=self_training,
         schedule=Schedule(
             initial=initial, queries=queries, batch_size=batch_size, epochs_per_phase=epochs
         ),

@@ -74,6 +74,9 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
             **statements_about(
                 stopped=ended is not None and is_stopped(ended),
                 secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
+                self_training=any(
+                    phase["selection"].get("pseudo_labels", False) for phase in plan["phases"]
+                ),
             ),
         }
 

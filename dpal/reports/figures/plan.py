@@ -16,7 +16,8 @@ from dpal.accounting.events import NEVER_SELECTED, SELECTION
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.planning.explain_releases import Grown
-from dpal.planning.schedule import BasePhase, base_phases
+from dpal.planning.schedule import BasePhase
+from dpal.planning.self_training import base_of
 from dpal.planning.timeline import Timeline
 from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words
@@ -110,7 +111,7 @@ def schedule_figure(plan: Plan) -> Figure:
     figure, [steps, rates, noise] = _canvas(
         plan, "Steps, sample rates and noise by phase", size=(8.6, 7.6), nrows=3, sharex=True
     )
-    phases, base = plan.phases, base_phases(plan.spec.schedule)
+    phases, base = plan.phases, base_of(plan.spec)
     places = list(range(len(phases)))
     _draw_steps(steps, plan, base)
     naive: dict[str, Any] = {"marker": "s", "markersize": 9, "markerfacecolor": "none"}

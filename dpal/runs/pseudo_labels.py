@@ -1,0 +1,80 @@
+"""The last phase of a campaign that trains itself: its model labels whom nobody labeled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from dpal.data.labeling_state import (
+    load_all,
+    write_labels,
+    write_pseudo_labeled,
+    write_selection,
+)
+from dpal.data.readers import raw_batches, records_of
+from dpal.labels import Task
+from dpal.planning.campaign_plan import Phase
+from dpal.runs.campaign_run import Campaign
+from dpal.runs.notify import notify
+from dpal.runs.phase_training import load_model
+from dpal.training.evaluation import probabilities
+from dpal.training.pseudo_labels import PseudoLabeler, fitted_labeler
+
+_NOBODY = np.empty(0, dtype=np.int64)
+
+Predict = Callable[[torch.Tensor], NDArray[np.float64]]
+
+
+def ask_nobody(campaign: Campaign, phase: Phase) -> None:
+    """Writes a selection and answers in which nobody is: who is left trains without being asked."""
+    files = campaign.files(phase)
+    if not files.labels.exists():  # the answers first: no query is open at any moment
+        write_labels({}, files.labels)
+    if not files.selection.exists():
+        write_selection(campaign.pool, _NOBODY, _NOBODY, files.selection)
+
+
+def label_remaining(campaign: Campaign, phase: Phase) -> None:
+    """Lets all that are left enter the pool as a cohort, with the labels that the model gives them.
+
+    The model is the one of the phase before, which is released. A record's pseudo-label depends on
+    it, on public records and on that record alone. Records that annotators skipped and that left
+    the pool stay out.
+    """
+    files = campaign.files(phase)
+    if files.pool.exists():
+        return
+    notify(f"{phase.name}: the model of phase {phase.index - 1} labels all records that are left")
+    model, about = load_model(campaign, phase.index - 1), campaign.plan.spec.model.task
+    batch = campaign.config.runtime.physical_batch
+
+    def predict(inputs: torch.Tensor) -> NDArray[np.float64]:
+        return probabilities(model, inputs, physical_batch=batch, task=about)
+
+    inputs, labels = load_all(campaign.validation)
+    labeler = fitted_labeler(about, predict(inputs), labels.numpy())
+    guessed = _guessed(campaign, predict, labeler)
+    before = campaign.folder.phase(phase.index - 1).pool
+    write_pseudo_labeled(before, guessed, phase.index, files.pool)
+
+
+def _guessed(campaign: Campaign, predict: Predict, labeler: PseudoLabeler) -> NDArray[np.int16]:
+    """Pseudo-labels of all rows of the pool, the labeled as well: (n,) or (n, labels).
+
+    Who shares a batch with whom must not depend on who was selected, or another record's rounding
+    would.
+    """
+    model, size = campaign.plan.spec.model, campaign.plan.spec.pool_size
+    several = model.task is Task.MULTI_LABEL
+    guessed = np.empty((size, model.classes) if several else size, dtype=np.int16)
+    content = campaign.pool.content.value
+    with tqdm(total=size, desc="pseudo-labels", unit="rec", disable=None, leave=False) as bar:
+        for batch in raw_batches(campaign.pool, [content]):
+            inputs = records_of(campaign.pool, batch.table.column(0), rows=batch.numbers)
+            guessed[batch.rows] = labeler.label(predict(inputs))
+            bar.update(batch.rows.size)
+    return guessed

@@ -1,0 +1,105 @@
+"""A campaign whose last phase trains on the labels that its own model gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import dpal
+from dpal.certificate.checks import any_failed
+from dpal.data.labeling_state import UNLABELED, cohort_column, labels_of
+from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.entries import EntryKind
+from dpal.ledger.ledger_store import LedgerStore
+from dpal.runs import labeling
+
+QUERIES: dict[str, Any] = {"schedule__queries": [200]}
+MODES: dict[str, dict[str, Any]] = {
+    "open draw": {"privacy": {"selection": "visible", "epsilon": 20}, "acquisition": "random"},
+    "secret draws": {
+        "privacy": {"selection": "hidden", "secret_draw": True, "epsilon": 20},
+        "acquisition": "random",
+    },
+    "hidden queries": {"privacy": {"selection": "hidden", "secret_draw": True, "epsilon": 20}},
+    "visible queries": {"privacy": {"selection": "visible", "epsilon": 20}},
+    "noisy scores": {"privacy": {"selection": "paper", "epsilon": 20}},
+}
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_everybody_trains_and_the_certificate_holds(workplace, small, mode):
+    config = small(self_training={"epochs": 2}, **QUERIES, **MODES[mode])
+    folder = dpal.run(config)
+    assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
+    summary = folder.read_record()["plan"]
+    assert [phase["pseudo_labels"] for phase in summary["phases"]] == [False, False, True]
+    assert summary["phases"][2]["most_labels"] == 0
+    # The unlabeled spend what they were promised, and no more.
+    assert 0.9 * 20 < summary["worst_epsilon"] <= 20
+    state = cohort_column(folder.phase(2).pool)
+    assert not (state == UNLABELED).any()
+    bought = (cohort_column(folder.phase(1).pool) >= 0).sum()
+    assert (state == 2).sum() == state.size - bought - retired(folder)
+    assert [phase["labels"] for phase in folder.finished_phases()][1:] == [300, 300]
+
+
+def retired(folder: CampaignFolder) -> int:
+    return int((cohort_column(folder.phase(1).pool) < UNLABELED).sum())
+
+
+def test_pseudo_labels_are_the_released_models_and_bought_labels_stay(workplace, small):
+    hard: dict[str, Any] = {
+        "privacy": {"selection": "visible", "epsilon": 1},
+        "acquisition": "random",
+    }
+    folder = dpal.run(small(self_training={"epochs": 1}, **QUERIES, **hard))
+    before, after = labels_of(folder.phase(1).pool), labels_of(folder.phase(2).pool)
+    assert before.items() <= after.items()
+    guessed = {name: label for name, label in after.items() if name not in before}
+    pool = pq.read_table("pool.parquet")
+    true = dict(zip(pool["id"].to_pylist(), pool["label"].to_pylist(), strict=True))
+    wrong = [name for name, label in guessed.items() if true[name] != label]
+    assert 0 < len(wrong) < 0.5 * len(guessed)  # not the pool's labels, and not chance either
+
+
+def test_nobody_is_asked_for_them(workplace, small, monkeypatch):
+    asked = []
+    real = labeling.get_labels
+
+    def noting(job, files, **options):
+        asked.append(files.root.name)
+        return real(job, files, **options)
+
+    monkeypatch.setattr(labeling, "get_labels", noting)
+    dpal.run(small(self_training={"epochs": 1}, **QUERIES, **MODES["open draw"]))
+    assert asked == ["phase-0", "phase-1"]
+
+
+@pytest.mark.parametrize("place", ["write_labels", "write_selection", "write_pseudo_labeled"])
+def test_killed_on_its_way_it_goes_on(workplace, small, monkeypatch, place):
+    from dpal.runs import pseudo_labels
+
+    config = small(self_training={"epochs": 1}, **QUERIES, **MODES["secret draws"])
+    real = getattr(pseudo_labels, place)
+
+    def dying(*arguments, **options):
+        real(*arguments, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(pseudo_labels, place, dying)
+        dpal.run(config)
+    assert labeling.open_query(CampaignFolder(Path("artifacts/small"))) is None
+    folder = dpal.run(config)
+    ledger = Path("artifacts/ledger.sqlite")
+    assert not any_failed(dpal.verify(folder, ledger=ledger))
+    entries = LedgerStore(ledger).verified()
+    reserved = [entry.release for entry in entries if entry.kind is EntryKind.RESERVE]
+    assert reserved.count("phase-2/training") == 1
