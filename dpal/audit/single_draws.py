@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpal.accounting.events import Release
 from dpal.audit.findings import AuditFinding, Layer
 from dpal.canonical import file_digest
 from dpal.errors import DpalError
@@ -43,8 +44,11 @@ def drill_findings(plan: RunPlan, scratch: Path, *, rng: BitSource) -> list[Audi
 def _drill(
     plan: RunPlan, ledger: CampaignLedger, folder: Path, rng: BitSource
 ) -> list[AuditFinding]:
-    releases = [release for release in plan.releases() if not release.selects][:1]
-    target, release = plan.target, releases[0]
+    releases = list(plan.releases())
+    first = next(number for number, release in enumerate(releases) if not release.selects)
+    target, release = plan.target, releases[first]
+    # What was drawn before it is released as well: a secret draw makes it cheaper.
+    releases = releases[: first + 1]
     ledger.hold(target, plan.digest, "0" * 64, releases, accountant=plan.accountant)
     artifact = folder / "drawn" / "artifact.bin"
     drawn: list[bytes] = []
@@ -66,12 +70,17 @@ def _drill(
             return "refused"
         return "settled"
 
+    for number, before in enumerate(releases[:first]):
+        _release(ledger, before, folder / "drawn" / f"before-{number}.bin", rng)
     settle(crash)
     settle()
     once = len(drawn)
     settle()
     again = len(drawn)
-    reserved = sum(entry.kind is EntryKind.RESERVE for entry in ledger.entries())
+    reserved = sum(
+        entry.kind is EntryKind.RESERVE and entry.release == release.name
+        for entry in ledger.entries()
+    )
     draw()  # somebody draws once more, past the ledger
     retried = settle()
     return [
@@ -87,6 +96,14 @@ def _drill(
             likely="a release may be drawn twice and paid for once",
         ),
     ]
+
+
+def _release(ledger: CampaignLedger, release: Release, artifact: Path, rng: BitSource) -> None:
+    def draw() -> None:
+        with atomic_write(artifact) as temporary:
+            temporary.write_bytes(rng.words(8).tobytes())
+
+    ledger.release_once(release, draw, inputs=[], artifacts=[artifact])
 
 
 def _counted(what: str, seen: int, expected: int) -> AuditFinding:

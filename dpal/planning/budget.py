@@ -225,11 +225,11 @@ class Budget:
         later = range(1, len(self.base))
         return max(self._undrawn(cohort, exposures[cohort:]) for cohort in later)
 
-    def least_noise_of_unlabeled(self, base: BasePhase, sigma: float) -> float:
+    def least_noise_of_unlabeled(self, phase: BasePhase, sigma: float) -> float:
         """Least noise at which records that train unlabeled at the end stay within their limit.
 
         Args:
-          base: how they train.
+          phase: how they train.
           sigma: the noise that the labeled records train with at first.
 
         Raises:
@@ -239,29 +239,30 @@ class Budget:
         if self.spec.accountant is Accountant.PLD:
             budget = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
         limit = budget._pool_epsilon(sigma) if self._splits else self.limit
-
-        def end(noise: float) -> float:
-            return rough._undrawn(last, [base.exposure(noise)])
-
         rough = replace(budget, by_renyi=True)
         floor = rough._undrawn(last, [])
-        if not max(floor, end(_HIGHEST_NOISE)) <= limit:
+        if not max(floor, rough._undrawn(last, [phase.exposure(_HIGHEST_NOISE)])) <= limit:
             raise ParameterError(
                 f"what selections release leaves nothing of epsilon {limit:.3g} for self_training; "
                 "set it to null, or raise privacy.epsilon"
             )
-        noise = smallest_safe(end, limit, low=_LOWEST_NOISE)
+        noise = rough._least_noise_at_end(phase, limit, low=_LOWEST_NOISE)
         if self.spec.accountant is Accountant.RDP:
             return noise
-        target, (events, _) = self.spec.target, self._selected[last]
-        fitted = pld.fit_grid(
-            [[*events, base.exposure(_GRID_MARGIN * noise)]],
-            delta=target.delta,
-            adjacency=target.adjacency,
+        least, (events, _) = _GRID_MARGIN * noise, self._selected[last]
+        grid = pld.fit_grid(
+            [[*events, phase.exposure(least)]],
+            delta=self.spec.target.delta,
+            adjacency=self.spec.target.adjacency,
             accuracy=pld.SEARCH,
         )
-        rough = replace(budget, grid=fitted)
-        return smallest_safe(end, limit, low=_GRID_MARGIN * noise)
+        return replace(budget, grid=grid)._least_noise_at_end(phase, limit, low=least)
+
+    def _least_noise_at_end(self, phase: BasePhase, limit: float, *, low: float) -> float:
+        def end(noise: float) -> float:
+            return self._undrawn(len(self.base), [phase.exposure(noise)])
+
+        return smallest_safe(end, limit, low=low)
 
     def _unreachable(self, least: float, what: str) -> ParameterError:
         """Says what could be certified instead of what was asked for."""

@@ -114,7 +114,14 @@ def _envelope(certified: CertifiedPlan) -> Remark:
     worst = max(paths, key=paths.__getitem__)
     whole, added = certified.epsilon, certified.epsilon - paths[worst]
     largest = f"{paths[worst]:.4f} ({cohort_name(worst)})"
-    if not certified.plan.spec.selects:
+    spec = certified.plan.spec
+    if spec.secret_draw and (spec.selects or spec.self_training is not None):
+        text = (
+            "Who is drawn is a secret, and the others lose something as well: nobody knows which "
+            f"of the two a record was. The certificate mixes both: {whole:.4f}. A cohort's own "
+            "figure is what it would be if the others lost nothing."
+        )
+    elif not spec.selects:
         text = (
             "Nothing: records join cohorts without being looked at, so the largest cohort's "
             f"epsilon holds for all: {largest}."

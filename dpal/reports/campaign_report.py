@@ -87,8 +87,8 @@ def campaign_report(
         f"(dp-accounting): {summary['epsilon_oracle']:.3f}."
     )
     cohorts = (
-        "A cohort is records with one privacy history: those labeled in the same phase. What a "
-        "selection costs is charged to everybody it could have looked at."
+        "A cohort is records with one privacy history: those that began to train in the same "
+        "phase. What a selection costs is charged to everybody it could have looked at."
     )
     return run_report(
         facts,

@@ -178,10 +178,11 @@ def _digests(entries: Sequence[Entry], account: CampaignAccount, certificate: st
 def _how_to_read(account: CampaignAccount) -> str:
     return (
         f"Epsilon at {terms(promised_in(account))}. A cohort is records with one privacy history: "
-        "those labeled in the same phase, or those behind the same votes. The last row holds for "
-        "every record, whatever path it took; the promise is about that one. The red line is the "
-        f"promise, {account.target.epsilon:g}, which is kept by {account.accountant.upper()}; the "
-        "other column is for information: another bound on the same loss, which may pass the line."
+        "those that began to train in the same phase, or those behind the same votes. The last "
+        "row holds for every record, whatever path it took; the promise is about that one. The "
+        f"red line is the promise, {account.target.epsilon:g}, which is kept by "
+        f"{account.accountant.upper()}; the other column is for information: another bound on the "
+        "same loss, which may pass the line."
     )
 
 

@@ -83,7 +83,7 @@ def who_sees(summary: Mapping[str, Any]) -> str:
     if summary["acquisition"] == "random":
         return (
             "Records were drawn by chance, without looking at any of them: this costs nothing, and "
-            "training is charged to the labeled records."
+            "training is charged to the records that train."
             + (
                 " Who and how many were drawn is a secret that the promise rests on."
                 if any(

@@ -73,6 +73,7 @@ def rehearsal_table(records: Records) -> Table:
         hits = [
             f"{statistics.mean(phase['quality']['hits'] for phase in phases):.2f}"
             for phases in zip(*(run["phases"][1:] for run in runs), strict=True)
+            if phases[0]["quality"] is not None  # all that are left are no selection
         ]
         rows.append(
             (

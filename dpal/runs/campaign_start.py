@@ -67,9 +67,7 @@ class PredecessorCampaign:
     @property
     def state(self) -> Path:
         """Who is labeled in it, and how: in all phases that bought labels."""
-        finished = self.folder.read_record()["plan"]["phases"][: len(self.folder.finished_phases())]
-        bought = [number for number, phase in enumerate(finished) if labels_in(phase)]
-        return self.folder.phase(bought[-1]).pool
+        return self.folder.phase(last_labeling_phase(self.folder)).pool
 
     @property
     def _released(self) -> PhaseFolder:
@@ -236,7 +234,9 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     record = folder.read_record()
     plan, before = record["plan"], record["config"]
     finished = len(folder.finished_phases())
-    needed = {finished - 1, released_phase(folder)} if finished else set()
+    needed: set[int] = set()
+    if finished:
+        needed = {finished - 1, released_phase(folder), last_labeling_phase(folder)}
     lost = any(folder.phase(number).read_manifest() is None for number in needed)
     if lost or not is_complete(folder):
         raise DataError(
@@ -266,6 +266,12 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
         labels=sum(labels_in(phase) for phase in plan["phases"][:finished]),
         blocks=frozenset(share["block"] for share in plan["blocks"]),
     )
+
+
+def last_labeling_phase(folder: CampaignFolder) -> int:
+    """The last finished phase that bought labels; there is one."""
+    finished = folder.read_record()["plan"]["phases"][: len(folder.finished_phases())]
+    return [number for number, phase in enumerate(finished) if labels_in(phase)][-1]
 
 
 def labels_in(phase: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from dpal.data.labeling_state import (
+    cohort_column,
     load_all,
     write_labels,
     write_pseudo_labeled,
@@ -18,11 +19,16 @@ from dpal.data.labeling_state import (
 from dpal.data.readers import raw_batches, records_of
 from dpal.labels import Task
 from dpal.planning.campaign_plan import Phase
+from dpal.randomness import secure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
-from dpal.training.evaluation import probabilities
-from dpal.training.pseudo_labels import PseudoLabeler, fitted_labeler
+from dpal.training.augmentation import view_generator
+from dpal.training.pseudo_labels import (
+    PseudoLabeler,
+    fitted_labeler,
+    probabilities_over_views,
+)
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -50,29 +56,38 @@ def label_remaining(campaign: Campaign, phase: Phase) -> None:
         return
     notify(f"{phase.name}: the model of phase {phase.index - 1} labels all records that are left")
     model, about = load_model(campaign, phase.index - 1), campaign.plan.spec.model.task
-    batch = campaign.config.runtime.physical_batch
+    batch, generator = campaign.config.runtime.physical_batch, view_generator(secure())
 
     def predict(inputs: torch.Tensor) -> NDArray[np.float64]:
-        return probabilities(model, inputs, physical_batch=batch, task=about)
+        return probabilities_over_views(
+            model,
+            inputs,
+            augmentation=campaign.plan.spec.recipe.augmentation,
+            generator=generator,
+            physical_batch=batch,
+            task=about,
+        )
 
     inputs, labels = load_all(campaign.validation)
     labeler = fitted_labeler(about, predict(inputs), labels.numpy())
-    guessed = _guessed(campaign, predict, labeler)
     before = campaign.folder.phase(phase.index - 1).pool
+    guessed = _guessed(campaign, predict, labeler, rows=cohort_column(before).size)
     write_pseudo_labeled(before, guessed, phase.index, files.pool)
 
 
-def _guessed(campaign: Campaign, predict: Predict, labeler: PseudoLabeler) -> NDArray[np.int16]:
-    """Pseudo-labels of all rows of the pool, the labeled as well: (n,) or (n, labels).
+def _guessed(
+    campaign: Campaign, predict: Predict, labeler: PseudoLabeler, *, rows: int
+) -> NDArray[np.int16]:
+    """Pseudo-labels of all rows of the pool's file, the labeled as well: (n,) or (n, labels).
 
     Who shares a batch with whom must not depend on who was selected, or another record's rounding
     would.
     """
-    model, size = campaign.plan.spec.model, campaign.plan.spec.pool_size
+    model = campaign.plan.spec.model
     several = model.task is Task.MULTI_LABEL
-    guessed = np.empty((size, model.classes) if several else size, dtype=np.int16)
+    guessed = np.empty((rows, model.classes) if several else rows, dtype=np.int16)
     content = campaign.pool.content.value
-    with tqdm(total=size, desc="pseudo-labels", unit="rec", disable=None, leave=False) as bar:
+    with tqdm(total=rows, desc="pseudo-labels", unit="rec", disable=None, leave=False) as bar:
         for batch in raw_batches(campaign.pool, [content]):
             inputs = records_of(campaign.pool, batch.table.column(0), rows=batch.numbers)
             guessed[batch.rows] = labeler.label(predict(inputs))

@@ -34,7 +34,7 @@ COMPARISONS = "sweep-comparisons.json"  # means, intervals, and what differs bey
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit")
 # Settings that 0.2.0 did not have, as they usually are: a sweep that was begun before finds its
 # runs by the same names, and pays for none of them again.
-_LATER = {"release": "best", "stop": None}
+_LATER = {"release": "best", "stop": None, "self_training": None}
 
 Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
 

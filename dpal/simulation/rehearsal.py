@@ -26,12 +26,13 @@ from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.randomness import BitSource, secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
+from dpal.training.augmentation import view_generator
 from dpal.training.clipping import Clipper
 from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.losses import probabilities_of
 from dpal.training.mc_dropout import draw_masks, mc_probabilities
 from dpal.training.optimizers import build_optimizer
-from dpal.training.pseudo_labels import fitted_labeler
+from dpal.training.pseudo_labels import fitted_labeler, probabilities_over_views
 from dpal.training.train_phase import train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
 
@@ -78,12 +79,24 @@ class PublicData:
       labels: (n,) class numbers, or (n, labels) zeros and ones.
       validation_inputs: (m, *input_shape), what a rehearsal is judged on.
       validation_labels: (m,) or (m, labels).
+      known_inputs: (k, *input_shape), the campaign's own validation set, which it may use; None is
+        what it is judged on.
+      known_labels: (k,) or (k, labels).
     """
 
     inputs: Tensor
     labels: Tensor
     validation_inputs: Tensor
     validation_labels: Tensor
+    known_inputs: Tensor | None = None
+    known_labels: Tensor | None = None
+
+    @property
+    def known(self) -> tuple[Tensor, Tensor]:
+        """Labeled public records that the campaign itself may use."""
+        if self.known_inputs is None or self.known_labels is None:
+            return self.validation_inputs, self.validation_labels
+        return self.known_inputs, self.known_labels
 
     def long_tailed(self, ratio: float, *, rng: np.random.Generator) -> PublicData:
         """Keeps a pool record of class c with chance ratio**c.
@@ -100,13 +113,20 @@ class PublicData:
         rows = torch.from_numpy(np.flatnonzero(kept))
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
-    def judged_on(self, rows: Sequence[int]) -> PublicData:
-        """The same pool, judged on some rows of the validation records."""
-        chosen = torch.tensor(rows, dtype=torch.int64)
+    def judged_on(self, rows: Sequence[int], *, known: Sequence[int]) -> PublicData:
+        """The same pool, judged on some rows of the validation records.
+
+        Args:
+          rows: which ones.
+          known: rows that the campaign itself may use.
+        """
+        judged, own = (torch.tensor(part, dtype=torch.int64) for part in (rows, known))
         return replace(
             self,
-            validation_inputs=self.validation_inputs[chosen],
-            validation_labels=self.validation_labels[chosen],
+            validation_inputs=self.validation_inputs[judged],
+            validation_labels=self.validation_labels[judged],
+            known_inputs=self.validation_inputs[own],
+            known_labels=self.validation_labels[own],
         )
 
 
@@ -219,10 +239,20 @@ def _pseudo_labels(
     """What the last model makes of records whose labels nobody bought."""
     task = plan.spec.model.task
 
-    def guesses(inputs: Tensor) -> Scores:
-        return probabilities(model, inputs, physical_batch=physical_batch, task=task)
+    generator = view_generator(secure())
 
-    labeler = fitted_labeler(task, guesses(data.validation_inputs), data.validation_labels.numpy())
+    def guesses(inputs: Tensor) -> Scores:
+        return probabilities_over_views(
+            model,
+            inputs,
+            augmentation=plan.spec.recipe.augmentation,
+            generator=generator,
+            physical_batch=physical_batch,
+            task=task,
+        )
+
+    inputs, labels = data.known
+    labeler = fitted_labeler(task, guesses(inputs), labels.numpy())
     given = labeler.label(guesses(data.inputs[torch.from_numpy(rows)]))
     return torch.from_numpy(given).to(data.labels.dtype)
 

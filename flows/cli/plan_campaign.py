@@ -33,7 +33,13 @@ from dpal.runs.prepare_campaign import OpenedData, open_data
 from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
-_DECIDING = ("privacy", "schedule", "strategy", "acquisition")  # what a plan depends on
+_DECIDING = (
+    "privacy",
+    "schedule",
+    "self_training",
+    "strategy",
+    "acquisition",
+)  # what a plan depends on
 _SAME_NOISE = 0.97
 _COLUMNS = ("noise", "steps", "found", "labels", "epsilon")
 
@@ -200,8 +206,8 @@ def _require_deciding(config: CampaignConfig, key: str, value: object) -> None:
         raise ConfigError(f"{key} is a section; sweep one of its settings: {', '.join(setting)}")
     if key.split(".")[0] not in _DECIDING:
         raise ConfigError(
-            f"{key} does not change the plan; sweep a setting of privacy or schedule, or "
-            "strategy or acquisition"
+            f"{key} does not change the plan; sweep a setting of privacy, schedule or "
+            "self_training, or strategy or acquisition"
         )
 
 

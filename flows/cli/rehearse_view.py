@@ -157,4 +157,6 @@ def _load(config: CampaignConfig, part: EvaluationPart) -> tuple[PublicData, Inv
     holds = inspect(validation)
     require_match(inspect(pool), holds)
     data = PublicData(*load_all(pool), *load_all(validation))
-    return data.judged_on(rows_in_part(read_ids(validation), part)), holds
+    ids = read_ids(validation)
+    known = rows_in_part(ids, EvaluationPart.VALIDATION)
+    return data.judged_on(rows_in_part(ids, part), known=known), holds

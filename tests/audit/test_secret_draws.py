@@ -9,6 +9,7 @@ from dpal import randomness
 from dpal.acquisition import selection
 from dpal.audit.attack_plan import Effort
 from dpal.audit.samplers import sampler_findings
+from dpal.audit.single_draws import drill_findings
 from dpal.mechanisms import inclusion
 from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.prepare_campaign import prepare
@@ -80,3 +81,11 @@ def test_a_campaign_with_gates_is_audited_and_listened_to(workplace, small):
     report = audit_campaign(campaign, Effort(canaries=60, most_steps=5, draws=1 << 17))
     assert report.passed
     assert any("rehearsed selection" in finding.what for finding in report.findings)
+
+
+@pytest.mark.parametrize("self_training", [None, {"epochs": 1}])
+def test_its_first_training_is_drawn_in_the_drill_after_its_draw(tmp_path, self_training):
+    """Alone, without the secret that makes it cheaper, it costs more than the promise."""
+    plan = small_plan(**HIDDEN, self_training=self_training)
+    findings = drill_findings(plan, tmp_path, rng=randomness.secure())
+    assert [finding.what for finding in findings if not finding.passed] == []

@@ -9,6 +9,7 @@ import pytest
 
 from dpal.certificate.verify import verify_certificate
 from dpal.planning.campaign_plan import Plan
+from dpal.planning.selection_steps import Remaining
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
 
 
@@ -43,3 +44,31 @@ def test_unlabeled_records_that_train_and_are_not_charged_are_found(tmp_path, mo
     ))  # fmt: skip
     _, entries = run(tmp_path, plan, releases=[*releases[:-1], free])
     assert "plan" in failures(verify_certificate(asserted(entries, plan), ledger=entries))
+
+
+def test_what_did_not_happen_is_not_said(tmp_path):
+    plan = self_trained("hidden")
+    _, entries = run(tmp_path, plan, stop_after=2)
+    assert "self_training" not in certified(entries, plan)
+
+
+def test_behind_gates_a_replacement_may_have_been_guessed(tmp_path):
+    """Under replace-one the labeled are charged for that phase as well: such plans are forged."""
+    plan = plan_of("hidden", privacy__adjacency="replace_one")
+    last = plan.phases[-1]
+    training = replace(last.training, sample_rate_old=0.0)
+    rest = replace(last, index=3, cohort_size=100, selection=Remaining(), training=training)
+    forged = replace(plan, phases=(*plan.phases, rest))
+    releases = [
+        replace(
+            release,
+            charges=tuple(
+                charge for charge in release.charges
+                if release.phase < 3 or not {"1", "2"} & set(charge.cohorts)
+            ),
+        )
+        for release in forged.releases()
+    ]  # fmt: skip
+    _, entries = run(tmp_path, forged, releases=releases, stop_after=len(releases) - 1)
+    found = failures(verify_certificate(asserted(entries, forged), ledger=entries))
+    assert "trains on cohort 1" in found["plan"]

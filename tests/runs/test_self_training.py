@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import dpal
+from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.certificate.checks import any_failed
-from dpal.data.labeling_state import UNLABELED, cohort_column, labels_of
+from dpal.config.runtime import RuntimeConfig
+from dpal.data.labeling_state import EXCLUDED, UNLABELED, cohort_column, labels_of
+from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
+from dpal.ledger.datasets import Limit
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
+from dpal.runs.data_sets import register_data_set
 
 QUERIES: dict[str, Any] = {"schedule__queries": [200]}
 MODES: dict[str, dict[str, Any]] = {
@@ -103,3 +111,53 @@ def test_killed_on_its_way_it_goes_on(workplace, small, monkeypatch, place):
     entries = LedgerStore(ledger).verified()
     reserved = [entry.release for entry in entries if entry.kind is EntryKind.RESERVE]
     assert reserved.count("phase-2/training") == 1
+
+
+def registered(**limits: Any) -> dict[str, Any]:
+    """Registers the pool as a data set, and gives the settings of a campaign on it."""
+    limit = Limit(
+        filter=RenyiFilter.fitted(20.0, 1e-4), adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD
+    )
+    register_data_set("clinic", replace(limit, **limits), [Path("pool.parquet")], RuntimeConfig())
+    return {
+        "data__dataset": "clinic",
+        "schedule__queries": [40],
+        "privacy": {"selection": "visible", "delta": 1e-5, "epsilon": 6},
+        "self_training": {"epochs": 1},
+        "acquisition": "random",
+    }
+
+
+def test_persons_with_several_records_train_by_one_of_them(workplace, small):
+    table = pq.read_table("pool.parquet")
+    people = [f"person-{row % 450}" for row in range(table.num_rows)]
+    pq.write_table(table.append_column("person", pa.array(people)), "pool.parquet")
+    folder = dpal.run(small(**registered(unit=Unit.GROUP, group_column="person")))
+    state = cohort_column(folder.phase(2).pool)
+    assert (state >= 0).sum() == 450 and (state == EXCLUDED).sum() == table.num_rows - 450
+
+
+def test_a_later_campaign_carries_bought_labels_and_no_guesses(workplace, small):
+    settings = registered()
+    first = dpal.run(small(**settings))
+    bought = labels_of(first.phase(1).pool)
+    assert len(bought) < len(labels_of(first.phase(2).pool))
+    second = dpal.run(small(**settings, name="second", start_from="small"))
+    assert labels_of(second.phase(0).pool) == bought
+    # Whom labels are carried from is looked at before: nothing was begun.
+    first.phase(1).pool.chmod(0o600)
+    first.phase(1).pool.write_bytes(b"damaged")
+    with pytest.raises(DataError):
+        dpal.run(small(**settings, name="third", start_from="small", release="last"))
+    assert not CampaignFolder(Path("artifacts/third")).start.exists()
+
+
+def test_it_trains_when_all_labels_are_bought_and_the_curve_is_flat(workplace, small):
+    """The rule is about buying labels."""
+    flat = {"patience": 1, "least_gain": 1.0}
+    config = small(stop=flat, self_training={"epochs": 1}, **QUERIES, **MODES["open draw"])
+    folder = dpal.run(config)
+    assert len(folder.finished_phases()) == 3
+    many = {"schedule__queries": [40, 40, 40], **MODES["open draw"]}
+    folder = dpal.run(small(name="early", stop=flat, self_training={"epochs": 1}, **many))
+    assert len(folder.finished_phases()) == 2

@@ -11,6 +11,8 @@ from dpal.planning.certify_campaign import certified_plan
 from dpal.simulation import rehearsal
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from dpal.simulation.seeded_bits import SeededBits
+from dpal.training.pseudo_labels import fitted_labeler
+from dpal.training.train_phase import train_dp_sgd
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 LEAST = Acquisition.LEAST_CONFIDENCE
@@ -116,7 +118,7 @@ def test_rehearsals_that_are_compared_share_their_first_cohort(plans, monkeypatc
 
 
 def test_rehearsals_are_judged_on_some_records():
-    part = DATA.judged_on([5, 2])
+    part = DATA.judged_on([5, 2], known=[1, 7])
     assert torch.equal(part.validation_inputs, DATA.validation_inputs[[5, 2]])
     assert torch.equal(part.validation_labels, DATA.validation_labels[[5, 2]])
     assert part.inputs is DATA.inputs
@@ -157,3 +159,33 @@ def test_a_long_tail_thins_classes_geometrically():
     assert counts[2] == pytest.approx(1000, abs=140)
     assert (thinned.inputs[:, 0] // 4000 == thinned.labels).all()  # records keep their labels
     assert thinned.validation_labels is DATA.validation_labels
+
+
+def test_the_unlabeled_train_on_labels_that_the_model_gives(monkeypatch):
+    """And what weighs them is the campaign's own validation set, not what judges it."""
+    spec = small_spec(
+        strategy="naive", acquisition="random", self_training={"epochs": 2}, privacy__epsilon=20
+    )
+    told, trained = [], []
+
+    def fitting(task, guesses, labels):
+        told.append(labels)
+        return fitted_labeler(task, guesses, labels)
+
+    def training(model, optimizer, labeled, phase, *arguments, **named):
+        trained.append((labeled.labels, labeled.cohorts))
+        train_dp_sgd(model, optimizer, labeled, phase, *arguments, **named)
+
+    monkeypatch.setattr(rehearsal, "fitted_labeler", fitting)
+    monkeypatch.setattr(rehearsal, "train_dp_sgd", training)
+    data = DATA.judged_on(range(100, 300), known=range(100))
+    plan = certified_plan(spec).plan
+    phases = rehearse(plan, data, RehearsalMethod.HIDDEN, acquisition=LEAST, physical_batch=64)
+    assert [phase.labels for phase in phases] == [100, 140, 180, 180]
+    assert phases[-1].quality is None
+    assert [labels.tolist() for labels in told] == [DATA.validation_labels[:100].tolist()]
+    labels, cohorts = trained[-1]
+    assert (cohorts == 3).sum() == 420 and labels.shape == (600,)
+    wrong = (labels != DATA.labels).numpy()
+    assert not wrong[cohorts < 3].any()
+    assert 0 < wrong.sum() < 0.4 * 420  # guesses: neither the true labels, nor by chance

@@ -74,9 +74,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
             **statements_about(
                 stopped=ended is not None and is_stopped(ended),
                 secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
-                self_training=any(
-                    phase["selection"].get("pseudo_labels", False) for phase in plan["phases"]
-                ),
+                self_training=_has_trained_itself(plan, evidence.releases),
             ),
         }
 
@@ -177,6 +175,15 @@ def _sizes(plan: dict[str, Any]) -> list[int]:
     return [*entered, plan["spec"]["pool_size"] - sum(entered)]
 
 
+def _has_trained_itself(plan: Mapping[str, Any], releases: Sequence[Release]) -> bool:
+    """Whether the phase on pseudo-labels was run, where there is one."""
+    trained = {release.phase for release in releases if not release.selects}
+    return any(
+        phase["selection"].get("pseudo_labels", False) and phase["index"] in trained
+        for phase in plan["phases"]
+    )
+
+
 def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     """Every committed model: its release, its file, the digest of its weights."""
     models = [
@@ -204,7 +211,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     releases = [release_from(record) for record in held["releases"]]
     yield from _draw_faults(plan, releases, evidence)
     for phase in plan["phases"]:
-        yield from _uncovered(phase, plan["spec"], cohorts_of(plan), releases, evidence.mode)
+        yield from _uncovered(phase, plan, releases, evidence)
 
 
 def _draw_faults(
@@ -259,18 +266,21 @@ def _unsound_draws(plan: Mapping[str, Any], adjacency: Adjacency) -> Iterator[st
 
 def _uncovered(
     phase: Mapping[str, Any],
-    spec: Mapping[str, Any],
-    cohorts: Sequence[str],
+    plan: Mapping[str, Any],
     releases: Sequence[Release],
-    mode: str,
+    evidence: LedgerEvidence,
 ) -> Iterator[str]:
     """What a phase does to a cohort and no held release charges."""
-    index, first = phase["index"], 0 if spec["carries_labels"] else 1
+    index, first = phase["index"], 0 if plan["spec"]["carries_labels"] else 1
+    cohorts, hidden = cohorts_of(plan), evidence.mode == "hidden"
+    gates = any("threshold" in other["selection"] for other in plan["phases"])
+    # Behind gates a record and its replacement may have entered in different phases, unseen.
+    unseen = hidden and gates and evidence.target.adjacency is Adjacency.REPLACE_ONE
     mine = [release for release in releases if release.phase == index]
     steps = [phase["selection"][key] for key in ("scores", "threshold", "answers")
              if key in phase["selection"]]  # fmt: skip
     # A gate counts records that entered earlier, but for a first cohort that was drawn by chance.
-    asked = cohorts[first:] if mode == "hidden" else cohorts[index:]
+    asked = cohorts[first:] if hidden else cohorts[index:]
     for cohort in cohorts:
         charged = [
             (release.selects, charge.event)
@@ -283,7 +293,7 @@ def _uncovered(
             if not any(is_same_json(step, _without_mechanism(record)) for record in selected):
                 yield f"phase {index} selects from cohort {cohort} and does not charge it"
         exposed = [e for selects, e in charged if not selects and isinstance(e, PhaseExposure)]
-        for steps_, noise, rate in _trained(phase, cohort):
+        for steps_, noise, rate in _trained(phase, cohort, entries_may_differ=unseen):
             paid = [
                 exposure
                 for exposure in exposed
@@ -301,14 +311,20 @@ def _without_mechanism(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "mechanism"}
 
 
-def _trained(phase: Mapping[str, Any], cohort: str) -> list[tuple[int, float, float]]:
+def _trained(
+    phase: Mapping[str, Any], cohort: str, *, entries_may_differ: bool
+) -> list[tuple[int, float, float]]:
     """Steps, noise and rate at which a phase trains on a cohort; the costlier first."""
     if cohort == NEVER_SELECTED or int(cohort) > phase["index"]:
         return []
-    rate = "sample_rate_new" if int(cohort) == phase["index"] else "sample_rate_old"
-    parts = [part for part in (phase["catch_up"], phase["training"]) if part is not None]
+    new, old = "sample_rate_new", "sample_rate_old"
+    rates = [new] if int(cohort) == phase["index"] else [old]
+    if entries_may_differ and int(cohort) > 0:
+        rates = [new, old]
     trainings = [
-        (part["steps"], part["noise_multiplier"], part[rate]) for part in parts if part[rate]
+        (part["steps"], part["noise_multiplier"], rate)
+        for part in (phase["catch_up"], phase["training"])
+        if part is not None and (rate := max(part[name] for name in rates))
     ]
     return sorted(trainings, key=lambda training: training[2], reverse=True)
 
