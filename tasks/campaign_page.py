@@ -30,7 +30,7 @@ def open_page(campaign: Campaign) -> None:
 
 def tell_selection(campaign: Campaign, phase: Phase) -> None:
     """Says that a phase selects."""
-    tell_story(campaign, f"{phase.name} selects up to {phase.cohort_size:,} records.")
+    tell_story(campaign, f"{phase.name} selects {phase.records_in_words} records.")
 
 
 def tell_waiting(campaign: Campaign, phase: Phase) -> None:

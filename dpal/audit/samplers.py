@@ -8,6 +8,7 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from scipy.stats import chi2
 
 from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition import thresholds
@@ -15,10 +16,17 @@ from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.mechanisms import laplace, randomized_response
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    NoisyRanking,
+    RandomDraw,
+    VisibleAnswers,
+    starts_at_validation,
+)
 from dpal.randomness import BitSource
 
 _BINS = 64
+_FAR = 40.0  # deviations of noise that no count sees
 
 
 def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditFinding]:
@@ -81,7 +89,10 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 
 @_sampled.register
 def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[AuditFinding]:
-    return [_threshold(step, draws >> 10, rng)]
+    findings = [_threshold(step, draws >> 10, rng)]
+    if starts_at_validation(step):
+        findings.append(_confirming(step, draws >> 10, rng))
+    return findings
 
 
 @_sampled.register
@@ -128,6 +139,40 @@ def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource)
         Layer.MECHANISM,
         "hidden counts / planned",
         statistics.of_count(int(accepted.sum()), accepted.size, chance),
+        expected=f"1 +- {100 * margin:.2g} %",
+        measured=f"{value:.4f}",
+        likely="noise on counts is not of the planned size",
+        claimed=1.0,
+        value=value,
+        within=margin,
+    )
+
+
+def _confirming(step: HiddenGate, counts: int, rng: BitSource) -> AuditFinding:
+    """Counts the same records again and again: the noise's square over the planned one's."""
+    keys = thresholds.Keys(
+        rows=np.arange(step.aim, dtype=np.uint32),
+        keys=np.ones(step.aim, dtype=np.uint16),
+        bits=step.comparisons,
+    )
+    limit = step.aim + math.ceil(_FAR * step.confirming_noise)  # all are accepted
+    seen = np.array(
+        [
+            thresholds.confirm_threshold(
+                keys, 1, limit=limit, count_noise=step.confirming_noise, rng=rng
+            ).noisy_count
+            for _ in range(counts)
+        ]
+    )
+    planned = step.confirming_noise**2 + 1 / 12  # rounding to whole numbers adds a little
+    squares = float(((seen - step.aim) ** 2).sum()) / planned
+    chance = 2 * min(chi2.cdf(squares, counts), chi2.sf(squares, counts))
+    value = math.sqrt(squares / counts)
+    margin = 4.9 / math.sqrt(2 * counts)
+    return statistical_finding(
+        Layer.MECHANISM,
+        "confirming counts' deviation / planned",
+        float(min(1.0, chance)),
         expected=f"1 +- {100 * margin:.2g} %",
         measured=f"{value:.4f}",
         likely="noise on counts is not of the planned size",

@@ -9,10 +9,24 @@ from typing import Any
 
 from dpal.errors import DpalError
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
+from dpal.planning.campaign_spec import (
+    Acquisition,
+    CampaignSpec,
+    LabelCap,
+    SelectionMode,
+    Strategy,
+    with_usual_thresholds,
+)
 from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.hidden_gate import IN_VAIN
 from dpal.planning.paper_plan import USUAL_SHARE
-from dpal.planning.selection_steps import HiddenGate, RandomDraw, VisibleAnswers, expected_precision
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    RandomDraw,
+    VisibleAnswers,
+    expected_precision,
+    starts_at_validation,
+)
 
 RANDOM = "random"  # beside the selection modes: nobody looks at records
 
@@ -108,15 +122,17 @@ def selecting(spec: CampaignSpec, mode: str) -> CampaignSpec:
     """
     if mode == RANDOM:
         return with_random_selection(spec)
-    if mode == SelectionMode.HIDDEN:
-        return replace(spec, selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
     share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
-    return replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
+    if mode == SelectionMode.HIDDEN:
+        share = 0.0
+    selects = replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
+    return with_usual_thresholds(selects, was=spec)
 
 
 def with_random_selection(spec: CampaignSpec) -> CampaignSpec:
     """The campaign with selection that looks at nothing, and so is free."""
-    return replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
+    drawn = replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
+    return with_usual_thresholds(drawn, was=spec)
 
 
 def precision_of(plan: Plan, phase: int) -> float | None:
@@ -130,7 +146,7 @@ def precision_of(plan: Plan, phase: int) -> float | None:
         case RandomDraw():
             return share
         case HiddenGate():
-            return 1.0  # who passes lies above who does not, and no more than the query pass
+            return 1.0  # who passes lies above who does not, and about as many as aimed at pass
         case VisibleAnswers(aim=aim, answers=answers):
             return expected_precision(answers, share, aim / pool_at(plan, phase))
     return None
@@ -148,11 +164,20 @@ def mean_precision(plan: Plan) -> float | None:
 
 
 def expected_labels(plan: Plan) -> int:
-    """Labels that will be bought, about: a gate keeps a reserve below its query."""
-    return sum(
-        phase.selection.aim if isinstance(phase.selection, HiddenGate) else phase.cohort_size
-        for phase in plan.phases
-    )
+    """Labels that will be bought, about: a gate keeps a reserve below its query or below all.
+
+    It may also accept no threshold, where the cap is near: of the sum, that is the last query.
+    """
+    labels = 0.0
+    for phase in plan.phases:
+        gate = phase.selection
+        if not isinstance(gate, HiddenGate):
+            labels += phase.cohort_size
+            continue
+        near_cap = gate.label_cap is LabelCap.QUERY or phase is plan.phases[-1]
+        in_vain = IN_VAIN if starts_at_validation(gate) and near_cap else 0.0
+        labels += gate.aim * (1 - in_vain)
+    return round(labels)
 
 
 def pool_at(plan: Plan, phase: int) -> int:

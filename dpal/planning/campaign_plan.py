@@ -20,7 +20,12 @@ from dpal.accounting.events import (
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.selection_steps import SelectionStep
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    SelectionStep,
+    shares_its_cap,
+    starts_at_validation,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +103,13 @@ class Phase:
     def steps(self) -> int:
         """Optimizer steps of the phase."""
         return sum(part.steps for part in self.parts)
+
+    @property
+    def records_in_words(self) -> str:
+        """How many records its selection may add: a bound, where there is one for it alone."""
+        if shares_its_cap(self.selection):
+            return f"about {self.selection.aim:,}"
+        return f"up to {self.cohort_size:,}"
 
     @property
     def name(self) -> str:
@@ -259,11 +271,14 @@ class CertifiedPlan:
 
 def _phase_record(phase: Phase) -> dict[str, Any]:
     """One phase for JSON and tables."""
-    training, caught = phase.training, phase.catch_up
+    training, caught, search = phase.training, phase.catch_up, {}
+    if starts_at_validation(phase.selection):
+        search = {"threshold_search": _search_record(phase.selection)}
     return {
         "phase": phase.index,
         "cohort_size": phase.cohort_size,
         "selection": [to_record(event) for event in phase.selection.events],
+        **search,
         "catch_up_steps": caught.steps if caught else 0,
         "catch_up_rate": caught.sample_rate_new if caught else 0.0,
         "steps": training.steps,
@@ -271,4 +286,19 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
         "sample_rate_old": training.sample_rate_old,
         "sample_rate_new": training.sample_rate_new,
         "expected_batch_size": training.expected_batch_size,
+    }
+
+
+def _search_record(gate: HiddenGate) -> dict[str, Any]:
+    """How a threshold is found and what may not be exceeded, as the plan fixes it."""
+    return {
+        "start": gate.start.value,
+        "comparisons": gate.comparisons,
+        "comparison_noise": gate.count_noise,
+        "confirming_noise": gate.confirming_noise,
+        "aim": gate.aim,
+        "aim_in_all": gate.aim_in_all,
+        "limit": gate.limit,
+        "label_cap": gate.label_cap.value,
+        "cap": gate.cap,
     }

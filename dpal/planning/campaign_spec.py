@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dpal import check
+from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
@@ -53,6 +54,24 @@ class SelectionMode(StrEnum):
     HIDDEN = "hidden"
     VISIBLE = "visible"
     PAPER = "paper"
+
+
+class ThresholdStart(StrEnum):
+    """Where the search for a hidden threshold begins.
+
+    PLAIN: in the middle of all scores, as every search did at first; each query is capped.
+    VALIDATION: at the quantile that the public validation set suggests.
+    """
+
+    PLAIN = "plain"
+    VALIDATION = "validation"
+
+
+class LabelCap(StrEnum):
+    """What hidden selection may not exceed: the labels of all queries together, or of each."""
+
+    SUM = "sum"
+    QUERY = "query"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +144,8 @@ class CampaignSpec:
         may have looked at records to choose them.
       recipe: what else decides the steps of a training.
       extractor: the fixed, public function that makes features of every record first.
+      threshold_start: where hidden selection begins to look for a threshold.
+      label_cap: what hidden selection may not exceed.
     """
 
     pool_size: int
@@ -145,6 +166,8 @@ class CampaignSpec:
     carries_labels: bool = False
     recipe: Recipe = field(default_factory=Recipe)
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
+    threshold_start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
+    label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -158,6 +181,11 @@ class CampaignSpec:
             )
         self._check_model()
         self._check_selection_epsilon()
+        if self.threshold_start is ThresholdStart.PLAIN and self.label_cap is LabelCap.SUM:
+            raise ParameterError(
+                "privacy.label_cap sum needs thresholds that are looked for from the validation "
+                "set's quantile; use label_cap query"
+            )
         if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
             raise ParameterError(
                 "labels of an earlier campaign are carried over under adjacency zero_out only: "
@@ -248,3 +276,23 @@ class CampaignSpec:
     def planning_epsilon(self) -> float:
         """What a planner aims for: below the target by more than rounding can add up to."""
         return self.target.epsilon * (1 - 1e-9)
+
+    @property
+    def seeks_thresholds(self) -> bool:
+        """Whether any query finds a hidden threshold."""
+        return self.selects and self.selection is SelectionMode.HIDDEN
+
+
+def with_usual_thresholds(spec: CampaignSpec, *, was: CampaignSpec) -> CampaignSpec:
+    """The campaign with the search that settings would give it, after it selects in another way.
+
+    Args:
+      spec: selects in another way than it did.
+      was: the campaign before. Where both look for hidden thresholds, they do it alike.
+    """
+    start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
+    if spec.seeks_thresholds:
+        start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
+        if was.seeks_thresholds:
+            start, cap = was.threshold_start, was.label_cap
+    return replace(spec, threshold_start=start, label_cap=cap)

@@ -20,7 +20,13 @@ from dpal.accounting.cohort_spending import Accountant, Spending, campaign_epsil
 from dpal.accounting.events import PhaseExposure, to_record
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
-from dpal.planning.campaign_spec import CampaignSpec, Schedule, SelectionMode, Strategy
+from dpal.planning.campaign_spec import (
+    CampaignSpec,
+    Schedule,
+    SelectionMode,
+    Strategy,
+    with_usual_thresholds,
+)
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.selection_steps import design_selections
 
@@ -141,13 +147,14 @@ def _as_published(spec: CampaignSpec) -> CampaignSpec:
     share = 0.0
     if spec.selects:
         share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
-    return replace(
+    published = replace(
         spec,
         accountant=Accountant.RDP,
         strategy=Strategy.STEP_AMPLIFICATION,
         selection=SelectionMode.PAPER,
         selection_epsilon=share,
     )
+    return with_usual_thresholds(published, was=spec)
 
 
 def _solve(spec: CampaignSpec, base: Sequence[BasePhase]) -> Plan:

@@ -17,13 +17,19 @@ from torch import Tensor, nn
 
 from dpal.acquisition.reference import exact_top_k
 from dpal.acquisition.scores import Scores, score, score_function
-from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
+from dpal.planning.campaign_spec import (
+    Acquisition,
+    CampaignSpec,
+    SelectionMode,
+    with_usual_thresholds,
+)
+from dpal.planning.selection_steps import starts_at_validation
 from dpal.randomness import secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper
@@ -106,15 +112,17 @@ def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
     Exact selection trains like random selection: all of the promise goes to training.
     """
     if method in (RehearsalMethod.RANDOM, RehearsalMethod.EXACT):
-        return replace(
+        drawn = replace(
             spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
         )
+        return with_usual_thresholds(drawn, was=spec)
     hidden = method is RehearsalMethod.HIDDEN
-    return replace(
+    selecting = replace(
         spec,
         selection=SelectionMode(method.value),
         selection_epsilon=0.0 if hidden else spec.target.epsilon / 4,
     )
+    return with_usual_thresholds(selecting, was=spec)
 
 
 def rehearse(
@@ -144,15 +152,27 @@ def rehearse(
     carried: dict[str, Tensor] = {}
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     phases = []
+    noisy_count, public_left = 0, np.arange(len(data.validation_inputs))
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
+        history = None
         if phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
-            guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
-            scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
+            scores = _scores(plan, released, chosen, acquisition, physical_batch)
+        if starts_at_validation(phase.selection):
+            public = _scores(plan, released, data.validation_inputs, acquisition, physical_batch)
+            history = QueryHistory(
+                left=plan.spec.pool_size - plan.spec.schedule.initial - noisy_count,
+                noisy_count=noisy_count,
+                selected=int((cohorts > 0).sum()),
+                public_scores=np.minimum(public, width)[public_left],
+            )
         # The paper selects by clipped scores; every selection is judged by whole ones.
-        picked = _pick(phase, method, eligible, np.minimum(scores, width), width)
+        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, history)
+        if picked.counted is not None:
+            noisy_count += picked.counted.noisy_count
+            public_left = np.delete(public_left, picked.counted.public_passed)
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
@@ -189,7 +209,9 @@ def rehearse(
                     physical_batch=physical_batch,
                     task=plan.spec.model.task,
                 ),
-                quality=measure_selection(scores, positions, query=phase.cohort_size)
+                quality=measure_selection(
+                    scores, positions, query=max(phase.cohort_size, positions.size)
+                )
                 if phase.index
                 else None,
             )
@@ -198,19 +220,36 @@ def rehearse(
 
 
 def _pick(
-    phase: Phase, method: RehearsalMethod, rows: Rows, scores: Scores, width: float
+    phase: Phase,
+    method: RehearsalMethod,
+    rows: Rows,
+    scores: Scores,
+    width: float,
+    history: QueryHistory | None,
 ) -> Selection:
     if method is RehearsalMethod.EXACT and phase.index:
         best = exact_top_k(scores, phase.cohort_size)
         return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
     return select(
-        phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=secure()
+        phase.selection,
+        _batches(rows, scores),
+        phase.cohort_size,
+        width=width,
+        rng=secure(),
+        history=history,
     )
 
 
 def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
     for start in range(0, rows.size, _BATCH):
         yield rows[start : start + _BATCH], scores[start : start + _BATCH]
+
+
+def _scores(
+    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
+) -> Scores:
+    guesses = _guesses(plan, model, inputs, acquisition, physical_batch)
+    return score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
 
 
 def _guesses(

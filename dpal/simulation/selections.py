@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.acquisition.scores import ENTROPY_CLIP
-from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.errors import ParameterError
 from dpal.mechanisms import comparison
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, with_usual_thresholds
 from dpal.randomness import BitSource
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 
 Scores = NDArray[np.float64]
 
 _BATCH = 1 << 16
+_PUBLIC = 2000  # simulated records of a validation set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ def simulate_mode(
       rng: of the scores.
       noise: of the selections.
     """
+    noisy_count = selected = 0
     for phase, left in _pools(plan.spec):
         scores = model.draw(left, rng=rng)
         step = plan.phases[phase].selection
@@ -88,7 +90,15 @@ def simulate_mode(
         shown = np.minimum(scores, ENTROPY_CLIP) if step.clips_scores else scores
         width = ENTROPY_CLIP if step.clips_scores else 1.0
         size = plan.phases[phase].cohort_size
-        chosen = select(step, _batches(shown), size, width=width, rng=noise)
+        history = QueryHistory(
+            left=left,
+            noisy_count=noisy_count,
+            selected=selected,
+            public_scores=np.minimum(model.draw(_PUBLIC, rng=rng), width),
+        )
+        chosen = select(step, _batches(shown), size, width=width, rng=noise, history=history)
+        noisy_count += chosen.counted.noisy_count if chosen.counted else 0
+        selected += chosen.rows.size
         yield _measured(phase, plan.spec.selection.value, True, scores, chosen, size)
 
 
@@ -114,9 +124,10 @@ def with_selection_mode(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec
     """The same promise with another way of selecting."""
     hidden = mode is SelectionMode.HIDDEN
     share = spec.selection_epsilon or spec.target.epsilon / 4
-    return replace(
+    selecting = replace(
         spec, selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
     )
+    return with_usual_thresholds(selecting, was=spec)
 
 
 def _mechanisms(
@@ -164,7 +175,8 @@ def _measured(
         phase=phase,
         mechanism=mechanism,
         certified=certified,
-        quality=measure_selection(scores, chosen.rows, query=size),
+        # Where queries share a cap, one may buy more: the best are as many then.
+        quality=measure_selection(scores, chosen.rows, query=max(size, chosen.rows.size)),
         scores=scores,
         selected=scores[chosen.rows],
     )
