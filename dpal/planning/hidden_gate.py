@@ -16,9 +16,9 @@ import scipy
 COMPARISONS = 8  # 255 cuts: around the expected quantile they are about 1 % of the aim apart
 CONFIRMING_SHARE = 0.5  # of a threshold's precision (1 / variance) is the confirming count's
 # What the search misses its aim by, and the confirming count's noise, are above so many noise
-# multipliers in about one query of thirty. Most labels are bought at 5 to 7, whatever the query.
+# multipliers in about one query of fifty. Most labels are bought at 5 to 7, whatever the query.
 _MARGIN = 6.0
-IN_VAIN = 0.03  # chance, about, that a query whose cap is near is not accepted
+IN_VAIN = 0.02  # chance, about, that a query whose cap is near is not accepted
 _DRAWN_WIDER = 1 + 1e-5  # noise is drawn wider by 2**-20 of itself, and quantiles are rounded
 
 
