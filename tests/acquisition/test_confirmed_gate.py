@@ -222,7 +222,7 @@ def test_not_even_the_least_likely_noise_exceeds_the_cap(cap, monkeypatch):
 
 def test_a_gate_that_was_not_told_what_was_counted_selects_nobody(bits):
     (step,) = gates(300)
-    with pytest.raises(ParameterError, match="was not told", check=nothing_released):
+    with pytest.raises(ParameterError, check=nothing_released):
         select(step, [(np.arange(3), np.zeros(3))], 300, width=1.0, rng=bits)
 
 

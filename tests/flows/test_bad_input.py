@@ -30,7 +30,7 @@ AFTER_DATA = [
     (["schedule.queries=[40, -5]"], "schedule.queries must", ">= 1, got -5"),
     (
         [HIDDEN, "schedule.queries=[10, 10]"],
-        "queries together ask for 20 labels",
+        "for 20 labels",
         "34 or more",
         "or select visible",
     ),
