@@ -91,7 +91,7 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     findings = [_threshold(step, draws >> 10, rng)]
     if starts_at_validation(step):
-        findings.append(_confirming(step, draws >> 10, rng))
+        findings.append(_confirming(step, draws >> 7, rng))
     return findings
 
 

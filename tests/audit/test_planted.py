@@ -317,7 +317,8 @@ def test_a_confirming_count_with_half_of_its_noise(tmp_path, monkeypatch):
     report = audited(plan, tmp_path)
     assert "mechanism" in failed(report)
     value = values(report)["confirming counts' deviation / planned"]
-    assert value == pytest.approx(0.5, rel=0.1)
+    # 0.529 with the rounding, and a standard error of 0.017: five of them.
+    assert value == pytest.approx(0.529, abs=0.085)
 
 
 def test_noise_on_scores_that_is_half_as_large(tmp_path, monkeypatch):
