@@ -6,9 +6,10 @@
 3.0
 
 `dpal.plan(config)` certifies a plan and releases nothing, `dpal.run(config)` runs it or goes on
-with it, `dpal.verify(folder)` checks what came of it, `dpal.account(folder)` says what was spent,
-and `dpal.vote(ballots, ...)` turns ballots of teachers into labels. Each writes the same ledger and
-the same certificate as the command of its name; none needs Prefect, MLflow or DVC.
+with it, `dpal.released_model(folder)` is where its weights are, `dpal.verify(folder)` checks what
+came of it, `dpal.account(folder)` says what was spent, and `dpal.vote(ballots, ...)` turns ballots
+of teachers into labels. Each writes the same ledger and the same certificate as the command of its
+name; none needs Prefect, MLflow or DVC.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpal.api import account, plan, run, settings, verify, vote
+    from dpal.api import account, plan, released_model, run, settings, verify, vote
     from dpal.errors import DpalError
 
 __version__ = "0.2.0"
-__all__ = ["DpalError", "account", "plan", "run", "settings", "verify", "vote"]
+__all__ = ["DpalError", "account", "plan", "released_model", "run", "settings", "verify", "vote"]
 
 _DEFINED_IN = {"DpalError": "dpal.errors"}
 

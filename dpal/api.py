@@ -12,7 +12,7 @@ import yaml
 
 from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
-from dpal.errors import CertificateError, ConfigError
+from dpal.errors import CertificateError, ConfigError, DataError
 from dpal.files.artifacts import CERTIFICATE, CampaignFolder, signature_of
 from dpal.runs.kinds import parse_any
 
@@ -74,7 +74,8 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
         must depend on that record alone.
 
     Returns:
-      The run's folder: `certificate`, `report`, `phase(number).model`, `finished_phases()`.
+      The run's folder: `certificate`, `report`, `phase(number).model`, `finished_phases()`. Which
+      of its models is the run's own says `released_model`.
 
     Raises:
       LabelsPending: people have to label first; deliver their labels and run again.
@@ -84,6 +85,25 @@ def run(config: RunConfig, *, labeler: Labeler | None = None) -> CampaignFolder:
     from dpal.runs import execute
 
     return execute.execute_run(config, labeler=labeler)
+
+
+def released_model(place: str | Path | CampaignFolder) -> Path:
+    """Where the weights of a run lie: those of the phase that it releases.
+
+    Of a run that is not finished, those of the phase that it would release so far.
+
+    Args:
+      place: the run's folder.
+
+    Raises:
+      DataError: the folder is not a run's, or no phase is finished.
+    """
+    from dpal.runs import released_phase
+
+    folder = place if isinstance(place, CampaignFolder) else CampaignFolder(Path(place))
+    if not folder.finished_phases():
+        raise DataError(f"{folder.name} has no finished phase, and so no model yet")
+    return released_phase.released_weights(folder)
 
 
 def verify(

@@ -15,6 +15,7 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.close_phase import is_finished
 from dpal.runs.kinds import CAMPAIGN, folder_of, parse_as
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.phases_to_run import phases_to_run
 from dpal.runs.store_sync import bring_files, keep_files
 from flows.train_phase import train_phase
 from flows.whole_run import WHOLE_RUN
@@ -99,7 +100,7 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
     keep_files(campaign)
     if redraw:
         start_over(campaign, redraw)
-    for phase in campaign.plan.phases:
+    for phase in phases_to_run(campaign):
         if not is_finished(campaign, phase):
             tell_selection(campaign, phase)
             select_records(campaign, phase)

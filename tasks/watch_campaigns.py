@@ -24,6 +24,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.ledger.datasets import DataSet
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process
+from dpal.ledger.released_phase import is_stopped
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.reports.summary import promise
 from dpal.runs.absolute_paths import with_absolute_paths
@@ -118,10 +119,12 @@ def follow_flow_run(folder: WatchFolder, run: WatchedCampaign, *, current: str) 
     campaign = settings_of(folder, run)
     root = CampaignFolder(campaign.runtime.artifacts / run.name)
     with closing(open_ledger(campaign.runtime, create=False)) as store:
-        kinds = {entry.kind for entry in store.entries(run.name)}
+        own = store.entries(run.name)
+    kinds = {entry.kind for entry in own}
     if EntryKind.END in kinds:
         planned = len(root.read_record()["plan"]["phases"])
-        if len(root.finished_phases()) == planned:
+        stopped = any(is_stopped(entry.body) for entry in own if entry.kind is EntryKind.END)
+        if stopped or len(root.finished_phases()) == planned:
             return replace(run, stage=Stage.FINISHED, said="")
         return replace(run, stage=Stage.ENDED, said="")
     if not run.flow_run:

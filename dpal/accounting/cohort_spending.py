@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dpal.accounting import pld, rdp
 from dpal.accounting.events import NEVER_SELECTED, Event, Release
 from dpal.accounting.events.noisy_threshold import merge_equal_steps
 from dpal.accounting.profiles import Grid
+from dpal.accounting.secret_draws import amplified_epsilon
 from dpal.accounting.step_curves import Direction
 from dpal.accounting.worst_path import (
     Path,
@@ -73,11 +74,15 @@ def epsilon_by_rdp(path: Path, target: PrivacyTarget) -> float:
 
     Chances to fail, such as overflows of thresholds, are taken out of delta.
     """
-    left = target.delta - _failing(path)
+    left = target.delta - _failing(path) - path.failing
     if not left > 0:
         return math.inf
-    bound = rdp.epsilon_spent(_unbounded(path), delta=left, adjacency=target.adjacency)
-    return _pure(path, target) + bound
+    if left >= path.chance:
+        return 0.0
+    within = left / path.chance
+    bound = rdp.epsilon_spent(_unbounded(path), delta=within, adjacency=target.adjacency)
+    epsilon = _pure(path, target) + bound
+    return amplified_epsilon(epsilon, path.chance) if path.chance < 1 else epsilon
 
 
 def campaign_epsilon(
@@ -113,10 +118,16 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
 
     Source: Feldman & Zrnic (2021), "Individual privacy accounting via a Rényi filter".
     """
-    initial, *steered = [path_of(releases, cohort) for cohort in range(last_phase(releases) + 2)]
+    paths = [path_of(releases, cohort) for cohort in range(last_phase(releases) + 2)]
+    if not (all(path.chance < 1 for path in paths[:-1]) and not paths[-1].events):
+        # Beside paths that something else decides on, secret coins are not counted. That too many
+        # are drawn is, so that no figure holds where another does not.
+        failing = max(path.failing for path in paths)
+        paths = [replace(path, chance=1.0, failing=failing) for path in paths]
+    initial, *steered = paths
     if not _steering(releases):
         return max(epsilon_by_rdp(path, target) for path in [initial, *steered])
-    left = target.delta - max(_failing(path) for path in steered)
+    left = target.delta - max(_failing(path) + path.failing for path in steered)
     if not left > 0:
         return math.inf
     curves = [

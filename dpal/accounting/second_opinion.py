@@ -17,6 +17,13 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from numpy.typing import NDArray
 
 from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
+from dpal.accounting.second_opinion_on_draws import (
+    along_chords,
+    chance_of_draw,
+    failing_draws,
+    mixed,
+    mixed_beside_a_shared_branch,
+)
 from dpal.privacy import Adjacency
 
 Curve = NDArray[np.float64]
@@ -76,7 +83,11 @@ def second_opinion_epsilon(
     Returns:
       An upper bound on epsilon; infinity beyond what was looked at.
     """
-    epsilons = np.arange(-2 * limit - 10, 2 * limit + 10, _SPACING)
+    phases = range(_last_phase(releases) + 1)
+    chances = [chance for phase in phases if (chance := chance_of_draw(releases, phase))]
+    # What is drawn in secret may lose as much more as it is seldom drawn.
+    highest = 2 * limit + 10 - math.log(min([1.0, *chances]))
+    epsilons = np.arange(-2 * limit - 10, highest, _SPACING)
     curves = [_envelope(releases, epsilons, adjacency, removing) for removing in (True, False)]
     within = np.flatnonzero((np.maximum(*curves) <= delta) & (epsilons >= 0))
     if not within.size or epsilons[within[0]] > 2 * limit + 5:
@@ -89,22 +100,52 @@ def _envelope(
 ) -> Curve:
     """The worst path's delta at every epsilon, in one direction."""
     value = _after_entry(releases, NEVER_SELECTED, epsilons, adjacency, removing)
-    for phase in range(max((release.phase for release in releases), default=0), 0, -1):
+    shared = not _events_after(releases, NEVER_SELECTED)  # nothing about those in no cohort yet
+    inside, drawn = np.zeros(0), 0.0  # replace-one: cohorts that are drawn out of such a pool
+    for phase in range(_last_phase(releases), -1, -1):
         entered = _after_entry(releases, str(phase), epsilons, adjacency, removing)
-        mixed = np.maximum(entered, value)
-        selection = [
-            charge.event
-            for release in releases
-            if release.selects and release.phase == phase
-            for charge in release.charges
-        ]
-        for event in reversed(selection):
-            if answer := event.answer:
-                mixed = _answered(answer, epsilons, entered, mixed, adjacency, removing)
-            else:
-                mixed = _averaged(event, mixed, adjacency, removing)
-        value = mixed
-    return np.maximum(value, _after_entry(releases, "0", epsilons, adjacency, removing))
+        chance = chance_of_draw(releases, phase)
+        if chance is None:
+            selection = [
+                charge.event
+                for release in releases
+                if release.selects and release.phase == phase
+                for charge in release.charges
+            ]
+            value = _selected(selection, entered, value, epsilons, adjacency, removing)
+            shared = False
+        elif adjacency is Adjacency.ZERO_OUT:
+            value = mixed(chance, entered, value, epsilons, removing=removing)
+        elif shared:
+            later = (1 - chance) * drawn
+            inside = (chance * entered + later * inside) / (chance + later) if drawn else entered
+            drawn = chance + later
+            value = mixed_beside_a_shared_branch(drawn, inside, epsilons)
+        else:
+            value = chance * entered + (1 - chance) * value
+    return np.minimum(1.0, value + failing_draws(releases))
+
+
+def _last_phase(releases: Sequence[Release]) -> int:
+    return max((release.phase for release in releases), default=0)
+
+
+def _selected(
+    selection: Sequence[Event],
+    entered: Curve,
+    stayed: Curve,
+    epsilons: Curve,
+    adjacency: Adjacency,
+    removing: bool,
+) -> Curve:
+    """Before a selection that anything but secret coins decides."""
+    value = np.maximum(entered, stayed)
+    for event in reversed(selection):
+        if answer := event.answer:
+            value = _answered(answer, epsilons, entered, value, adjacency, removing)
+        else:
+            value = _averaged(event, value, adjacency, removing)
+    return value
 
 
 def _after_entry(
@@ -115,19 +156,24 @@ def _after_entry(
     removing: bool,
 ) -> Curve:
     """Delta of what happens to a cohort after it entered, or to whoever never entered any."""
+    later = _events_after(releases, cohort)
+    if not later:
+        return np.maximum(0.0, -np.expm1(np.minimum(epsilons, 0)))
+    return _deltas(
+        _one_way(_composed(tuple(later), adjacency, _DISCRETIZATION), removing), epsilons
+    )
+
+
+def _events_after(releases: Sequence[Release], cohort: str) -> list[Event]:
+    """Everything that happens to a cohort after it entered, or to whoever never entered any."""
     entered = math.inf if cohort == NEVER_SELECTED else int(cohort)
-    later = [
+    return [
         charge.event
         for release in releases
         if release.phase > entered or not release.selects
         for charge in release.charges
         if cohort in charge.cohorts
     ]
-    if not later:
-        return np.maximum(0.0, -np.expm1(np.minimum(epsilons, 0)))
-    return _deltas(
-        _one_way(_composed(tuple(later), adjacency, _DISCRETIZATION), removing), epsilons
-    )
 
 
 def _deltas(distribution: Any, epsilons: Curve) -> Curve:
@@ -211,16 +257,10 @@ def _answered(
     """Both answers, for the worst state of the record."""
     answered: Curve = np.max(
         [
-            p * _at(epsilons, yes, epsilons - math.log(p / q))
-            + (1 - p) * _at(epsilons, no, epsilons - math.log((1 - p) / (1 - q)))
+            p * along_chords(epsilons, yes, epsilons - math.log(p / q))
+            + (1 - p) * along_chords(epsilons, no, epsilons - math.log((1 - p) / (1 - q)))
             for p, q in answer.second_outcomes(adjacency, removing=removing)
         ],
         axis=0,
     )
     return answered
-
-
-def _at(epsilons: Curve, curve: Curve, wanted: Curve) -> Curve:
-    """A falling curve between its samples, along chords in e^epsilon."""
-    inside = np.interp(np.exp(wanted), np.exp(epsilons), curve)
-    return np.where(wanted < epsilons[0], 1.0, inside)

@@ -11,8 +11,9 @@ H_t being the profile of everything that happens to a record after it entered at
 selection t, V_{K+1} that of what happens to those who never entered (nothing, unless more is
 released about them than selections), P_t the outputs of selection t and l_t(y) their
 privacy loss. For anchored answers the output "yes" or "no" is what decides, so yes leads to
-H_t and no to the worse of both (a shortage of yes is filled by chance). Proof:
-docs/guarantee.md.
+H_t and no to the worse of both (a shortage of yes is filled by chance). Where a coin that nobody
+sees decides, the record is on either path with a known chance, and
+`dpal.accounting.secret_draws` mixes both. Proof: docs/guarantee.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 
 from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
 from dpal.accounting.events.event import Outcome
+from dpal.accounting.events.secret_draw import entry_chance
 from dpal.accounting.pld import compose, discretise, fit_grid
 from dpal.accounting.profiles import Grid, PrivacyProfile, pointwise_maximum
+from dpal.accounting.secret_draws import SecretCohorts, amplified_epsilon, mixed_profile
 from dpal.accounting.step_curves import Direction
 from dpal.privacy import Adjacency
 
@@ -40,18 +43,32 @@ def campaign_profile(
       adjacency: which change of the data is meant.
       direction: which side has the record.
     """
-    stayed = events_after_entry(releases, last_phase(releases) + 1)
-    value = compose(stayed, grid=grid, adjacency=adjacency, direction=direction)
-    for phase in range(last_phase(releases), 0, -1):
+    never = events_after_entry(releases, last_phase(releases) + 1)
+    value = compose(never, grid=grid, adjacency=adjacency, direction=direction)
+    others_lose_nothing = not never
+    drawn: SecretCohorts | None = None  # the last cohorts, out of a pool that loses nothing else
+    failing = 0.0
+    for phase in range(last_phase(releases), -1, -1):
         later = events_after_entry(releases, phase)
         entered = compose(later, grid=grid, adjacency=adjacency, direction=direction)
-        value = _before_selection(
-            selection_events(releases, phase), entered, value, adjacency, direction
-        )
-    initial = events_after_entry(releases, 0)
-    return pointwise_maximum(
-        [value, compose(initial, grid=grid, adjacency=adjacency, direction=direction)]
-    )
+        selection = selection_events(releases, phase)
+        chance = entry_chance(selection)
+        if chance is None:
+            if drawn is not None:
+                value, drawn = drawn.profile(adjacency, direction), None
+            value = _before_selection(selection, entered, value, adjacency, direction)
+            others_lose_nothing = False
+            continue
+        failing += sum(event.delta for event in selection)
+        if not others_lose_nothing:
+            value = mixed_profile(chance, entered, value, adjacency=adjacency, direction=direction)
+        elif drawn is None:
+            drawn = SecretCohorts(chance, entered)
+        else:
+            drawn = drawn.preceded_by(chance, entered)
+    if drawn is not None:
+        value = drawn.profile(adjacency, direction)
+    return value.raised(failing) if failing else value
 
 
 @dataclass(frozen=True)
@@ -61,10 +78,14 @@ class Path:
     Attributes:
       events: all releases about them but their answers, in any order.
       answers: what they were asked, and whether the answer was yes.
+      chance: of taking it, or one that costs as much, where coins that nobody sees decide.
+      failing: chance that more are drawn by such coins than may be labeled.
     """
 
     events: tuple[Event, ...] = ()
     answers: tuple[tuple[Answer, bool], ...] = ()
+    chance: float = 1.0
+    failing: float = 0.0
 
 
 def path_of(releases: Sequence[Release], cohort: int) -> Path:
@@ -75,9 +96,29 @@ def path_of(releases: Sequence[Release], cohort: int) -> Path:
         for event in selection_events(releases, phase):
             if answer := event.answer:
                 answers.append((answer, phase == cohort))
-            else:
+            elif event.entry_chance is None:
                 pooled.append(event)
-    return Path((*pooled, *events_after_entry(releases, cohort)), tuple(answers))
+    events = (*pooled, *events_after_entry(releases, cohort))
+    return Path(events, tuple(answers), *chance_of_entry(releases, cohort))
+
+
+def chance_of_entry(releases: Sequence[Release], cohort: int) -> tuple[float, float]:
+    """The chance of being drawn into a cohort like this one, and that too many are.
+
+    Cohorts that are drawn one after the other, with nothing else that selects in between, are
+    one mixture: whichever a record is in, an observer has to guess between all of them and none.
+    """
+    draws = [selection_events(releases, phase) for phase in range(last_phase(releases) + 1)]
+    chances = [entry_chance(events) for events in draws]
+    first = len(chances)
+    while first and chances[first - 1] is not None:
+        first -= 1
+    alike = range(first, len(chances)) if cohort >= first else [cohort]
+    drawn = [chance for phase in alike if (chance := chances[phase]) is not None]
+    if cohort >= len(chances) or not drawn:
+        return 1.0, 0.0
+    failing = sum(event.delta for phase in alike for event in draws[phase])
+    return 1 - math.prod(1 - chance for chance in drawn), failing
 
 
 def path_epsilon(
@@ -88,12 +129,16 @@ def path_epsilon(
     It shows how evenly a plan spends and is never a certificate: membership is not certain.
     An answer of chances (p, q) in the two worlds turns a profile H into p * H(x - ln(p/q)).
     """
-    chance = math.prod(p for p, _ in _answered(path, adjacency, direction))
+    chance = path.chance * math.prod(p for p, _ in _answered(path, adjacency, direction))
     loss = greatest_loss(path, adjacency, direction)
-    if delta >= chance:
+    left = delta - path.failing
+    if left >= chance:
         return 0.0
+    if left <= 0:
+        return math.inf
     profile = compose(path.events, grid=grid, adjacency=adjacency, direction=direction)
-    return max(0.0, loss + profile.epsilon(delta / chance))
+    epsilon = max(0.0, loss + profile.epsilon(left / chance))
+    return amplified_epsilon(epsilon, path.chance) if path.chance < 1 else epsilon
 
 
 def greatest_loss(path: Path, adjacency: Adjacency, direction: Direction) -> float:

@@ -24,13 +24,14 @@ from dpal.acquisition.thresholds import (
 )
 from dpal.acquisition.validation_start import cut_points
 from dpal.errors import ParameterError
-from dpal.mechanisms.inclusion import uniform_below
+from dpal.mechanisms.inclusion import include, uniform_below
 from dpal.mechanisms.laplace import laplace_noise
 from dpal.mechanisms.randomized_response import randomized_responses
 from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
+    SecretRandomDraw,
     VisibleAnswers,
     starts_at_validation,
 )
@@ -132,6 +133,19 @@ def _(
     history: QueryHistory | None = None,
 ) -> Selection:
     return select_at_random((rows for rows, _ in scored), count, rng=rng)
+
+
+@select.register
+def _(
+    step: SecretRandomDraw,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
+    return select_by_coins((rows for rows, _ in scored), step, rng=rng)
 
 
 @select.register
@@ -261,6 +275,22 @@ def select_at_random(eligible: Iterable[Rows], count: int, *, rng: BitSource) ->
     for rows in eligible:
         best.offer(np.zeros(rows.size, dtype=np.int64), rows, rng=rng)
     return Selection(best.rows(), _NOBODY)
+
+
+def select_by_coins(
+    eligible: Iterable[Rows], step: SecretRandomDraw, *, rng: BitSource
+) -> Selection:
+    """Every row tosses a coin of its own. Reads no record; how many are drawn is a secret, too.
+
+    Args:
+      eligible: batches of row numbers.
+      step: the chance of each coin, and how many may be labeled.
+      rng: source of random words.
+    """
+    drawn = [rows[include(rows.size, step.draw.chance, rng=rng)] for rows in eligible]
+    rows = np.concatenate(drawn).astype(np.int64) if drawn else _NOBODY
+    # More than the cap are drawn with a chance that the plan counts as delta.
+    return Selection(_some(rows, step.most, rng=rng), _NOBODY)
 
 
 def _some(rows: Rows, count: int, *, rng: BitSource) -> Rows:

@@ -21,7 +21,7 @@ from dpal.audit.findings import AuditFinding, Layer
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.selection_steps import RandomDraw
+from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import BitSource
 from dpal.training.evaluation import probabilities
 from dpal.training.losses import per_record_loss, probabilities_of
@@ -152,6 +152,9 @@ def _select(
     rows = _FIRST_ROW + np.arange(len(inputs), dtype=np.int64)
     for phase in {type(planned.selection): planned for planned in plan.phases}.values():
         step, count = phase.selection, min(phase.cohort_size, len(inputs))
+        if isinstance(step, SecretRandomDraw):
+            selection.select_by_coins([rows], step, rng=rng)
+            continue
         if isinstance(step, RandomDraw):
             selection.select_at_random([rows], count, rng=rng)
             continue

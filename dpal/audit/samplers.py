@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
@@ -11,15 +12,17 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from dpal.accounting.events import LAPLACE_GRID
-from dpal.acquisition import thresholds
+from dpal.acquisition import selection, thresholds
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
+from dpal.audit.inclusion import BatchMembership, findings_about_batches
 from dpal.mechanisms import laplace, randomized_response
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
     RandomDraw,
+    SecretRandomDraw,
     VisibleAnswers,
     starts_at_validation,
 )
@@ -27,6 +30,14 @@ from dpal.randomness import BitSource
 
 _BINS = 64
 _FAR = 40.0  # deviations of noise that no count sees
+_COINS, _LEAST_RUNS = 4096, 128  # records that toss a coin, and how often they do at least
+_OF_SECRET_DRAWS = (
+    ("secret draws: coins / planned chance", "coins fall as the plan does not say"),
+    ("secret draws: variance of how many / coins", "a fixed number is drawn, so records compete"),
+    ("secret draws: variance of who / coins", "some records are drawn more often, or coins are "
+     "used twice"),
+    ("secret draws: correlation of two", "the coins of one draw are those of another"),
+)  # fmt: skip
 
 
 def sampler_findings(plan: Plan, *, draws: int, rng: BitSource) -> list[AuditFinding]:
@@ -51,6 +62,21 @@ def _sampled(step: object, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 @_sampled.register
 def _(step: RandomDraw, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     return []  # reads no record
+
+
+@_sampled.register
+def _(step: SecretRandomDraw, *, draws: int, rng: BitSource) -> list[AuditFinding]:
+    # So few that the cap, which the plan counts in delta, is out of reach.
+    records = max(1, min(_COINS, int(step.most / step.draw.chance / 2)))
+    matrix = np.zeros((max(_LEAST_RUNS, draws // records), records), dtype=np.bool_)
+    rows = np.arange(records, dtype=np.int64)
+    for drawn in matrix:
+        drawn[selection.select_by_coins([rows], step, rng=rng).rows] = True
+    findings = findings_about_batches([BatchMembership("secret draw", step.draw.chance, matrix)])
+    return [
+        replace(finding, what=what, likely=likely)
+        for finding, (what, likely) in zip(findings, _OF_SECRET_DRAWS, strict=True)
+    ]
 
 
 @_sampled.register

@@ -20,6 +20,7 @@ from dpal.planning.campaign_spec import CampaignSpec, LabelCap
 from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
+    RandomDraw,
     VisibleAnswers,
     starts_at_validation,
 )
@@ -42,7 +43,9 @@ def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[Au
       plan: its last selection of each kind is played.
       fresh: gives a new stream, as every release takes one.
     """
-    findings = [_by_chance(plan.phases[0], plan.spec, fresh())]
+    findings: list[AuditFinding] = []
+    if isinstance(plan.phases[0].selection, RandomDraw):  # coins are looked at one by one
+        findings.append(_by_chance(plan.phases[0], plan.spec, fresh()))
     by_kind = {type(phase.selection): phase for phase in plan.phases}
     for kind, phase in by_kind.items():
         if kind is HiddenGate:

@@ -125,7 +125,7 @@ def check_model(document: Mapping[str, Any], model: Model | None) -> Check:
         )
     by_digest = {record["sha256"]: record["file"] for record in document["models"]}
     final = document["model"]["sha256"] == model.sha256
-    which = f"the final model of {document['campaign']}" if final else "an earlier phase's model"
+    which = f"the released model of {document['campaign']}" if final else "another phase's model"
     told = "known by its digest, not opened"
     if model.weights is not None:
         told = f"safetensors, {model.weights.parameters:,} parameters"

@@ -13,11 +13,12 @@ from dpal.certificate.read_and_seal import FORMATS, entry_digest, is_same_json, 
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
+from dpal.ledger.released_phase import STATED_KEYS, statement_faults
 
 BESIDES = ("inputs", "drawer")  # of a reservation: what decides on it, and who draws
 
 # What these entries may say: more would be a statement that nothing here checks.
-_SAY = {EntryKind.HOLD: HOLD_KEYS, EntryKind.END: {"releases", "data"}}
+_SAY = {EntryKind.HOLD: HOLD_KEYS, EntryKind.END: {"releases", "data"} | STATED_KEYS}
 
 
 def check_seal(document: Mapping[str, Any]) -> Check:
@@ -62,6 +63,8 @@ def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterat
             yield f"entry {entry.sequence} was altered: its content does not match its digest"
         if entry.body.keys() - _SAY.get(entry.kind, entry.body.keys()):
             yield f"entry {entry.sequence} says more than a {entry.kind} of the ledger does"
+        if entry.kind is EntryKind.END:
+            yield from statement_faults(entry.body, len(evidence.models))
     if first.digest != evidence.identity:
         yield "the first entry is not the one that the ledger's identity names"
     adoptions = evidence.adoptions or ()

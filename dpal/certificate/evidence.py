@@ -9,9 +9,12 @@ from typing import Any
 from dpal.accounting.events import Release
 from dpal.certificate.read_and_seal import FORMAT, entry_record, parse_entry
 from dpal.errors import CertificateError
+from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import release_from, release_of
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
+
+_MODEL = "model.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +67,8 @@ class LedgerEvidence:
 
     @property
     def charged(self) -> tuple[Release, ...]:
-        """What a total is of: all that was reserved."""
-        return self.releases
+        """What a total is of: all that was reserved, or could have been when a rule ended it."""
+        return counted_releases(self.entries)
 
     @property
     def target(self) -> PrivacyTarget:
@@ -87,6 +90,22 @@ class LedgerEvidence:
     def releases(self) -> tuple[Release, ...]:
         """What was reserved, in order; further attempts at a release are releases, too."""
         return tuple(release_of(entry) for entry in self.entries if entry.kind is EntryKind.RESERVE)
+
+    @property
+    def models(self) -> list[tuple[Entry, str, str]]:
+        """Every committed model: its entry, its file, the digest of its weights."""
+        return [
+            (entry, name, digest)
+            for entry in self.entries
+            if entry.kind is EntryKind.COMMIT
+            for name, digest in entry.body["artifacts"].items()
+            if name.rpartition("/")[2] == _MODEL
+        ]
+
+    @property
+    def end(self) -> Entry | None:
+        """The entry by which the run ended; None while it may go on."""
+        return next((entry for entry in self.entries if entry.kind is EntryKind.END), None)
 
     @property
     def mode(self) -> str:

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
+from dpal.accounting.cohort_spending import (
+    Accountant,
+    campaign_epsilon,
+    entry_phase,
+    second_opinion,
+    spending,
+)
 from dpal.accounting.events import Answer, Event, Release
+from dpal.accounting.worst_path import chance_of_entry
 from dpal.privacy import Adjacency, PrivacyTarget
 
 # Our own engine on another processor or with another numpy: its transforms differ by about
@@ -72,7 +79,8 @@ def cohort_by_dp_accounting(
     """A cohort's epsilon by dp-accounting, from the charges that name it.
 
     Its answers are none of dp-accounting's events. An answer of chances p and q in the two
-    worlds turns a curve H into p H(x - ln(p/q)).
+    worlds turns a curve H into p H(x - ln(p/q)), a secret draw of chance p one of (epsilon, delta)
+    into one of (ln(1 + p (e^epsilon - 1)), p delta).
     """
     events: list[Event] = []
     ways = [(1.0, 0.0), (1.0, 0.0)]  # chance and loss so far, in either direction
@@ -87,19 +95,24 @@ def cohort_by_dp_accounting(
                     (chance * p, loss + math.log(p / q))
                     for (chance, loss), (p, q) in zip(ways, more, strict=True)
                 ]
-            else:
+            elif charge.event.entry_chance is None:
                 events.append(charge.event)
+    drawn, failing = chance_of_entry(releases, entry_phase(cohort, releases))
+    delta = (target.delta - failing) / drawn
+    if not delta > 0:
+        return math.inf
     from dpal.accounting.second_opinion import one_way_epsilon  # imports dp-accounting
 
-    return max(
+    epsilon = max(
         loss
         + one_way_epsilon(
-            events, delta=target.delta / chance, adjacency=target.adjacency, removing=removing
+            events, delta=delta / chance, adjacency=target.adjacency, removing=removing
         )
-        if target.delta < chance
+        if delta < chance
         else 0.0
         for (chance, loss), removing in zip(ways, (True, False), strict=True)
     )
+    return epsilon if drawn == 1 else math.log1p(drawn * math.expm1(max(0.0, epsilon)))
 
 
 def _extremes(

@@ -115,7 +115,29 @@ _PAPER = {
     "and not to be promised to anybody"
 }
 
+_SECRET_DRAWS = {
+    "secret_draws": "chance cohorts were drawn by coins that nobody outside sees, and the promise "
+    "counts on that: against somebody who learns who was drawn, or how many, it does not hold"
+}
+_STOPPED = {
+    "exceptions": [
+        *_CAMPAIGN_2["exceptions"][:-1],
+        "the campaign ended by its own rule, in view of what it released: its figures count all "
+        "that its plan could have released",
+    ]
+}
+
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
+
+
+def statements_about(*, stopped: bool, secret_draws: bool) -> dict[str, Any]:
+    """Sentences of a campaign that only some campaigns need, in place of those that all have.
+
+    Args:
+      stopped: whether it ended early by its own rule.
+      secret_draws: whether cohorts were drawn by secret coins.
+    """
+    return {**(_STOPPED if stopped else {}), **(_SECRET_DRAWS if secret_draws else {})}
 
 
 def statements(kind: str, form: int = FORMAT, *, paper: bool = False) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
 from dpal.errors import ConfigError, ParameterError
+from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
 from dpal.planning.campaign_spec import (
@@ -87,6 +88,9 @@ class PrivacyConfig(Section):
     """sum: the labels of all queries together, so that about a tenth more are bought; one query
     may be larger than asked for. query: the labels of each query. null: sum, and query where the
     labeler is paid or limited by query (teachers, form)."""
+    secret_draw: bool = Field(False, title="Draw by secret coins")
+    """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
+    promise, and a number of labels that is known only nearly. Hidden selection, no data set."""
 
 
 class ScheduleConfig(Section):
@@ -105,6 +109,21 @@ class ScheduleConfig(Section):
     """Passes over the labeled records; few suit private training."""
 
 
+class StopConfig(Section):
+    """When a campaign stops buying labels, by the validation set alone."""
+
+    model_config = ConfigDict(title="When it is flat")
+
+    patience: Count = Field(1, title="Phases without a gain")
+    """Phases in a row that may bring less than the least gain together."""
+    least_gain: float = Field(0.005, ge=0, le=1, allow_inf_nan=False, title="Least gain")
+    """By how much they must improve on the best before: 0.005 is half a point of accuracy."""
+
+    def rule(self) -> StopRule:
+        """The rule as a frozen value."""
+        return StopRule(patience=self.patience, least_gain=self.least_gain)
+
+
 class CampaignConfig(RunConfig):
     """A differentially private active-learning campaign.
 
@@ -121,6 +140,14 @@ class CampaignConfig(RunConfig):
     labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    release: ReleaseRule = Field(ReleaseRule.BEST, title="Which model is released")
+    """best: of the phase that is best on the validation set, which costs nothing; last: of the last
+    phase, even where it is worse."""
+    stop: Annotated[StopConfig | None, choice("When it is flat", "When the plan is done")] = Field(
+        None, title="When it stops buying"
+    )
+    """Ends the campaign early once the validation curve is flat, and gives back what it may; null
+    buys all labels of the schedule."""
     start_from: Annotated[Name | None, choice("A finished campaign", "Afresh")] = None
     """Finished campaign to go on from: its model, and labels where budget is left."""
     strategy: Strategy = Strategy.STEP_AMPLIFICATION
@@ -253,6 +280,7 @@ class CampaignConfig(RunConfig):
             dataset=self.data.dataset,
             start_from=self.start_from,
             carries_labels=carried > 0,
+            secret_draw=privacy.secret_draw,
             schedule=Schedule(
                 initial=initial,
                 queries=tuple(self.schedule.queries),

@@ -281,3 +281,12 @@ def load_all(source: Source) -> tuple[Tensor, Tensor]:
         inputs.append(records_of(source, batch.table.column(0), rows=batch.numbers))
         labels.append(label_tensor(column, source.task))
     return torch.cat(inputs), torch.cat(labels)
+
+
+def read_ids(source: Source) -> list[str]:
+    """Names (n,) of a source's records, in the order of `load_all`."""
+    return [
+        name
+        for batch in raw_batches(source, ["id"])
+        for name in batch.table.column(0).cast(pa.string()).to_pylist()
+    ]

@@ -18,6 +18,7 @@ from dpal.accounting.prior_spend import PriorSpend, total_epsilon
 from dpal.accounting.worst_path import last_phase
 from dpal.errors import LedgerError
 from dpal.ledger.attempt_names import planned_name
+from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.hold import spent_before
@@ -72,7 +73,8 @@ class CampaignAccount:
       planned: the releases that it holds, in order.
       releases: what it reserved of them, in order.
       cohorts: what each cohort has spent, also before.
-      epsilon: what any record may have lost, whatever path it took, also before.
+      epsilon: what any record may have lost, whatever path it took, also before. Where it ended by
+        its own rule, all that it could have released counts, and in `cohorts`, too.
       before: what was spent on the same records before; None for nothing.
       data: what it takes of a data set: what it used once it ended, what it holds before.
       ended: number of the entry that ended it, None while it may go on.
@@ -117,8 +119,8 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     end = next((entry for entry in own if entry.kind is EntryKind.END), None)
     target, accountant = _target(held.body), Accountant(held.body["accountant"])
     planned = tuple(release_from(record) for record in held.body["releases"])
-    spent = [release_of(entry) for entry in own if entry.kind is EntryKind.RESERVE]
     before = spent_before(held.body, entries)
+    spent = counted_releases(own, before=before)
     earlier = before.releases if before else ()
     cohorts = [*(str(phase) for phase in range(last_phase(planned) + 1)), NEVER_SELECTED]
     return CampaignAccount(

@@ -14,6 +14,7 @@ from dpal.ledger.data_set_limits import DataHold
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from, release_of
+from dpal.ledger.released_phase import is_stopped
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 
@@ -50,6 +51,18 @@ class CampaignView:
             if entry.kind is EntryKind.COMMIT and planned_name(entry.release) == release:
                 return dict(entry.body["artifacts"])
         return None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the campaign ended early by its own rule, so that nothing is missing."""
+        end = self._find(EntryKind.END, "")
+        return end is not None and is_stopped(end.body)
+
+    @property
+    def models(self) -> int:
+        """How many models are committed."""
+        names = (release.name for release in self.planned() if not release.selects)
+        return sum(self.committed(name) is not None for name in names)
 
     def persisted_steps(self, release: str) -> int:
         """Steps of an unfinished training that are persisted, in its newest attempt."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from dpal.accounting.events import Release
 from dpal.accounting.prior_spend import PriorSpend, declared_of
+from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.release_records import release_from, release_of, release_record
+from dpal.ledger.entries import Entry
+from dpal.ledger.release_records import release_from, release_record
 from dpal.privacy import Accountant, PrivacyTarget
 
 # All that a hold of any version says; certificates with another key in theirs are refused.
@@ -74,9 +75,5 @@ def spent_before(held: Mapping[str, Any] | None, entries: Iterable[Entry]) -> Pr
     before = before_from((held or {}).get("before"))
     if before is None or before.campaign is None:
         return before
-    charged = [
-        release_of(entry)
-        for entry in entries
-        if entry.kind is EntryKind.RESERVE and entry.campaign == before.campaign
-    ]
-    return before.with_more(charged)
+    own = [entry for entry in entries if entry.campaign == before.campaign]
+    return before.with_more(counted_releases(own))

@@ -20,6 +20,7 @@ from dpal.ledger.folder_lock import require_claim
 from dpal.ledger.hold import hold_body, spent_before
 from dpal.ledger.recorded_files import digests, first_changed, forfeit, name_below
 from dpal.ledger.release_records import release_of, release_record
+from dpal.ledger.released_phase import is_stopped
 from dpal.privacy import Accountant, PrivacyTarget
 
 
@@ -102,7 +103,7 @@ class CampaignLedger(CampaignView):
             self.store.append(
                 campaign=self.campaign, kind=EntryKind.HOLD, release="", body=admitted
             )
-        elif self._find(EntryKind.END, "") is not None and not self._has_all(held):
+        elif self._is_closed(held):
             raise self._ended()
         elif held["plan"] != plan_digest:
             raise LedgerError(
@@ -117,7 +118,7 @@ class CampaignLedger(CampaignView):
                 f"the pool's file is not the one that campaign {self.campaign} was started on; "
                 "restore that file to continue it, or choose another name for a new campaign"
             )
-        elif not self._has_all(held):
+        elif not self._has_all(held) and not self.has_stopped:
             self._require_nothing_lost(self.store.entries())
 
     def release_once(
@@ -203,10 +204,13 @@ class CampaignLedger(CampaignView):
         elif self.committed(release.name) is None:
             self._require_nothing_lost(self.store.entries())
 
-    def end(self) -> None:
+    def end(self, said: Mapping[str, Any] | None = None) -> None:
         """Ends the campaign: what it held of a data set and did not use flows back.
 
         Doing it again changes nothing.
+
+        Args:
+          said: of the model that it releases, and why it ended: `EndStatement.record`.
 
         Raises:
           LedgerError: the campaign never held a plan.
@@ -219,6 +223,7 @@ class CampaignLedger(CampaignView):
             return {
                 "releases": [release.name for release in spent],
                 "data": data.used_by(planned, spent, target).record() if data else None,
+                **(said or {}),
             }
 
         if self._find(EntryKind.END, "") is None:
@@ -244,6 +249,11 @@ class CampaignLedger(CampaignView):
                 f"{lost} says so), and what they released is not known; put the newest copy of the "
                 "ledger back, or start another campaign on other records"
             )
+
+    def _is_closed(self, held: dict[str, Any]) -> bool:
+        """Whether somebody ended the campaign before its plan was done. Its own rule did not."""
+        end = self._find(EntryKind.END, "")
+        return end is not None and not is_stopped(end.body) and not self._has_all(held)
 
     def _has_all(self, held: dict[str, Any]) -> bool:
         """Whether every planned release is committed."""

@@ -15,7 +15,6 @@ from dpal.planning.campaign_spec import (
     LabelCap,
     SelectionMode,
     Strategy,
-    with_usual_thresholds,
 )
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.hidden_gate import IN_VAIN
@@ -23,6 +22,7 @@ from dpal.planning.paper_plan import USUAL_SHARE
 from dpal.planning.selection_steps import (
     HiddenGate,
     RandomDraw,
+    SecretRandomDraw,
     VisibleAnswers,
     expected_precision,
     starts_at_validation,
@@ -122,17 +122,15 @@ def selecting(spec: CampaignSpec, mode: str) -> CampaignSpec:
     """
     if mode == RANDOM:
         return with_random_selection(spec)
-    share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
     if mode == SelectionMode.HIDDEN:
-        share = 0.0
-    selects = replace(spec, selection=SelectionMode(mode), selection_epsilon=share)
-    return with_usual_thresholds(selects, was=spec)
+        return spec.varied(selection=SelectionMode.HIDDEN, selection_epsilon=0.0)
+    share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
+    return spec.varied(selection=SelectionMode(mode), selection_epsilon=share)
 
 
 def with_random_selection(spec: CampaignSpec) -> CampaignSpec:
     """The campaign with selection that looks at nothing, and so is free."""
-    drawn = replace(spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
-    return with_usual_thresholds(drawn, was=spec)
+    return spec.varied(acquisition=Acquisition.RANDOM, selection_epsilon=0.0)
 
 
 def precision_of(plan: Plan, phase: int) -> float | None:
@@ -143,7 +141,7 @@ def precision_of(plan: Plan, phase: int) -> float | None:
     """
     share = plan.phases[phase].cohort_size / pool_at(plan, phase)
     match plan.phases[phase].selection:
-        case RandomDraw():
+        case RandomDraw() | SecretRandomDraw():
             return share
         case HiddenGate():
             return 1.0  # who passes lies above who does not, and about as many as aimed at pass

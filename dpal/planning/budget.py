@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from dpal.accounting import pld
 from dpal.accounting.cohort_spending import Accountant, epsilon_by_rdp
-from dpal.accounting.events import Answer, Event, PhaseExposure
+from dpal.accounting.events import Answer, Event, PhaseExposure, SecretDraw
 from dpal.accounting.profiles import Grid
 from dpal.accounting.safe_search import smallest_safe
 from dpal.accounting.step_curves import Direction
@@ -17,10 +19,11 @@ from dpal.accounting.worst_path import Path, greatest_loss, path_epsilon
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.schedule import BasePhase, base_phases
-from dpal.planning.selection_steps import SelectionStep, design_selections
+from dpal.planning.selection_steps import SecretRandomDraw, SelectionStep, design_selections
 from dpal.privacy import choose_delta
 
 _LOWEST_NOISE, _HIGHEST_NOISE = 0.3, 1e5
+_POOL_SHARE = 0.5  # of delta, for those whom secret coins did not draw at first
 _GRID_MARGIN = 0.8  # of the noise by Renyi bounds: never more is gained
 
 
@@ -33,17 +36,24 @@ class Budget:
       limit: the epsilon aimed for; below the promise when the envelope took some of it.
       grid: on which privacy losses are composed while searching.
       initial_limit: the epsilon aimed for by the initial cohort, where that is another one.
+      by_renyi: whether Rényi bounds answer, whatever the accountant: rougher, and without a grid.
+      pool_limit: the epsilon aimed for by those whom secret coins did not draw at first, and who
+        may be selected later; None before it is known, or where coins decide nothing like that.
     """
 
     spec: CampaignSpec
     limit: float
     grid: Grid | None = None
     initial_limit: float | None = None
+    by_renyi: bool = False
+    pool_limit: float | None = None
 
     def limit_of(self, cohort: int) -> float:
         """The epsilon that a cohort may end with."""
         if cohort == 0 and self.initial_limit is not None:
             return self.initial_limit
+        if cohort > 0 and self.pool_limit is not None:
+            return self.pool_limit
         return self.limit
 
     @cached_property
@@ -63,21 +73,57 @@ class Budget:
           cohort: the phase in which it enters.
           training: all of its exposures.
         """
+        if cohort == 0 and self._splits:
+            if self.pool_limit is None:
+                raise ParameterError("calibrate_noise comes first: it splits the budget")
+            return self._initial_beside(self.pool_limit, training)
         events, answers = self._selected[cohort]
-        path = Path((*events, *training), answers)
-        target = self.spec.target
-        if self.spec.accountant is Accountant.RDP:
+        path, delta = Path((*events, *training), answers, *self._drawn), self.spec.target.delta
+        return self._path_epsilon(cohort, path, _POOL_SHARE * delta if self._splits else delta)
+
+    def _path_epsilon(self, cohort: int, path: Path, delta: float) -> float:
+        target = replace(self.spec.target, delta=delta)
+        if self.by_renyi or self.spec.accountant is Accountant.RDP:
             return epsilon_by_rdp(path, target)
         return max(
             path_epsilon(
                 path,
-                delta=target.delta,
+                delta=delta,
                 grid=self._required_grid,
                 adjacency=target.adjacency,
                 direction=direction,
             )
             for direction in self._directions[cohort]
         )
+
+    @cached_property
+    def _splits(self) -> bool:
+        """Whether secret coins draw the initial cohort, and records are selected later."""
+        return self.spec.secret_draw and self.spec.selects
+
+    @cached_property
+    def _drawn(self) -> tuple[float, float]:
+        """The chance of being drawn by a secret coin, and that too many are."""
+        if not self._draws or self._splits:
+            return 1.0, 0.0
+        stays = math.prod(1 - draw.chance for draw in self._draws)
+        return 1 - stays, sum(draw.failure_probability for draw in self._draws)
+
+    @cached_property
+    def _draws(self) -> list[SecretDraw]:
+        return [step.draw for step in self.selections if isinstance(step, SecretRandomDraw)]
+
+    def _initial_beside(self, pool: float, training: Sequence[PhaseExposure]) -> float:
+        """What the initial cohort ends with, where the others end with `pool`.
+
+        With p the chance of its coins, (e1, d1) of the drawn and (e0, d0) of the others give
+        (ln(p e^e1 + (1-p) e^e0), p d1 + (1-p) d0): docs/guarantee.md, "Secret draws".
+        """
+        (draw,), delta = self._draws, self.spec.target.delta
+        p = draw.chance
+        left = delta * (1 - _POOL_SHARE * (1 - p)) - draw.failure_probability
+        alone = 0.0 if left >= p else self._path_epsilon(0, Path(tuple(training)), left / p)
+        return float(np.logaddexp(math.log(p) + alone, math.log1p(-p) + pool))
 
     @cached_property
     def _directions(self) -> list[tuple[Direction, ...]]:
@@ -104,31 +150,44 @@ class Budget:
           ParameterError: no amount of noise does.
         """
         # Rényi bounds need no grid, so they find one; they ask for 6 to 10 % more noise.
-        rough = replace(self, spec=replace(self.spec, accountant=Accountant.RDP))
+        rough = replace(self, by_renyi=True)
         sigma = rough._least_noise(_LOWEST_NOISE)
         if self.spec.accountant is Accountant.RDP:
             return sigma, self
         fitted = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
-        return fitted._least_noise(_GRID_MARGIN * sigma), fitted
+        sigma = fitted._least_noise(_GRID_MARGIN * sigma)
+        if self._splits:
+            return sigma, replace(fitted, pool_limit=fitted._pool_epsilon(sigma))
+        return sigma, fitted
 
     def _least_noise(self, low: float) -> float:
         """Least noise from `low` on."""
 
         def worst(sigma: float) -> float:
             exposures = [phase.exposure(sigma) for phase in self.base]
+            if self._splits:
+                return self._initial_beside(self._pool_epsilon(sigma), exposures)
             return max(aimed(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
 
         def aimed(cohort: int, training: Sequence[PhaseExposure]) -> float:
             """What a cohort ends with, beside the one limit."""
             return self.final(cohort, training) + (self.limit - self.limit_of(cohort))
 
-        floor = max(aimed(cohort, []) for cohort in range(len(self.base)))
+        if self._splits:
+            floor = self._initial_beside(self._pool_epsilon(None), [])
+        else:
+            floor = max(aimed(cohort, []) for cohort in range(len(self.base)))
         if floor >= self.limit:
             raise self._unreachable(floor, "its selections alone")
         least = worst(_HIGHEST_NOISE)
         if least > self.limit:
             raise self._unreachable(least, "it")
         return smallest_safe(worst, self.limit, low=low)
+
+    def _pool_epsilon(self, sigma: float | None) -> float:
+        """What the worst of those ends with whom secret coins did not draw; None trains nobody."""
+        exposures = [] if sigma is None else [phase.exposure(sigma) for phase in self.base]
+        return max(self.final(cohort, exposures[cohort:]) for cohort in range(1, len(self.base)))
 
     def _unreachable(self, least: float, what: str) -> ParameterError:
         """Says what could be certified instead of what was asked for."""
@@ -186,7 +245,7 @@ class Budget:
                 for event in self.selections[phase].events:
                     if answer := event.answer:
                         answers.append((answer, phase == cohort))
-                    else:
+                    elif event.entry_chance is None:
                         events.append(event)
             paths.append((tuple(events), tuple(answers)))
         return paths

@@ -22,6 +22,7 @@ from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
+    SecretRandomDraw,
     SelectionStep,
     shares_its_cap,
     starts_at_validation,
@@ -82,7 +83,7 @@ class Phase:
 
     Attributes:
       index: 0 for the initial phase.
-      cohort_size: records added.
+      cohort_size: records added; on average, where secret coins draw them.
       selection: how the phase picks its records.
       training: how the phase trains.
       catch_up: training on the new records alone, before the rest of the phase.
@@ -93,6 +94,18 @@ class Phase:
     selection: SelectionStep
     training: TrainingPhase
     catch_up: TrainingPhase | None = None
+
+    @property
+    def most_labels(self) -> int:
+        """Labels that it buys at most, whatever the other phases buy.
+
+        `cohort_size`, but where secret coins draw, and where queries share a cap: one of them may
+        buy all of it, if the others buy nothing (`Plan.most_labels` counts it once).
+        """
+        step = self.selection
+        if isinstance(step, SecretRandomDraw):
+            return step.most
+        return step.cap if shares_its_cap(step) else self.cohort_size
 
     @property
     def parts(self) -> tuple[TrainingPhase, ...]:
@@ -106,9 +119,11 @@ class Phase:
 
     @property
     def records_in_words(self) -> str:
-        """How many records its selection may add: a bound, where there is one for it alone."""
+        """How many records its selection may add, and a bound where there is one for it alone."""
         if shares_its_cap(self.selection):
             return f"about {self.selection.aim:,}"
+        if self.most_labels > self.cohort_size:
+            return f"about {self.cohort_size:,}, at most {self.most_labels:,}"
         return f"up to {self.cohort_size:,}"
 
     @property
@@ -145,6 +160,17 @@ class Plan(DecidedPlan):
             return self.spec.pool_size - sum(phase.cohort_size for phase in self.phases)
         return self.phases[int(cohort)].cohort_size
 
+    def most_labels(self, *, upto: int) -> int:
+        """Labels that are bought at most in all phases up to one; a shared cap counts once.
+
+        Args:
+          upto: number of the last of these phases.
+        """
+        phases = self.phases[: upto + 1]
+        alone = sum(phase.most_labels for phase in phases if not shares_its_cap(phase.selection))
+        shared = [phase.most_labels for phase in phases if shares_its_cap(phase.selection)]
+        return alone + max(shared, default=0)
+
     def releases(self) -> Iterator[Release]:
         """Yields everything that leaves the trusted process, in order."""
         for phase in self.phases:
@@ -158,7 +184,8 @@ class Plan(DecidedPlan):
         # drawn without looking and is in no pool of either world, unless an earlier campaign
         # chose it.
         still_counted = phase.index
-        if self.spec.selection is SelectionMode.HIDDEN:
+        tossed = isinstance(phase.selection, SecretRandomDraw)  # by those in the pool alone
+        if self.spec.selection is SelectionMode.HIDDEN and not tossed:
             still_counted = 0 if self.spec.carries_labels else 1
         return Release(
             name=phase.selection_release,
@@ -249,7 +276,7 @@ class CertifiedPlan:
             "accountant": spec.accountant.value,
             "blocks": [share_record(share) for share in spec.blocks],
             "carries_labels": spec.carries_labels,
-            "phases": [_phase_record(phase) for phase in self.plan.phases],
+            "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [
                 {
                     "cohort": int(certificate.spent.cohort),
@@ -269,7 +296,7 @@ class CertifiedPlan:
         }
 
 
-def _phase_record(phase: Phase) -> dict[str, Any]:
+def _phase_record(plan: Plan, phase: Phase) -> dict[str, Any]:
     """One phase for JSON and tables."""
     training, caught, search = phase.training, phase.catch_up, {}
     if starts_at_validation(phase.selection):
@@ -277,6 +304,8 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
     return {
         "phase": phase.index,
         "cohort_size": phase.cohort_size,
+        "most_labels": phase.most_labels,
+        "most_labels_in_all": plan.most_labels(upto=phase.index),
         "selection": [to_record(event) for event in phase.selection.events],
         **search,
         "catch_up_steps": caught.steps if caught else 0,

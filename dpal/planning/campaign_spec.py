@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpal import check
 from dpal.canonical import LATER
@@ -142,6 +142,8 @@ class CampaignSpec:
       start_from: the earlier campaign whose model is the start, if any.
       carries_labels: whether the initial cohort was labeled by an earlier campaign, which
         may have looked at records to choose them.
+      secret_draw: whether who is drawn at random is a secret, decided by coins, that makes what
+        the drawn lose cheaper.
       recipe: what else decides the steps of a training.
       extractor: the fixed, public function that makes features of every record first.
       threshold_start: where hidden selection begins to look for a threshold.
@@ -164,6 +166,7 @@ class CampaignSpec:
     blocks: tuple[BlockShare, ...] = ()
     start_from: str | None = None
     carries_labels: bool = False
+    secret_draw: bool = field(default=False, metadata=LATER)
     recipe: Recipe = field(default_factory=Recipe)
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
     threshold_start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
@@ -186,6 +189,11 @@ class CampaignSpec:
                 "privacy.label_cap sum needs thresholds that are looked for from the validation "
                 "set's quantile; use label_cap query"
             )
+        if self.secret_draw and (reason := self.why_no_secret_draw):
+            raise ParameterError(
+                f"privacy.secret_draw would save nothing that can be proven: {reason}; set "
+                "privacy.secret_draw: false"
+            )
         if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
             raise ParameterError(
                 "labels of an earlier campaign are carried over under adjacency zero_out only: "
@@ -207,6 +215,38 @@ class CampaignSpec:
                 f"strategy {self.strategy} trains phases at different rates; use strategy naive, "
                 "selection visible, or adjacency zero_out"
             )
+
+    def varied(self, **changes: Any) -> CampaignSpec:
+        """The same with other wishes.
+
+        Without secret coins where those would save nothing. Thresholds are looked for as they
+        were; where there were none, as settings would have it, and where there are none any
+        more, nothing is said of them.
+        """
+        openly = replace(self, secret_draw=False, **changes)
+        if openly.seeks_thresholds is not self.seeks_thresholds:
+            start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
+            if openly.seeks_thresholds:
+                start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
+            openly = replace(openly, threshold_start=start, label_cap=cap)
+        secret = self.secret_draw and openly.why_no_secret_draw is None
+        return replace(openly, secret_draw=True) if secret else openly
+
+    @property
+    def why_no_secret_draw(self) -> str | None:
+        """Why it does not count that who is drawn at random is a secret; None where it does."""
+        if self.selection is not SelectionMode.HIDDEN:
+            return f"selection {self.selection} shows who is labeled"
+        if self.dataset is not None or self.carries_labels:
+            return (
+                "campaigns on a registered data set are added up as if everybody knew who is "
+                "labeled"
+            )
+        if self.accountant is not Accountant.PLD:
+            return "accountant rdp adds up releases as if everybody knew who is labeled"
+        if self.selects and self.target.adjacency is Adjacency.REPLACE_ONE:
+            return "under adjacency replace_one queries that read records leave nothing of it"
+        return None
 
     def _check_model(self) -> None:
         model, views = self.model, self.recipe.augmentation
@@ -281,18 +321,3 @@ class CampaignSpec:
     def seeks_thresholds(self) -> bool:
         """Whether any query finds a hidden threshold."""
         return self.selects and self.selection is SelectionMode.HIDDEN
-
-
-def with_usual_thresholds(spec: CampaignSpec, *, was: CampaignSpec) -> CampaignSpec:
-    """The campaign with the search that settings would give it, after it selects in another way.
-
-    Args:
-      spec: selects in another way than it did.
-      was: the campaign before. Where both look for hidden thresholds, they do it alike.
-    """
-    start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
-    if spec.seeks_thresholds:
-        start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
-        if was.seeks_thresholds:
-            start, cap = was.threshold_start, was.label_cap
-    return replace(spec, threshold_start=start, label_cap=cap)

@@ -26,6 +26,7 @@ PLANNERS: dict[Strategy, Callable[[Budget], Plan]] = {
 
 _ATTEMPTS = 6
 _CLOSE = 2e-3  # relative room that is worth no further attempt
+_UNSPLIT = 1.0  # epsilon that planners lose at most by splitting delta before they know how
 
 
 def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
@@ -33,13 +34,15 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
 
     Cohorts are solved one by one. The envelope over all paths lies a little higher; where
     it passes the target, the plan is solved again that much below it. Where answers decide on
-    the paths, that concerns the cohorts that they lead to, and not the initial one.
+    the paths, that concerns the cohorts that they lead to, and not the initial one. Where secret
+    coins draw the initial cohort, the envelope lies lower, and the plan is solved above it.
 
     Raises:
       PlanRejected: no plan keeps the promise.
       ParameterError: an adaptive clipping bound's count has too little noise for some part.
     """
     wanted, limit = spec.planning_epsilon, spec.planning_epsilon
+    highest = wanted + _UNSPLIT * (spec.secret_draw and spec.selects)
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
     best: Plan | None = None
     for _ in range(_ATTEMPTS):
@@ -49,9 +52,9 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
         tried.append((limit, reached))
         if reached <= wanted:
             best = plan
-            if wanted - reached < _CLOSE * wanted or limit == wanted:
+            if wanted - reached < _CLOSE * wanted or limit == highest:
                 break
-        limit = min(wanted, _next_limit(tried, wanted))
+        limit = min(highest, _next_limit(tried, wanted))
         if not limit > wanted / 2:  # the envelope is far above: there is no plan this way
             break
     chosen = best or plan

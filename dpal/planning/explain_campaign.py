@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
@@ -76,7 +74,7 @@ def _accountant(certified: CertifiedPlan) -> Remark:
     """What tight accounting saves against Rényi bounds."""
     spec, topic = certified.plan.spec, "What the accountant saves"
     tight = spec.accountant is Accountant.PLD
-    other = replace(spec, accountant=Accountant.RDP if tight else Accountant.PLD)
+    other = spec.varied(accountant=Accountant.RDP if tight else Accountant.PLD)
     # Rényi plans are solved over all paths at once; tight ones need the envelope's room.
     instead = solved(other) if tight else certified_or_why(other)
     if isinstance(instead, str):
@@ -154,7 +152,7 @@ def _not_protected(certified: CertifiedPlan) -> Remark:
         limits.append(
             "that a known record would be informative: its content is protected, not that"
         )
-    if spec.selects and spec.selection is SelectionMode.HIDDEN:
+    if spec.secret_draw or (spec.selects and spec.selection is SelectionMode.HIDDEN):
         limits.append(
             "anything once ids, counts, batches or bills of the labeling leave the process: "
             "then selection must be visible"

@@ -116,6 +116,8 @@ def _naive_finals(plan: Plan, share: float) -> dict[str, float]:
 
 def _room(plan: Plan, most: float) -> str:
     target = plan.spec.target.epsilon
+    if most - target > ROUNDED:
+        return f", by fixed shares of delta; over all paths that is within {target:g}"
     if target - most < ROUNDED:
         return ""
     return f", what the certificate over all paths leaves of {target:g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
@@ -18,7 +19,12 @@ from dpal.planning.explain_words import (
     total_steps,
 )
 from dpal.planning.hidden_gate import IN_VAIN
-from dpal.planning.selection_steps import HiddenGate, VisibleAnswers, starts_at_validation
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    SecretRandomDraw,
+    VisibleAnswers,
+    starts_at_validation,
+)
 
 WHO_SEES = {
     SelectionMode.HIDDEN: "only models leave the trusted process; who was labeled, how many and "
@@ -34,10 +40,11 @@ def selection(certified: CertifiedPlan) -> Remark:
     spec, topic = certified.plan.spec, "What selection costs"
     if not spec.selects:
         text = "Nothing: records are drawn without looking at any of them."
-        return Remark(topic=topic, text=text, numbers={"selection_epsilon": 0.0})
+        numbers: dict[str, Any] = {"selection_epsilon": 0.0}
+        return Remark(topic=topic, text=text + _secrecy(certified.plan, numbers), numbers=numbers)
     never = certified.never_selected.spent.epsilon_pld
     last = certified.cohorts[-1].spent
-    numbers: dict[str, Any] = {
+    numbers = {
         "never_selected_epsilon": never,
         "last_cohort_selection_epsilon": last.selection_epsilon,
     }
@@ -51,7 +58,31 @@ def selection(certified: CertifiedPlan) -> Remark:
         noise, steps = telling_noise(free), total_steps(free)
         numbers |= {"noise_if_random": noise, "steps_if_random": steps}
         text += f" Random selection would cost nothing, with {against(free, certified.plan)}."
-    return Remark(topic=topic, text=text, numbers=numbers)
+    return Remark(topic=topic, text=text + _secrecy(certified.plan, numbers), numbers=numbers)
+
+
+def _secrecy(plan: Plan, numbers: dict[str, Any]) -> str:
+    """What it saves, or would save, that nobody knows whom chance drew."""
+    spec = plan.spec
+    if reason := spec.why_no_secret_draw:
+        if spec.selection is SelectionMode.HIDDEN:
+            return f" That it is a secret whom chance drew counts for nothing: {reason}."
+        return ""
+    other = solved(replace(spec, secret_draw=not spec.secret_draw))
+    if not isinstance(other, Plan):
+        return ""
+    numbers["noise_if_draw_is_known" if spec.secret_draw else "noise_if_draw_is_secret"] = (
+        telling_noise(other)
+    )
+    if spec.secret_draw:
+        return (
+            " It is a secret whom chance drew: if that were known, the same promise would mean "
+            f"{against(other, plan)}."
+        )
+    return (
+        " Drawn by secret coins (privacy.secret_draw), the same promise would mean "
+        f"{against(other, plan)}."
+    )
 
 
 def labels(certified: CertifiedPlan) -> Remark:
@@ -59,16 +90,18 @@ def labels(certified: CertifiedPlan) -> Remark:
     plan = certified.plan
     queries = range(1, len(plan.phases))
     budget = sum(phase.cohort_size for phase in plan.phases)
+    most = plan.most_labels(upto=len(plan.phases) - 1)
     expected = expected_labels(plan)
     precision = [precision_of(plan, query) for query in queries]
     chance = [plan.phases[query].cohort_size / pool_at(plan, query) for query in queries]
     numbers: dict[str, Any] = {
         "labels": budget,
         "expected_labels": expected,
+        "most_labels": most,
         "expected_precision": precision,
         "precision_by_chance": chance,
     }
-    sentences = [f"At most {budget:,} labels are bought.", *_label_sentences(plan, numbers)]
+    sentences = [f"At most {most:,} labels are bought.", *_label_sentences(plan, numbers)]
     return Remark(topic="Labels", text=" ".join(sentences), numbers=numbers)
 
 
@@ -120,6 +153,17 @@ def _search_sentences(
 def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
     steps = [phase.selection for phase in plan.phases[1:]]
     chance = shares(numbers["precision_by_chance"])
+    tossed = [
+        phase.selection for phase in plan.phases if isinstance(phase.selection, SecretRandomDraw)
+    ]
+    if tossed:
+        failing = sum(step.draw.failure_probability for step in tossed)
+        numbers["too_many_drawn"] = failing
+        yield (
+            "Secret coins draw as many as planned on average, and what training does follows the "
+            f"planned number; more than the most are drawn with a chance below {failing:.2g}, "
+            "which is counted in delta."
+        )
     gates = [step for step in steps if isinstance(step, HiddenGate)]
     if gates:
         overflow = sum(step.threshold.failure_probability for step in gates)

@@ -20,13 +20,7 @@ from dpal.accounting.cohort_spending import Accountant, Spending, campaign_epsil
 from dpal.accounting.events import PhaseExposure, to_record
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
-from dpal.planning.campaign_spec import (
-    CampaignSpec,
-    Schedule,
-    SelectionMode,
-    Strategy,
-    with_usual_thresholds,
-)
+from dpal.planning.campaign_spec import CampaignSpec, Schedule, SelectionMode, Strategy
 from dpal.planning.schedule import BasePhase, base_phases
 from dpal.planning.selection_steps import design_selections
 
@@ -147,14 +141,12 @@ def _as_published(spec: CampaignSpec) -> CampaignSpec:
     share = 0.0
     if spec.selects:
         share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
-    published = replace(
-        spec,
+    return spec.varied(
         accountant=Accountant.RDP,
         strategy=Strategy.STEP_AMPLIFICATION,
         selection=SelectionMode.PAPER,
         selection_epsilon=share,
     )
-    return with_usual_thresholds(published, was=spec)
 
 
 def _solve(spec: CampaignSpec, base: Sequence[BasePhase]) -> Plan:

@@ -15,8 +15,15 @@ import numpy as np
 import scipy
 
 from dpal.accounting.cohort_spending import epsilon_of_thresholds
-from dpal.accounting.events import Event, NoisyScores, NoisyThreshold, RandomizedResponse
-from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.events import (
+    Event,
+    NoisyScores,
+    NoisyThreshold,
+    RandomizedResponse,
+    SecretDraw,
+)
+from dpal.accounting.safe_search import first_true, smallest_safe
+from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
@@ -34,6 +41,7 @@ _SMALL_QUERY_SHARE = 0.8  # likewise, where a query would otherwise be too small
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _SMALL_QUERY_RESERVE = 0.25  # above it, less noise than usual is worth its price
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
+LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,32 @@ class RandomDraw:
     def events(self) -> tuple[Event, ...]:
         """What it releases about a record of the pool."""
         return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretRandomDraw:
+    """Every record of the pool tosses a coin of its own; nobody outside learns how it fell.
+
+    Costs nothing, and makes what the drawn lose cheaper, as long as nothing tells who was drawn
+    or how many. So many are drawn on average as the phase's cohort has records.
+
+    Attributes:
+      draw: the chance of each coin, and that of drawing more than `most`.
+      most: records that are labeled at most; more are drawn with a chance that the plan counts.
+    """
+
+    draw: SecretDraw
+    most: int
+
+    @property
+    def clips_scores(self) -> bool:
+        """Whether scores are cut at a public bound, for noise of a smaller scale."""
+        return False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What it releases about a record of the pool."""
+        return (self.draw,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +215,7 @@ class VisibleAnswers(_ByThreshold):
         return (self.threshold, self.answers)
 
 
-SelectionStep = RandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
+SelectionStep = RandomDraw | SecretRandomDraw | NoisyRanking | HiddenGate | VisibleAnswers
 
 
 def starts_at_validation(step: SelectionStep) -> TypeGuard[HiddenGate]:
@@ -200,10 +234,10 @@ def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
     Raises:
       ParameterError: a query is too small for the mode.
     """
-    if spec.acquisition.is_random:
-        return (RandomDraw(),) * len(spec.schedule.cohort_sizes)
-    design = _DESIGNS[spec.selection]
-    return (RandomDraw(), *(design(spec, t) for t in range(1, len(spec.schedule.cohort_sizes))))
+    at_random = _secret_draw if spec.secret_draw else _open_draw
+    design = at_random if spec.acquisition.is_random else _DESIGNS[spec.selection]
+    queries = range(1, len(spec.schedule.cohort_sizes))
+    return (at_random(spec, 0), *(design(spec, phase) for phase in queries))
 
 
 def expected_precision(answers: RandomizedResponse, share: float, above: float) -> float:
@@ -216,6 +250,45 @@ def expected_precision(answers: RandomizedResponse, share: float, above: float) 
     """
     best = answers.above * min(above, share) + answers.below * max(0.0, share - above)
     return best / share
+
+
+def _open_draw(spec: CampaignSpec, phase: int) -> RandomDraw:
+    return RandomDraw()
+
+
+def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
+    """Coins that draw as many as are planned on average, and a cap far enough above."""
+    sizes = spec.schedule.cohort_sizes
+    size, left = sizes[phase], spec.pool_size - sum(sizes[:phase])
+    if size < LEAST_SECRET_DRAW:
+        raise ParameterError(
+            f"phase {phase} draws {size:,} records, and by secret coins {LEAST_SECRET_DRAW} is the "
+            "least that is drawn on average, so that nobody is drawn with no chance worth "
+            "mentioning; ask for more, or set privacy.secret_draw: false"
+        )
+    chance = size / left
+    if not chance < 1:
+        raise ParameterError(
+            f"phase {phase} asks for all {left:,} records that are left, so that who is drawn is "
+            "no secret; ask for fewer, or set privacy.secret_draw: false"
+        )
+    draws = len(sizes) if spec.acquisition.is_random else 1
+    failure = _OVERFLOW_SHARE * spec.target.delta / draws
+    # However a record's own coin falls, at most `most` are drawn if fewer others are. Each of
+    # the others enters in this phase with chance size / pool: no earlier coin drew it, this does.
+    pool = spec.pool_size
+    if not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
+        raise ParameterError(
+            f"phase {phase} draws {size:,} of {pool:,} records, so few possible draws that all of "
+            "them could be tried against a digest of the one that was made; ask for another "
+            "number, or set privacy.secret_draw: false"
+        )
+
+    def is_enough(most: int) -> bool:
+        return exceeding_chance(most, pool=pool, size=size) <= failure
+
+    most = min(pool, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
+    return SecretRandomDraw(draw=SecretDraw(chance=chance, failure_probability=failure), most=most)
 
 
 def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:

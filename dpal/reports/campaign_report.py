@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.certificate.sentences import STATEMENTS
@@ -31,7 +31,7 @@ from dpal.reports.summary import (
     spent_table,
     validation_table,
 )
-from dpal.reports.validation_figures import headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
 
 _DEFECT = "By the ledger the promise is kept; an audit found a defect. Do not rely on it."
 _ATTACKED = "The campaign's own code is attacked; this costs nothing."
@@ -46,10 +46,22 @@ _AUDIT = (
 )
 
 
+_CHOSEN = (
+    " Where the phase was chosen by this figure, the figure flatters it a little: judge the model "
+    "on records of another set."
+)
+STOPPED_EARLY = (
+    "The campaign stopped buying before its plan was done, because the validation curve was flat. "
+    "When to stop was decided in view of what was released, so that all that it could have "
+    "released counts as spent; what it may give back to a data set is in the ledger."
+)
+
+
 def campaign_report(
     facts: RunFacts,
     phases: Sequence[Mapping[str, Any]],
     *,
+    released: int | None = None,
     audit: Mapping[str, Any] | None = None,
     labeled_by: Mapping[str, Any] | None = None,
 ) -> Report:
@@ -58,12 +70,15 @@ def campaign_report(
     Args:
       facts: what every run has; the summary is that of the certified plan.
       phases: metrics of the finished phases, at least one.
+      released: number of the phase whose model is the campaign's; None for the last.
       audit: `audit.json` of an audit of this plan, if there was one.
       labeled_by: account and promise of the teachers whose votes gave the labels; None where
         others gave them.
     """
-    summary, last = facts.summary, phases[-1]
-    name, value = headline(last)
+    summary, last = facts.summary, {**phases[-1], "campaign_epsilon": facts.spent}
+    chosen = len(phases) - 1 if released is None else released
+    early = facts.finished and len(phases) < len(summary["phases"])
+    name, value = headline(phases[chosen])
     kept, _ = kept_so_far(facts.spent, summary)
     keeps = figures_in_words(summary["accountant"]) if kept else None
     certified = (
@@ -89,8 +104,10 @@ def campaign_report(
                 "What it bought",
                 learning_chart(phases, "labels"),
                 learning_chart(phases, "campaign_epsilon"),
-                validation_table(phases),
-                note=f"Validation {name}, measured on the validation set, which is not protected.",
+                validation_table(phases, chosen),
+                STOPPED_EARLY if early else None,
+                note=f"Validation {name}, measured on the validation set, which is not protected. "
+                f"The model is that of phase {chosen}." + (_CHOSEN if len(phases) > 1 else ""),
             ),
             section("Who sees the selection", who_sees(summary), selection_quality(summary)),
             _audited(audit),
@@ -106,13 +123,26 @@ def campaign_report(
         ),
         uncovered=(*STATEMENTS["exceptions"], STATEMENTS["tuning"], others(summary)),
         cards=(
-            (f"{last['labels']:,}", "labels bought", f"up to, of {summary['pool_size']:,} records"),
+            (
+                f"{most_labels(last):,}",
+                "labels bought",
+                f"up to, of {summary['pool_size']:,} records",
+            ),
             (percent(value), name, "on the validation set"),
         ),
-        points=() if audit is None else (_audit_point(audit),),
+        points=(*_losses(phases, chosen), *([] if audit is None else [_audit_point(audit)])),
         defect="" if audit is None or audit["passed"] else _DEFECT,
         checks=((f"dpal audit {summary['name']}", _ATTACKED),),
     )
+
+
+def _losses(phases: Sequence[Mapping[str, Any]], released: int) -> Iterator[tuple[bool, str]]:
+    """Phases that are worse than an earlier one by more than noise; false if one is released."""
+    for number in range(len(phases)):
+        compared = against_best_before(phases, number)
+        if compared is not None and compared.is_loss:
+            kept = "is the model" if number == released else "is not the model"
+            yield number != released, f"Phase {number} {kept}: {compared.words()}."
 
 
 def _votes(labeled_by: Mapping[str, Any]) -> str:

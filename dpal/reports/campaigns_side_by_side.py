@@ -17,10 +17,12 @@ class Compared:
     Attributes:
       summary: of its certified plan.
       phases: metrics of its finished phases, at least one.
+      reached: what it cost, and the figures of its model; None where that is the last phase's.
     """
 
     summary: Mapping[str, Any]
     phases: Sequence[Mapping[str, Any]]
+    reached: Mapping[str, Any] | None = None
 
 
 def comparison_table(campaigns: Sequence[Compared]) -> Table:
@@ -40,13 +42,13 @@ def comparability_note(campaigns: Sequence[Compared]) -> str:
 
 
 def _row(campaign: Compared) -> dict[str, object]:
-    summary, last = campaign.summary, campaign.phases[-1]
+    summary, last = campaign.summary, campaign.reached or campaign.phases[-1]
     name, value = headline(last)
     by_chance = summary["acquisition"] == "random"
     return {
         "campaign": summary["name"],
         "phases": f"{len(campaign.phases)}/{len(summary['phases'])}",
-        "labels, up to": f"{last['labels']:,}",
+        "labels, planned": f"{last['labels']:,}",
         "validation": f"{percent(value)} {name}",
         "epsilon spent": f"{last['campaign_epsilon']:.4f}",
         "of": f"{summary['target_epsilon']:g}",

@@ -12,7 +12,7 @@ from typing import Any
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import promise
-from dpal.reports.validation_figures import headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, percent
 
 _BAR = 24  # characters
 
@@ -81,12 +81,17 @@ def campaign_story(
     return story(title, summary, now=now, spent=spent, blocks=blocks, places=places)
 
 
-def outcome(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> str:
-    """How a campaign ended, in one line."""
-    name, value = headline(phases[-1])
+def outcome(summary: Mapping[str, Any], reached: Mapping[str, Any]) -> str:
+    """How a campaign ended, in one line.
+
+    Args:
+      summary: of its certified plan.
+      reached: what it cost, and the figures of its model.
+    """
+    name, value = headline(reached)
     return (
         f"finished: validation {name} {percent(value)} at epsilon "
-        f"{phases[-1]['campaign_epsilon']:.3f} of {summary['target_epsilon']:g}"
+        f"{reached['campaign_epsilon']:.3f} of {summary['target_epsilon']:g}"
     )
 
 
@@ -108,7 +113,7 @@ def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now:
     name = headline(phases[0])[0] if phases else "accuracy"
     rows, labels = [], 0
     for number, plan in enumerate(summary["phases"]):
-        labels += plan["cohort_size"]
+        labels = plan.get("most_labels_in_all", labels + plan["cohort_size"])
         done = phases[number] if number < len(phases) else None
         under_way = number == len(phases) and f"phase-{number}" in now
         rows.append(
@@ -117,8 +122,15 @@ def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now:
                 "state": "done" if done else "under way" if under_way else "planned",
                 "labels, up to": f"{labels:,}",
                 "private steps": f"{plan['steps']:,}",
-                f"validation {name}": percent(headline(done)[1]) if done else "-",
+                f"validation {name}": _reached(phases, number) if done else "-",
                 "epsilon": f"{done['campaign_epsilon']:.4f}" if done else "-",
             }
         )
     return table("Phases", rows)
+
+
+def _reached(phases: Sequence[Mapping[str, Any]], phase: int) -> str:
+    """A phase's headline figure, and by how much it is worse than an earlier one."""
+    compared, figure = against_best_before(phases, phase), percent(headline(phases[phase])[1])
+    worse = compared is not None and compared.is_worse
+    return f"{figure} ({compared.words()})" if worse and compared else figure

@@ -11,6 +11,7 @@ from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
 from dpal.ledger.datasets import Basis
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.released_phase import EndStatement
 
 STATES = {
     State.RESERVE: "reserved",
@@ -70,7 +71,20 @@ def describe_entry(entry: Entry) -> str:
         case EntryKind.END:
             drawn = _plural(len(body["releases"]), "release")
             returned = "; what it held and did not use flowed back" if body["data"] else ""
-            return f"ended after {drawn}{returned}"
+            return f"ended after {drawn}{returned}{_released(body)}"
+
+
+def _released(body: Mapping[str, Any]) -> str:
+    """Which model an end names, and why the end came early."""
+    stated = EndStatement.of_body(body)
+    if stated is None:
+        return ""
+    curve = ", ".join(f"{100 * value:.2f}" for value in stated.values)
+    told = f"; phase {stated.released} is released ({stated.release} of {stated.figure} {curve})"
+    if stated.stop is None:
+        return told
+    phases = _plural(stated.stop.patience, "phase")
+    return f"{told}; {phases} brought less than {100 * stated.stop.least_gain:g} points"
 
 
 def about(entry: Entry) -> str:

@@ -6,9 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dpal.reports.intervals import TOGETHER
 from dpal.reports.report import Table
 from dpal.reports.sweeps import spread
 from dpal.reports.validation_figures import percent
+from dpal.simulation.paired_comparison import PairedComparison, compare_with_reference
 
 Methods = Mapping[str, Mapping[str, Any]]  # by name: epsilon, figures, averages, labels
 
@@ -54,6 +56,35 @@ def methods_table(*runs: Methods, title: str = "") -> Table:
     columns = ("protects", *(AVERAGES[key] for key in keys)) if keys else ("accuracy",)
     usual = "Methods, figures averaged over labels" if keys else "Methods"
     return Table(title or usual, ("method", "epsilon", *columns), tuple(rows))
+
+
+def compare_methods(*runs: Methods) -> dict[str, PairedComparison]:
+    """Every other method beside votes and student, run by run.
+
+    What is compared is the AUC averaged over labels, or accuracy where records have one label.
+
+    Args:
+      runs: methods of the repetitions of one run, whose seeds they share.
+    """
+    reached: dict[str, dict[int, float]] = {}
+    for number, run in enumerate(runs):
+        for name, method in run.items():
+            value = averages(method).get("auc", method["figures"].get("accuracy"))
+            if value is not None:
+                reached.setdefault(name, {})[number] = value
+    return compare_with_reference(reached, "pate") if "pate" in reached else {}
+
+
+def methods_comparison_table(*runs: Methods, title: str) -> Table:
+    """The same in words; empty where nothing was repeated."""
+    rows = tuple(
+        (WORDS[name], comparison.in_words(), str(comparison.pairs))
+        for name, comparison in compare_methods(*runs).items()
+        if comparison.pairs > 1
+    )
+    about = "AUC" if has_labels(runs[0]) else "accuracy"
+    return Table(f"{title}: {about} beside {WORDS['pate']}, run by run; {TOGETHER}",
+                 ("method", "difference", "runs"), rows)  # fmt: skip
 
 
 def has_labels(methods: Methods) -> bool:

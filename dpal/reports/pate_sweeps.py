@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from dpal.reports.figures.methods_by_label import labels_figure
 from dpal.reports.methods_tables import (
     Methods,
+    compare_methods,
     has_labels,
     labels_table,
     mean_and_spread,
+    methods_comparison_table,
     methods_table,
 )
 from dpal.reports.render.markdown import blocks_in_markdown
@@ -41,8 +43,29 @@ class SweptVoting:
 
 
 def sweep_tables(members: Sequence[SweptVoting]) -> list[Table]:
-    """For each combination every method's averages, mean and standard deviation."""
-    return [_table(key, group) for key, group in _groups(members).items()]
+    """For each combination every method's averages, and how they compare where runs repeat."""
+    tables = []
+    for key, group in _groups(members).items():
+        compared = methods_comparison_table(*(member.methods for member in group), title=key)
+        tables += [_table(key, group), *([compared] if compared.rows else [])]
+    return tables
+
+
+def sweep_comparison_records(members: Sequence[SweptVoting]) -> list[dict[str, Any]]:
+    """How methods compare in each combination, for JSON."""
+    return [
+        {
+            "swept": dict(group[0].swept),
+            "reference": "pate",
+            "comparisons": {
+                name: comparison.as_record()
+                for name, comparison in compare_methods(
+                    *(member.methods for member in group)
+                ).items()
+            },
+        }
+        for group in _groups(members).values()
+    ]
 
 
 def sweep_figures(members: Sequence[SweptVoting], figure: str = "auc") -> dict[str, Figure]:

@@ -84,6 +84,15 @@ def who_sees(summary: Mapping[str, Any]) -> str:
         return (
             "Records were drawn by chance, without looking at any of them: this costs nothing, and "
             "training is charged to the labeled records."
+            + (
+                " Who and how many were drawn is a secret that the promise rests on."
+                if any(
+                    event["mechanism"] == "secret_draw"
+                    for phase in summary["phases"]
+                    for event in phase["selection"]
+                )
+                else ""
+            )
         )
     mode = SelectionMode(summary["selection"])
     return f"Selection is `{mode}`: {WHO_SEES[mode]}."

@@ -8,10 +8,10 @@ from typing import Any
 from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.ledger.datasets import Basis
-from dpal.planning.campaign_spec import Strategy
+from dpal.planning.campaign_spec import LabelCap, Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
-from dpal.reports.validation_figures import figures_in, headline, percent
+from dpal.reports.validation_figures import against_best_before, figures_in, headline, percent
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
@@ -21,7 +21,7 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
         {
             "phase": phase["phase"],
             "selection": _how_selected(phase["selection"]),
-            "new labels": f"{phase['cohort_size']:,}",
+            "new labels": _new_labels(phase),
             **({"steps on new alone": f"{phase['catch_up_steps']:,}"} if alone else {}),
             "steps": f"{phase['steps']:,}",
             "noise": f"{phase['noise_multiplier']:.4f}",
@@ -32,6 +32,15 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
         for phase in summary["phases"]
     )
     return table("Plan by phase", rows)
+
+
+def _new_labels(phase: Mapping[str, Any]) -> str:
+    """How many are bought: at most so many, or on average where secret coins or gates decide."""
+    planned, search = phase["cohort_size"], phase.get("threshold_search", {})
+    if search.get("label_cap") == LabelCap.SUM:
+        return f"about {search['aim']:,}, all queries at most {search['cap']:,}"
+    most = phase.get("most_labels", planned)
+    return f"{planned:,}" if most == planned else f"about {planned:,}, at most {most:,}"
 
 
 def cohort_table(summary: Mapping[str, Any]) -> Table:
@@ -68,17 +77,23 @@ def shares_table(summary: Mapping[str, Any]) -> Table:
     return table("Blocks of the data set that take part", rows)
 
 
-def validation_table(phases: Sequence[Mapping[str, Any]]) -> Table:
-    """Figures on the validation set after each finished phase, of which there is one."""
+def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Table:
+    """Figures on the validation set after each finished phase, of which there is one.
+
+    Args:
+      phases: metrics of the finished phases.
+      released: number of the phase whose model is the campaign's.
+    """
     # A figure that is not defined on a set of labels is not in any phase's metrics.
     rows = (
         {
-            "phase": phase["phase"],
-            "labels, up to": f"{phase['labels']:,}",
+            "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
+            "labels, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
+            **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
-        for phase in phases
+        for number, phase in enumerate(phases)
     )
     return table(f"{capital(headline(phases[0])[0])} by phase", rows)
 
@@ -182,6 +197,11 @@ def others(summary: Mapping[str, Any]) -> str:
     )
 
 
+def _compared(phases: Sequence[Mapping[str, Any]], phase: int) -> str:
+    compared = against_best_before(phases, phase)
+    return "-" if compared is None else compared.words()
+
+
 def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
     """A few words on how a phase picks its records."""
     by_mechanism = {event["mechanism"]: event for event in events}
@@ -189,5 +209,7 @@ def _how_selected(events: Sequence[Mapping[str, Any]]) -> str:
         return f"noisy scores, epsilon {by_mechanism['laplace']['epsilon']:.3g}"
     if not by_mechanism:
         return "random"
+    if "secret_draw" in by_mechanism:
+        return f"random by secret coins, chance {by_mechanism['secret_draw']['chance']:.3g}"
     what = "answers" if "anchored_answers" in by_mechanism else "gate"
     return f"{what}, noise {by_mechanism['noisy_threshold']['noise_multiplier']:.3g}"

@@ -1,17 +1,25 @@
-"""A sweep of runs as numbers: means and standard deviations over repetitions."""
+"""A sweep of runs as numbers: means over repetitions, their intervals, and what differs."""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpal.planning.campaign_spec import Acquisition
 from dpal.reports.improvement_report import START
+from dpal.reports.intervals import TITLE, TOGETHER, mean_in_percent
 from dpal.reports.render.markdown import blocks_in_markdown
-from dpal.reports.report import Block, Table, table
+from dpal.reports.report import Block, Table, capital, table
 from dpal.reports.summary import terms
-from dpal.reports.validation_figures import figures_in, headline, percent
+from dpal.reports.validation_figures import figures_in, headline
+from dpal.simulation.paired_comparison import (
+    PairedComparison,
+    compare_with_reference,
+    estimate_mean,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +30,8 @@ class Point:
       x: value of the first swept setting.
       line: values of the others, for the legend; empty where only one is swept.
       figure: name of the headline figure.
-      reached: of each repetition.
+      repeated: the repetition that each run is, as text; the same for runs that share seeds.
+      reached: of each run, in the order of `repeated`.
       start: the same of the models they started from; empty where they started from none.
       epsilon: largest total of them.
       start_epsilon: largest cost of the starts.
@@ -34,6 +43,7 @@ class Point:
     x: Any
     line: str
     figure: str
+    repeated: tuple[str, ...]
     reached: tuple[float, ...]
     start: tuple[float, ...]
     epsilon: float
@@ -73,6 +83,7 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
                 x=x,
                 line=", ".join(named),
                 figure=name,
+                repeated=tuple(json.dumps(run["repeated"], sort_keys=True) for run in runs),
                 reached=tuple(headline(run)[1] for run in runs if named_figures),
                 start=tuple(
                     headline(run, prefix=START)[1] for run in runs if figures_in(run, prefix=START)
@@ -89,8 +100,50 @@ def points_of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list
     return points
 
 
+def compare_points(
+    points: Sequence[Point], keys: Sequence[str]
+) -> dict[tuple[Any, str], PairedComparison]:
+    """Each combination beside its reference, repetition by repetition, by its x and line.
+
+    Where several settings are swept, lines are compared at each x; where one is, its values. The
+    reference is `random`, or the first there is; an x where it was refused has no comparison.
+    Comparisons with one reference at one x hold together.
+    """
+    compared: dict[tuple[Any, str], PairedComparison] = {}
+    several = len(keys) > 1
+    reference = _reference([_way(point, keys) for point in points])
+    for x in dict.fromkeys(point.x for point in points) if several else [None]:
+        group = [point for point in points if point.reached and (point.x == x or not several)]
+        figures = {_way(point, keys): _by_repetition(point) for point in group}
+        if reference not in figures:
+            continue
+        comparisons = compare_with_reference(figures, reference)
+        for point in group:
+            if comparison := comparisons.get(_way(point, keys)):
+                compared[point.x, point.line] = comparison
+    return compared
+
+
+def comparison_records(points: Sequence[Point], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Means, intervals and comparisons of a sweep for JSON, one a combination with figures."""
+    compared = compare_points(points, keys)
+    return [
+        {
+            _short(keys[0]): point.x,
+            "line": point.line,
+            "figure": point.figure,
+            **asdict(estimate_mean(point.reached)),
+            "beside_reference": compared[point.x, point.line].as_record()
+            if (point.x, point.line) in compared
+            else None,
+        }
+        for point in points
+        if point.reached
+    ]
+
+
 def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
-    """Means and standard deviations, one row a combination."""
+    """Means and confidence intervals, one row a combination."""
     polluted = any(point.irrelevant for point in points)
     started = any(point.start for point in points)
     rows = (
@@ -98,15 +151,33 @@ def points_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
             _short(keys[0]): point.x,
             **({"of": point.line} if len(keys) > 1 else {}),
             "runs": point.runs,
-            **({"start": _with_spread(point.start)} if started else {}),
-            points[0].figure or "reached": _with_spread(point.reached),
+            **({"start": _with_interval(point.start)} if started else {}),
+            points[0].figure or "reached": _with_interval(point.reached),
             **({"epsilon of start": f"{point.start_epsilon:.3f}"} if started else {}),
             "in all" if started else "epsilon": f"{point.epsilon:.3f}",
-            **({"irrelevant chosen": _with_spread(point.irrelevant)} if polluted else {}),
+            **({"irrelevant chosen": _with_interval(point.irrelevant)} if polluted else {}),
         }
         for point in points
     )
-    return table("Mean ± standard deviation over runs", rows, _short(keys[0]))
+    return table(capital(TITLE), rows, _short(keys[0]))
+
+
+def sweep_comparison_table(points: Sequence[Point], keys: Sequence[str]) -> Table:
+    """What differs beyond noise, in words; empty where nothing was repeated or compared."""
+    compared = compare_points(points, keys)
+    rows = (
+        {
+            _short(keys[0]): point.x,
+            **({"of": point.line} if len(keys) > 1 else {}),
+            "difference": comparison.in_words(),
+            "runs": comparison.pairs,
+        }
+        for point in points
+        if (comparison := compared.get((point.x, point.line))) and comparison.pairs > 1
+    )
+    reference = _reference([_way(point, keys) for point in points])
+    title = f"Beside {reference}, repetition by repetition; of one reference, {TOGETHER}"
+    return table(title, rows, _short(keys[0]))
 
 
 def sweep_report(
@@ -114,6 +185,8 @@ def sweep_report(
 ) -> str:
     """The sweep as Markdown."""
     blocks: list[Block] = [points_table(points, keys)]
+    if (comparisons := sweep_comparison_table(points, keys)).rows:
+        blocks.append(comparisons)
     if points:
         start = ", the start included" if points[0].start else ""
         most = max(point.promise["target_epsilon"] for point in points)
@@ -129,11 +202,23 @@ def sweep_report(
     )
 
 
-def _with_spread(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    more = f" ± {100 * spread(values):.2f}" if len(values) > 1 else ""
-    return f"{percent(statistics.fmean(values))}{more}"
+def _way(point: Point, keys: Sequence[str]) -> str:
+    if len(keys) > 1:
+        return point.line
+    return point.x if isinstance(point.x, str) else f"{_short(keys[0])} {point.x}"
+
+
+def _by_repetition(point: Point) -> dict[str, float]:
+    return dict(zip(point.repeated, point.reached, strict=True))
+
+
+def _reference(ways: Collection[str]) -> str:
+    random = Acquisition.RANDOM.value
+    return random if random in ways else next(iter(ways), "")
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    return f"{mean_in_percent(values, digits=2)} %" if values else "-"
 
 
 def _short(key: str) -> str:

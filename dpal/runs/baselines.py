@@ -38,7 +38,8 @@ from dpal.runs.ensemble_shares import further_shares
 from dpal.runs.ensemble_votes import asked_rows
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import commit_to, open_ledger
-from dpal.runs.start_model import finished_folder, last_model
+from dpal.runs.released_phase import released_weights
+from dpal.runs.start_model import finished_folder
 from dpal.runs.student import student_from
 from dpal.runs.student_quality import evaluate_model, judgements, keep_judgement
 from dpal.runs.teachers import load_inputs
@@ -76,7 +77,7 @@ def judge_campaign(ensemble: Ensemble, name: str) -> None:
     """Measures a baseline that was trained as a campaign."""
     folder = finished_folder(ensemble.config.runtime, _account(ensemble, name))
     model = build_model(ensemble.model)
-    model.load_state_dict(load_file(last_model(folder)))
+    model.load_state_dict(load_file(released_weights(folder)))
     spent = folder.finished_phases()[-1]["campaign_epsilon"]
     judged = evaluate_model(ensemble, model.to(ensemble.device))
     keep_judgement(ensemble, name, {**judged, "epsilon": spent})

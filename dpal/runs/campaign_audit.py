@@ -21,6 +21,7 @@ from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import SelectionMode
+from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import secure
 from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign_run import Campaign
@@ -56,8 +57,13 @@ def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
 
 def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     """Selects from the validation set as the campaign would from its pool, and listens."""
-    phase = next((planned for planned in campaign.plan.phases if planned.selection.events), None)
-    if phase is None:
+    # Draws by chance meet no score that could be told.
+    scored = (
+        planned
+        for planned in campaign.plan.phases
+        if not isinstance(planned.selection, RandomDraw | SecretRandomDraw)
+    )
+    if (phase := next(scored, None)) is None:
         return []
     runtime = campaign.config.runtime.model_copy(update={"artifacts": scratch})
     config = campaign.config.model_copy(update={"runtime": runtime})

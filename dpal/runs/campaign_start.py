@@ -33,6 +33,7 @@ from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.privacy import Unit
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.released_phase import is_complete, released_phase
 
 SpecFor = Callable[[int, Unit, int], CampaignSpec]
 
@@ -45,7 +46,7 @@ class PredecessorCampaign:
 
     Attributes:
       folder: its files.
-      labels: how many it had planned to buy; public.
+      labels: how many its finished phases had planned to buy; public.
       blocks: of the data set that took part in it.
     """
 
@@ -55,22 +56,22 @@ class PredecessorCampaign:
 
     @property
     def model(self) -> Path:
-        """Its last released weights."""
-        return self._last.model
+        """The weights that it released as its own."""
+        return self._released.model
 
     @property
     def optimizer(self) -> Path:
-        """What its training would have gone on with."""
-        return self._last.optimizer
+        """What its training would have gone on with from there."""
+        return self._released.optimizer
 
     @property
     def state(self) -> Path:
-        """Who is labeled in it, and how."""
-        return self._last.pool
+        """Who is labeled in it, and how: in all of its phases."""
+        return self.folder.phase(len(self.folder.finished_phases()) - 1).pool
 
     @property
-    def _last(self) -> PhaseFolder:
-        return self.folder.phase(len(self.folder.finished_phases()) - 1)
+    def _released(self) -> PhaseFolder:
+        return self.folder.phase(released_phase(self.folder))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +234,9 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
     record = folder.read_record()
     plan, before = record["plan"], record["config"]
     finished = len(folder.finished_phases())
-    if finished < len(plan["phases"]) or folder.phase(finished - 1).read_manifest() is None:
+    needed = {finished - 1, released_phase(folder)} if finished else set()
+    lost = any(folder.phase(number).read_manifest() is None for number in needed)
+    if lost or not is_complete(folder):
         raise DataError(
             f"start_from names campaign {config.start_from}, which is not finished or lost "
             f"files; finish it first (dpal status {folder.root})"
@@ -258,7 +261,7 @@ def find_earlier(config: CampaignConfig) -> PredecessorCampaign | None:
         )
     return PredecessorCampaign(
         folder=folder,
-        labels=sum(phase["cohort_size"] for phase in plan["phases"]),
+        labels=sum(phase["cohort_size"] for phase in plan["phases"][:finished]),
         blocks=frozenset(share["block"] for share in plan["blocks"]),
     )
 

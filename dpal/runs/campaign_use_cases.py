@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from dpal.audit.attack_plan import Effort
@@ -11,17 +12,20 @@ from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.labelers import Labeler
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
-from dpal.reports.campaign_report import campaign_report
+from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report
 from dpal.reports.report import Report
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs import prepare_campaign, write_certificate
 from dpal.runs.campaign_audit import audit_campaign
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.close_phase import close_phase, end_campaign, is_finished
+from dpal.runs.close_phase import close_phase, is_finished
 from dpal.runs.labeling import ask_labeler, merge_labels, reach_teachers
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.phase_training import measure, train_model
+from dpal.runs.phases_to_run import end_campaign, phases_to_run, said_at_end
+from dpal.runs.released_phase import reached, released_phase, stopped_early
 from dpal.runs.run_facts import AUDIT, facts_of
 from dpal.runs.select_records import select_records
 from dpal.runs.shown_results import Shown
@@ -49,7 +53,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         reach_teachers(run)
         prepare_campaign.hold_budget(run)
         keep_files(run)
-        for phase in run.plan.phases:
+        for phase in phases_to_run(run):
             if not is_finished(run, phase):
                 _run_phase(run, phase, labeler)
                 keep_files(run)
@@ -69,12 +73,18 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         if folder.finished_phases():
             self.certify(self.plan(recorded_config(folder)))
 
+    def said_at_end(self, folder: CampaignFolder, ledger: CampaignLedger) -> Mapping[str, Any]:
+        """Which phase is released, where that is not the last."""
+        finished = folder.finished_phases()
+        return said_at_end(recorded_config(folder), finished, models=ledger.models)
+
     def results(self, folder: CampaignFolder) -> Shown:
         """Accuracy phase by phase, and what each cohort has spent."""
         phases, summary = folder.finished_phases(), folder.read_record()["plan"]
         return [
-            validation_table(phases),
-            spent_table(phases[-1], summary),
+            validation_table(phases, released_phase(folder)),
+            spent_table(reached(folder), summary),
+            *([STOPPED_EARLY] if stopped_early(folder) else []),
             figures_in_words(summary["accountant"]),
         ]
 
@@ -83,9 +93,15 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         phases = folder.finished_phases()
         if not phases:
             raise DataError(f"campaign {folder.name} has no finished phase to report on yet")
-        facts = facts_of(folder, phases[-1]["campaign_epsilon"])
+        facts = facts_of(folder, reached(folder)["campaign_epsilon"])
         audit = _audit(folder, facts.summary["plan_digest"])
-        return campaign_report(facts, phases, audit=audit, labeled_by=folder.labeled_by())
+        return campaign_report(
+            facts,
+            phases,
+            released=released_phase(folder),
+            audit=audit,
+            labeled_by=folder.labeled_by(),
+        )
 
 
 def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> None:

@@ -50,6 +50,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
             "labels": sum(
                 planned.cohort_size for planned in campaign.plan.phases[: phase.index + 1]
             ),
+            "most_labels": campaign.plan.most_labels(upto=phase.index),
             **as_metrics(figures),
             "campaign_epsilon": campaign_epsilon(
                 ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant
@@ -63,12 +64,6 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
     head = {"sequence": entries[-1].sequence, "digest": entries[-1].digest}
     listed = [*files.artifacts, *([signature] if signature else [])]
     files.close(listed=listed, phase=phase.index, plan=campaign.plan.digest, ledger_head=head)
-
-
-def end_campaign(campaign: Campaign) -> None:
-    """Gives back to the data set what the campaign held and did not use."""
-    with campaign.ledger() as ledger:
-        ledger.end()
 
 
 def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:

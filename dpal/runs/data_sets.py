@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,16 @@ def view_of(dataset: DataSet) -> dict[str, Any]:
     }
 
 
-def end_early(folder: CampaignFolder) -> None:
-    """Ends a campaign before its plan is done; what it did not use flows back."""
+def end_early(
+    folder: CampaignFolder,
+    said: Callable[[CampaignFolder, CampaignLedger], Mapping[str, Any]],
+) -> None:
+    """Ends a campaign before its plan is done; what it did not use flows back.
+
+    Args:
+      folder: of the campaign.
+      said: what its end says of the model that it releases.
+    """
     with lock_folder(folder.root), closing(recorded_ledger(folder)) as store:
-        CampaignLedger(store, folder.name, folder.root).end()
+        ledger = CampaignLedger(store, folder.name, folder.root)
+        ledger.end(said(folder, ledger))

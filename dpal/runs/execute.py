@@ -63,5 +63,6 @@ def end(folder: CampaignFolder) -> None:
     Raises:
       LedgerError: the run never held a plan, so that there is nothing to end.
     """
-    end_early(folder)
-    recorded_kind(folder).use_cases().certify_again(folder)
+    use_cases = recorded_kind(folder).use_cases()
+    end_early(folder, use_cases.said_at_end)
+    use_cases.certify_again(folder)

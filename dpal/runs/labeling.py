@@ -26,17 +26,19 @@ from dpal.runs.labelers import labeler_of
 from dpal.runs.labeling_job import LabelingJob, recorded
 from dpal.runs.labeling_job import recorded_config as recorded_config
 from dpal.runs.notify import notify
+from dpal.runs.phases_to_run import has_stopped
 
 
 def reach_teachers(campaign: Campaign) -> None:
     """Finds out that teachers are missing, unfit or asked too much before anything is held."""
+    if campaign.is_held() and has_stopped(campaign):
+        return  # no further labels are bought
     job = LabelingJob.of(campaign)
     carries = campaign.start.earlier is not None and campaign.plan.spec.carries_labels
     planned = {
-        phase["phase"]: int(phase["cohort_size"])
-        for phase in campaign.certified.summary()["phases"]
-        if not campaign.folder.phase(phase["phase"]).labels.exists()
-        and not (carries and phase["phase"] == 0)
+        phase.index: phase.most_labels
+        for phase in campaign.plan.phases
+        if not campaign.files(phase).labels.exists() and not (carries and phase.index == 0)
     }
     job.labeler.require_answers(job, planned)
 

@@ -19,7 +19,13 @@ from dpal.randomness import secure
 from dpal.reports.figures.style import save
 from dpal.reports.methods_tables import methods_table
 from dpal.reports.pate_report import method_findings, pate_report
-from dpal.reports.pate_sweeps import SweptVoting, sweep_figures, sweep_tables, voting_sweep_report
+from dpal.reports.pate_sweeps import (
+    SweptVoting,
+    sweep_comparison_records,
+    sweep_figures,
+    sweep_tables,
+    voting_sweep_report,
+)
 from dpal.reports.report import Report
 from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
@@ -31,7 +37,7 @@ from dpal.runs.run_facts import facts_of
 from dpal.runs.shown_results import Shown
 from dpal.runs.student import STUDENT, close_student, train_on_votes
 from dpal.runs.student_quality import METHODS, judgements
-from dpal.runs.sweeps import RESULTS, Member
+from dpal.runs.sweeps import COMPARISONS, RESULTS, Member
 from dpal.runs.teachers import TEACHERS, deal_records, train_teachers
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from dpal.runs.use_cases import UseCases
@@ -101,6 +107,8 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         write_text(folder / RESULTS, json.dumps([*record, *refused], indent=1) + "\n")
         if not swept:
             return [f"results: {folder / RESULTS}"]
+        compared = json.dumps(sweep_comparison_records(swept), indent=1)
+        write_text(folder / COMPARISONS, compared + "\n")
         pictures = [
             save(figure, folder / f"sweep-{key}.png").name
             for key, figure in sweep_figures(swept).items()

@@ -24,7 +24,14 @@ from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.randomness import secure
-from dpal.reports.validation_figures import as_metrics, headline, percent
+from dpal.reports.validation_figures import (
+    RECORDS,
+    STANDARD_ERROR,
+    against_best_before,
+    as_metrics,
+    headline,
+    percent,
+)
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
@@ -39,7 +46,8 @@ from dpal.training.checkpoints import (
 from dpal.training.clipping import Clipper
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
-from dpal.training.evaluation import evaluate
+from dpal.training.evaluation import probabilities
+from dpal.training.metrics import evaluation_metrics, headline_standard_error
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import position, train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
@@ -117,9 +125,18 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
     model = load_model(campaign, phase.index)
     batch = campaign.config.runtime.physical_batch
     about = campaign.plan.spec.model.task
-    figures = evaluate(model, inputs, labels, physical_batch=batch, task=about)
+    guesses = probabilities(model, inputs, physical_batch=batch, task=about)
+    figures = {
+        **evaluation_metrics(about, guesses, labels.numpy()),
+        RECORDS: float(len(labels)),
+        STANDARD_ERROR: headline_standard_error(about, guesses, labels.numpy()),
+    }
     name, value = headline(as_metrics(figures))
     notify(f"{phase.name}: validation {name} {percent(value)}")
+    before = campaign.folder.finished_phases()[: phase.index]
+    compared = against_best_before([*before, as_metrics(figures)], len(before))
+    if compared is not None and compared.is_worse:
+        notify(f"{phase.name}: {compared.words()}")
     return figures
 
 

@@ -269,7 +269,7 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted key, but for those that decide no plan."""
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if name in ("runtime", "labeler"):
+        if name in ("runtime", "labeler", "release", "stop"):
             continue
         if name == "data":
             settings |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}

@@ -30,11 +30,11 @@ from dpal.runs.labelers import labeler_of
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
+from dpal.runs.released_phase import released_weights
 from dpal.runs.start_model import (
     StartModel,
     charged_in,
     finished_folder,
-    last_model,
     start_of,
     training_settings,
 )
@@ -110,7 +110,7 @@ def with_trained_start(improving: Improving) -> Improving:
     start = replace(
         improving.start,
         before=before,
-        weights=last_model(folder),
+        weights=released_weights(folder),
         certificate=folder.certificate,
     )
     # The plan stays the one that was held; what a training drawn again has cost is told.

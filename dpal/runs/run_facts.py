@@ -10,6 +10,7 @@ from dpal.files.artifacts import NO_HEAD, CampaignFolder
 from dpal.files.dvc_pointers import restore_commands
 from dpal.reports.run_report import RunFacts
 from dpal.runs.kinds import recorded_kind
+from dpal.runs.released_phase import is_complete, released_weights
 
 AUDIT = "audit/audit.json"
 
@@ -22,7 +23,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
       spent: epsilon of its releases so far.
     """
     summary, phases = folder.read_record()["plan"], folder.finished_phases()
-    model = folder.phase(len(phases) - 1).model
+    model = released_weights(folder)
     listed = {
         folder.certificate: "what `dpal verify` checks",
         folder.signature: "who signed it",
@@ -34,7 +35,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
         run=recorded_kind(folder).in_titles,
         summary=summary,
         spent=spent,
-        finished=len(phases) == len(summary["phases"]),
+        finished=is_complete(folder),
         head=ledger_head(folder),
         certificate=certificate_digest(folder),
         files=tuple(

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from dpal.acquisition.scores import Scores, score_function
-from dpal.acquisition.selection import QueryHistory, Selection, select, select_at_random
+from dpal.acquisition.selection import (
+    QueryHistory,
+    Selection,
+    select,
+    select_at_random,
+    select_by_coins,
+)
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
@@ -29,7 +35,7 @@ from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
 from dpal.data.sources import Role
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.selection_steps import RandomDraw, starts_at_validation
+from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw, starts_at_validation
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
@@ -69,6 +75,10 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
 def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
     """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
     spec, size, step = campaign.plan.spec, phase.cohort_size, phase.selection
+    if isinstance(step, SecretRandomDraw):
+        notify(f"{phase.name}: drawing about {size:,} records by secret coins")
+        unlabeled = _unlabeled(campaign, phase)
+        return select_by_coins((rows[mask] for rows, mask in unlabeled), step, rng=rng)
     if isinstance(step, RandomDraw):
         notify(f"{phase.name}: selecting {size:,} records at random")
         unlabeled = _unlabeled(campaign, phase)

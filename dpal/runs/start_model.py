@@ -26,9 +26,9 @@ from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source
 from dpal.errors import CertificateError, DataError
 from dpal.files.artifacts import RECORD, CampaignFolder
+from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.data_set_limits import DataHold
-from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.release_records import release_of
+from dpal.ledger.entries import Entry
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import ModelSpec, spec_from
@@ -36,6 +36,7 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 from dpal.runs.labeling_job import recorded_config
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources, open_validation
+from dpal.runs.released_phase import is_complete, released_phase, released_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,20 +119,17 @@ def finished_folder(runtime: RuntimeConfig, name: str) -> CampaignFolder:
             f"start.campaign {name} is not among the campaigns of {runtime.artifacts}; see dpal "
             "status"
         )
-    phases = len(folder.finished_phases())
-    whole = phases == len(folder.read_record()["plan"]["phases"]) and phases > 0
-    sound = whole and folder.phase(phases - 1).read_manifest() is not None
-    if not sound or not folder.certificate.is_file():
+    sound = (
+        folder.certificate.is_file()
+        and is_complete(folder)
+        and folder.phase(released_phase(folder)).read_manifest() is not None
+    )
+    if not sound:
         raise DataError.before_release(
             f"start.campaign {name} is not finished or lost files; finish it first (dpal status "
             f"{folder.root})"
         )
     return folder
-
-
-def last_model(folder: CampaignFolder) -> Path:
-    """The weights of a finished campaign."""
-    return folder.phase(len(folder.finished_phases()) - 1).model
 
 
 def training_settings(
@@ -167,15 +165,15 @@ def training_settings(
 
 
 def charged_in(document: Mapping[str, Any]) -> tuple[Release, ...]:
-    """What a campaign's certificate lists as charged, in order."""
+    """What a campaign's certificate counts, in order."""
     entries = [parse_entry(raw_entry) for raw_entry in document["ledger"]["entries"]]
-    return tuple(release_of(entry) for entry in entries if entry.kind is EntryKind.RESERVE)
+    return counted_releases(entries)
 
 
 def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
     """A finished campaign of the same artifacts folder."""
     folder = finished_folder(runtime, name)
-    weights, campaign = last_model(folder), recorded_config(folder)
+    weights, campaign = released_weights(folder), recorded_config(folder)
     with closing(open_ledger(runtime, create=False)) as store:
         document = _sound_certificate(folder.certificate, weights, ledger=store.verified())
     pool, validation = open_sources(campaign)

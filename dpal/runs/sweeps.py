@@ -18,12 +18,23 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.reports.figures.style import save
 from dpal.reports.figures.sweeps import sweep_figure
-from dpal.reports.sweeps import points_of, points_table, sweep_report
+from dpal.reports.sweeps import (
+    comparison_records,
+    points_of,
+    points_table,
+    sweep_comparison_table,
+    sweep_report,
+)
 from dpal.runs.kinds import folder_of, kind_in
+from dpal.runs.released_phase import reached
 from dpal.runs.shown_results import Shown
 
 RESULTS = "sweep.json"
+COMPARISONS = "sweep-comparisons.json"  # means, intervals, and what differs beyond noise
 _PROMISE = ("target_epsilon", "delta", "adjacency", "unit")
+# Settings that 0.2.0 did not have, as they usually are: a sweep that was begun before finds its
+# runs by the same names, and pays for none of them again.
+_LATER = {"release": "best", "stop": None}
 
 Axis = tuple[str, list[Any]]  # a setting, and the values that it takes
 
@@ -88,14 +99,18 @@ def renamed(values: dict[str, Any]) -> dict[str, Any]:
 def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a run but for its name and where it runs."""
     about = kind_in(values).parse(values).model_dump(mode="json")
-    return {key: value for key, value in about.items() if key not in ("name", "runtime")}
+    return {
+        key: value
+        for key, value in about.items()
+        if key not in ("name", "runtime") and (key, value) not in _LATER.items()
+    }
 
 
 def record_of(member: Member) -> dict[str, Any]:
     """What a finished run reached, and under which promise."""
     summary = member.folder.read_record()["plan"]
     phases = member.folder.finished_phases()
-    kept = {key: value for key, value in (phases[-1] if phases else {}).items()
+    kept = {key: value for key, value in (reached(member.folder) if phases else {}).items()
             if isinstance(value, int | float)}  # fmt: skip
     promise = {key: summary[key] for key in _PROMISE}
     spent = {"campaign_epsilon": summary.get("epsilon", summary.get("worst_epsilon"))}
@@ -110,7 +125,10 @@ def write_any_sweep(
     keys = list(records[0]["swept"])
     points = points_of(records, keys)
     write_text(folder / RESULTS, json.dumps(records, indent=1) + "\n")
-    shown = [points_table(points, keys)]
+    compared = comparison_records(points, keys)
+    write_text(folder / COMPARISONS, json.dumps(compared, indent=1) + "\n")
+    comparisons = sweep_comparison_table(points, keys)
+    shown = [points_table(points, keys), *([comparisons] if comparisons.rows else [])]
     drawn = [point for point in points if point.reached]
     if drawn:
         save(sweep_figure(drawn, keys[0]), folder / "sweep.png")

@@ -211,4 +211,5 @@ def _planned(asked: LabelingJob, files: PhaseFolder) -> int:
     """Labels that the plan could buy in a phase; public."""
     phases = asked.folder.read_record()["plan"]["phases"]
     number = int(files.root.name.rpartition("-")[2])
-    return int(next(phase["cohort_size"] for phase in phases if phase["phase"] == number))
+    planned = next(phase for phase in phases if phase["phase"] == number)
+    return int(planned.get("most_labels", planned["cohort_size"]))  # none: before secret draws

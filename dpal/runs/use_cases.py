@@ -14,6 +14,7 @@ from dpal.config.runtime import RunConfig
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
+from dpal.ledger.release_protocol import CampaignLedger
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
 from dpal.runs.audit_run import audit_report
@@ -68,6 +69,16 @@ class UseCases(ABC, Generic[C, R]):
         """Writes the certificate of a run that was ended, where it had one."""
         if folder.certificate.is_file():
             self.certify(self.plan(cast("C", recorded_settings(folder))))
+
+    def said_at_end(self, folder: CampaignFolder, ledger: CampaignLedger) -> Mapping[str, Any]:
+        """What the ledger is told when a person ends a run, beside what it released.
+
+        Args:
+          folder: of the run.
+          ledger: its part, open.
+        """
+        del folder, ledger
+        return {}
 
     def tracked(self, run: R) -> Tracked:
         """What a tracking server is told of a finished run, where it was not told on the way."""

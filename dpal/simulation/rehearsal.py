@@ -7,7 +7,7 @@ ledger. `exact` selects without any privacy, as a reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -23,14 +23,9 @@ from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.campaign_spec import (
-    Acquisition,
-    CampaignSpec,
-    SelectionMode,
-    with_usual_thresholds,
-)
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
 from dpal.planning.selection_steps import starts_at_validation
-from dpal.randomness import secure
+from dpal.randomness import BitSource, secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.clipping import Clipper
 from dpal.training.evaluation import evaluate, probabilities
@@ -81,7 +76,7 @@ class PublicData:
     Attributes:
       inputs: (n, *input_shape) decoded records.
       labels: (n,) class numbers, or (n, labels) zeros and ones.
-      validation_inputs: (m, *input_shape).
+      validation_inputs: (m, *input_shape), what a rehearsal is judged on.
       validation_labels: (m,) or (m, labels).
     """
 
@@ -105,6 +100,15 @@ class PublicData:
         rows = torch.from_numpy(np.flatnonzero(kept))
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
+    def judged_on(self, rows: Sequence[int]) -> PublicData:
+        """The same pool, judged on some rows of the validation records."""
+        chosen = torch.tensor(rows, dtype=torch.int64)
+        return replace(
+            self,
+            validation_inputs=self.validation_inputs[chosen],
+            validation_labels=self.validation_labels[chosen],
+        )
+
 
 def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
     """The campaign of a method under the same promise.
@@ -112,17 +116,14 @@ def spec_for(method: RehearsalMethod, spec: CampaignSpec) -> CampaignSpec:
     Exact selection trains like random selection: all of the promise goes to training.
     """
     if method in (RehearsalMethod.RANDOM, RehearsalMethod.EXACT):
-        drawn = replace(
-            spec, acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
+        return spec.varied(
+            acquisition=Acquisition.RANDOM, selection_epsilon=0.0, threshold_noise=None
         )
-        return with_usual_thresholds(drawn, was=spec)
     hidden = method is RehearsalMethod.HIDDEN
-    selecting = replace(
-        spec,
+    return spec.varied(
         selection=SelectionMode(method.value),
         selection_epsilon=0.0 if hidden else spec.target.epsilon / 4,
     )
-    return with_usual_thresholds(selecting, was=spec)
 
 
 def rehearse(
@@ -132,6 +133,7 @@ def rehearse(
     *,
     acquisition: Acquisition,
     physical_batch: int,
+    first_cohort: BitSource | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[RehearsedPhase]:
     """Runs a campaign in memory.
@@ -142,6 +144,8 @@ def rehearse(
       method: how to select.
       acquisition: the score; the plan of random and exact selection does not know it.
       physical_batch: records per backward pass.
+      first_cohort: draws the initial cohort, which rehearsals that are compared share; None
+        draws one that nobody can repeat. All other draws and all noise are always fresh.
       on_step: told the number of finished steps of the phase.
     """
     model = build_model(plan.spec.model)
@@ -169,7 +173,8 @@ def rehearse(
                 public_scores=np.minimum(public, width)[public_left],
             )
         # The paper selects by clipped scores; every selection is judged by whole ones.
-        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, history)
+        bits = secure() if phase.index or first_cohort is None else first_cohort
+        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits, history)
         if picked.counted is not None:
             noisy_count += picked.counted.noisy_count
             public_left = np.delete(public_left, picked.counted.public_passed)
@@ -225,6 +230,7 @@ def _pick(
     rows: Rows,
     scores: Scores,
     width: float,
+    bits: BitSource,
     history: QueryHistory | None,
 ) -> Selection:
     if method is RehearsalMethod.EXACT and phase.index:
@@ -235,7 +241,7 @@ def _pick(
         _batches(rows, scores),
         phase.cohort_size,
         width=width,
-        rng=secure(),
+        rng=bits,
         history=history,
     )
 

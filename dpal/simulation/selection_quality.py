@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # which loads its parts as they are used
 from numpy.typing import NDArray
 
 from dpal import check
@@ -20,9 +21,10 @@ class SelectionQuality:
     Attributes:
       selected: how many were selected.
       query: how many were asked for, k.
-      hits: share of the selected that are in the true top k; of records that tie at its edge, as
-        many as a fair draw would put into it, so that equal scores make no selection look good.
-      iou: selected and true top k, intersection over union.
+      hits: share of the selected that are in the true top k. Records that tie at its edge fill its
+        last places in random order, and this is the exact mean over all orders: equal scores
+        make no selection look good.
+      iou: selected and true top k, intersection over union; the exact mean over the same orders.
       mse: mean squared difference of both sets' scores, each sorted.
       mean_score: of the selected.
       best_mean_score: of the true top k.
@@ -45,7 +47,7 @@ def measure_selection(
     """Compares a selection with the exact top `query` of the same scores.
 
     Args:
-      scores: (n,) of public or simulated records.
+      scores: (n,) of public or simulated records, whole: a clip would make equal what is not.
       chosen: (m,) positions of the selected, at most `query`, none twice.
       query: how many were asked for.
 
@@ -58,13 +60,21 @@ def measure_selection(
     edge = ordered[query - 1]
     better, tied = int((picked > edge).sum()), int((picked == edge).sum())
     places = query - int((ordered > edge).sum())
-    common = better + tied * places / int((ordered == edge).sum())
+    # Of all that tie, those that a random order puts into the top k: hypergeometric.
+    ties = int((ordered == edge).sum())
+    in_top = np.arange(max(0, tied + places - ties), min(tied, places) + 1)
+    chances = np.ones(1)
+    if in_top.size > 1:
+        chances = scipy.stats.hypergeom.pmf(in_top, ties, places, tied)
+        chances /= chances.sum()
     count = picked.size
+    common = better + in_top
+    iou = float(chances @ (common / (count + query - common)))
     return SelectionQuality(
         selected=count,
         query=query,
-        hits=common / count if count else 0.0,
-        iou=common / (count + query - common),
+        hits=(better + tied * places / ties) / count if count else 0.0,
+        iou=iou,
         mse=float(np.mean((ordered[:count] - picked) ** 2)) if count else 0.0,
         mean_score=float(picked.mean()) if count else 0.0,
         best_mean_score=float(ordered[:query].mean()),

@@ -7,7 +7,7 @@ same pure loss per selection, beside the ones of this project.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from dpal.acquisition.thresholds import Rows
 from dpal.errors import ParameterError
 from dpal.mechanisms import comparison
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, with_usual_thresholds
+from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.randomness import BitSource
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 
@@ -83,6 +83,7 @@ def simulate_mode(
       noise: of the selections.
     """
     noisy_count = selected = 0
+    [public] = rng.spawn(1)  # the scores of other ways of selecting stay the same
     for phase, left in _pools(plan.spec):
         scores = model.draw(left, rng=rng)
         step = plan.phases[phase].selection
@@ -94,7 +95,7 @@ def simulate_mode(
             left=left,
             noisy_count=noisy_count,
             selected=selected,
-            public_scores=np.minimum(model.draw(_PUBLIC, rng=rng), width),
+            public_scores=np.minimum(model.draw(_PUBLIC, rng=public), width),
         )
         chosen = select(step, _batches(shown), size, width=width, rng=noise, history=history)
         noisy_count += chosen.counted.noisy_count if chosen.counted else 0
@@ -105,17 +106,22 @@ def simulate_mode(
 def simulate_mechanisms(
     spec: CampaignSpec, model: ScoreModel, *, rng: np.random.Generator, noise: BitSource
 ) -> Iterator[SimulatedPhase]:
-    """Runs the paper's mechanisms at selection_epsilon / K each, and chance."""
+    """Runs the paper's mechanisms at selection_epsilon / K each, and chance.
+
+    A generator in the same state draws the same scores here as in `simulate_mode`: whatever else
+    is drawn by chance comes from another stream.
+    """
     if spec.selection is SelectionMode.HIDDEN:
         raise ParameterError("mechanisms are compared at a selection_epsilon; hidden has none")
     epsilon = spec.selection_epsilon / len(spec.schedule.queries)
+    [orders] = rng.spawn(1)
     for phase, left in _pools(spec):
         scores, size = model.draw(left, rng=rng), spec.schedule.cohort_sizes[phase]
         edge = float(np.partition(scores, -size)[-size])
         for name, mechanism in _mechanisms(epsilon, spec.target.delta, left, size, edge).items():
             ranked = comparison.keys(mechanism, scores, rng=noise)
-            yield _measured(phase, name, False, scores, _top(ranked, size, rng), size)
-        drawn = rng.permutation(left)[:size]
+            yield _measured(phase, name, False, scores, _top(ranked, size, orders), size)
+        drawn = orders.permutation(left)[:size]
         chance = Selection(drawn, np.empty(0, dtype=np.int64))
         yield _measured(phase, "random", True, scores, chance, size)
 
@@ -124,10 +130,9 @@ def with_selection_mode(spec: CampaignSpec, mode: SelectionMode) -> CampaignSpec
     """The same promise with another way of selecting."""
     hidden = mode is SelectionMode.HIDDEN
     share = spec.selection_epsilon or spec.target.epsilon / 4
-    selecting = replace(
-        spec, selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
+    return spec.varied(
+        selection=mode, selection_epsilon=0.0 if hidden else share, threshold_noise=None
     )
-    return with_usual_thresholds(selecting, was=spec)
 
 
 def _mechanisms(

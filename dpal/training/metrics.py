@@ -62,6 +62,38 @@ def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dic
     return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
 
 
+def headline_standard_error(task: Task, probabilities: Floats, labels: Labels) -> float:
+    """Standard error of the task's headline figure, over which records were drawn for judging.
+
+    Both headlines are ratios of sums over records: micro-F1 is twice the hits over what was said
+    and what is true, and accuracy is the same of one label a record. The error is that of such a
+    ratio to first order.
+
+    Args:
+      task: what a label is.
+      probabilities: (n, classes); what is not finite counts as 0.
+      labels: (n,) class numbers, or (n, classes) zeros and ones.
+
+    Returns:
+      0.0 where one record, or no label at all, says nothing of it.
+
+    Source: Cochran (1977), Sampling Techniques, Sec. 2.11: the ratio estimator.
+    """
+    sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
+    if task is Task.SINGLE_LABEL:
+        hits = 2.0 * (sound.argmax(axis=1) == labels)
+        whole = np.full(len(labels), 2.0)
+    else:
+        said, true = sound > THRESHOLD, labels.astype(np.int64) == 1
+        hits = 2.0 * (said & true).sum(axis=1)
+        whole = (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
+    count, total = len(labels), float(whole.sum())
+    if count < 2 or not total:
+        return 0.0
+    residuals = hits - hits.sum() / total * whole
+    return float(np.sqrt(count / (count - 1) * (residuals**2).sum()) / total)
+
+
 def f1(hits: Counts, said: Counts, true: Counts) -> Floats:
     """Harmonic mean of precision and recall; 0 for a label that neither occurs nor is said.
 

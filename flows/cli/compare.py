@@ -24,6 +24,7 @@ def compare(
 ) -> None:
     """Set campaigns side by side: promises, what was spent, labels, accuracy."""
     from dpal.reports.campaigns_side_by_side import Compared, comparability_note, comparison_table
+    from dpal.runs.released_phase import reached
 
     compared = []
     for folder in map(campaign_folder, campaigns):
@@ -35,7 +36,8 @@ def compare(
                 f"campaign {folder.name} has no finished phase to compare yet; leave it out, or "
                 "continue it with `dpal run`"
             )
-        compared.append(Compared(summary=folder.read_record()["plan"], phases=phases))
+        summary = folder.read_record()["plan"]
+        compared.append(Compared(summary=summary, phases=phases, reached=reached(folder)))
     print_table(comparison_table(compared))
     out.print(comparability_note(compared), markup=False)
     if plot is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -15,17 +14,17 @@ from tqdm import tqdm
 
 from dpal.config.campaign import CampaignConfig
 from dpal.data.inspect_rows import Inventory, inspect, require_match
-from dpal.data.labeling_state import load_all
+from dpal.data.labeling_state import load_all, read_ids
 from dpal.errors import DpalError
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import seeded
 from dpal.reports.figures.rehearsal import rehearsal_figure
 from dpal.reports.figures.style import save
-from dpal.reports.report import Table
-from dpal.reports.validation_figures import headline
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.open_sources import open_sources
+from dpal.simulation.evaluation_parts import EvaluationPart, rows_in_part
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
+from dpal.simulation.seeded_bits import SeededBits
 
 Records = list[dict[str, Any]]
 
@@ -37,14 +36,17 @@ class Rehearsal:
     Attributes:
       config: the campaign; its pool is public and fully labeled.
       method: how to select.
-      run: number of the repetition; chooses initial weights and the subset, not noise.
+      run: number of the repetition; chooses initial weights, the initial cohort and the subset,
+        the same for every method, and no noise.
       long_tail: keep a record of class c with chance long_tail**c; 1.0 keeps all.
+      part: of the validation file, which figures are of.
     """
 
     config: CampaignConfig
     method: RehearsalMethod
     run: int
     long_tail: float
+    part: EvaluationPart
 
 
 def run_rehearsals(
@@ -81,37 +83,6 @@ def run_rehearsals(
     return records, refused
 
 
-def rehearsal_table(records: Iterable[dict[str, Any]]) -> Table:
-    """Mean and standard deviation of the last headline figure by method, and who was found."""
-    by_method: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        by_method.setdefault(record["method"], []).append(record)
-    rows = []
-    for method, runs in by_method.items():
-        final = [100 * headline(run["phases"][-1], prefix="")[1] for run in runs]
-        spread = f" +- {statistics.stdev(final):.1f}" if len(final) > 1 else ""
-        hits = [
-            f"{statistics.mean(phase['quality']['hits'] for phase in phases):.2f}"
-            for phases in zip(*(run["phases"][1:] for run in runs), strict=True)
-        ]
-        rows.append(
-            (
-                f"{method} (NOT PRIVATE selection)" if method == RehearsalMethod.EXACT else method,
-                f"{statistics.mean(final):.1f}{spread}",
-                str(len(final)),
-                f"{statistics.mean(run['phases'][-1]['labels'] for run in runs):,.0f}",
-                f"{statistics.mean(run['epsilon'] for run in runs):.2f}",
-                f"{statistics.mean(run['noise_multiplier'] for run in runs):.2f}",
-                f"{statistics.mean(run['steps'] for run in runs):,.0f}",
-                " / ".join(hits),
-            )
-        )
-    name, _ = headline(runs[0]["phases"][-1], prefix="")
-    columns = ("selection", f"{name} %", "runs", "labels", "epsilon", "noise", "steps",
-               "hits in the true top k, by query")  # fmt: skip
-    return Table("Rehearsal on public data", columns, tuple(rows))
-
-
 def write_figure(records: Records, folder: Path) -> Path:
     """Draws accuracy by labels and returns the figure's path."""
     first, path = records[0], folder / f"rehearsal-{records[0]['campaign']}.png"
@@ -130,7 +101,7 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
     if threads:
         torch.set_num_threads(threads)
     config, started = wanted.config, time.monotonic()
-    data, holds = _load(config)
+    data, holds = _load(config, wanted.part)
     if wanted.long_tail < 1:
         rng = seeded(wanted.run, "long tail")
         data = data.long_tailed(wanted.long_tail, rng=rng)
@@ -150,12 +121,15 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
         wanted.method,
         acquisition=acquisition,
         physical_batch=config.runtime.physical_batch,
+        first_cohort=SeededBits(wanted.run, "initial cohort"),
     )
     return {
         "campaign": config.name,
         "method": wanted.method.value,
         "selection_is_private": wanted.method.private,
         "run": wanted.run,
+        "judged_on": f"{wanted.part} part",
+        "judged_records": len(data.validation_labels),
         "pool": len(data.labels),
         "target_epsilon": spec.target.epsilon,
         "epsilon": certified.epsilon,
@@ -176,10 +150,11 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
     }
 
 
-def _load(config: CampaignConfig) -> tuple[PublicData, Inventory]:
+def _load(config: CampaignConfig, part: EvaluationPart) -> tuple[PublicData, Inventory]:
     pool, validation = open_sources(config)
     for source in (pool, validation):
         require_unregistered(config.runtime, source)  # said to be public, and is not
     holds = inspect(validation)
     require_match(inspect(pool), holds)
-    return PublicData(*load_all(pool), *load_all(validation)), holds
+    data = PublicData(*load_all(pool), *load_all(validation))
+    return data.judged_on(rows_in_part(read_ids(validation), part)), holds

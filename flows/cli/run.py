@@ -55,7 +55,8 @@ def run_command(
 
     kind: public improves a private model with public records, kind: pate lets teachers vote and a
     student learn, kind: vote releases votes on ballots. Prints its folder last. With --sweep it is
-    run over values, and drawn: mean and standard deviation over what --repeat names.
+    run over values, drawn, and compared: over what --repeat names, means have 95 % intervals and
+    differences are taken repetition by repetition.
     """
     values = load_values(file, settings)
     if sweep or repeat:

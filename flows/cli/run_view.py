@@ -71,14 +71,14 @@ def show_results(results: Shown) -> None:
 def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     """Where the results are, and the command that proves them, as it works on this machine."""
     from dpal.runs.open_ledger import key_word
+    from dpal.runs.released_phase import released_weights
     from tasks.tracking.campaign_runs import tracking_uri
 
     out.print(f"report:   {folder.report}")
     for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):
         if page.is_file():
             out.print(f"{what + ':':<9} {page}")
-    phases = folder.finished_phases()
-    model = folder.phase(len(phases) - 1).model if phases else None
+    model = released_weights(folder) if folder.finished_phases() else None
     command = verify_here(folder, key_word(config.runtime), model)
     out.print(f"check:    {as_typed_here(command)}", markup=False)
     out.print(f"MLflow:   {how_to_open_mlflow(tracking_uri(config.runtime))}")

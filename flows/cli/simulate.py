@@ -10,11 +10,12 @@ import typer
 
 from dpal.errors import ParameterError
 from dpal.files.atomic_writes import atomic_write
+from dpal.simulation.evaluation_parts import EvaluationPart
 from flows.cli.settings import ConfigFile, Settings, load_config
 from flows.cli.terminal import out, print_table
 
 EXAMPLE = "Example: dpal simulate clinic.yaml --scores beta:0.3,2"
-REHEARSE_EXAMPLE = "Example: dpal rehearse public.yaml --public --runs 3"
+REHEARSE_EXAMPLE = "Example: dpal rehearse public.yaml --public --runs 5"
 
 _METHODS = "random,paper,visible,hidden,exact"
 
@@ -57,13 +58,15 @@ def simulate(
         return
     out.print(f"simulated scores {scores}, pool of {spec.pool_size:,}; campaign at {promise}")
     for figure, title in (
-        ("hits", "Share of the selected in the true top k"),
+        ("hits", "Share of the selected in the true top k, with its 95 % confidence interval"),
         ("iou", "Intersection over union with the true top k"),
         ("mse", "Mean squared difference of scores from the true top k"),
         ("mean_score", "Mean score of the selected"),
         ("selected", "Records selected"),
     ):
         print_table(view.quality_table(records, figure, title))
+    if runs > 1:
+        print_table(view.hits_comparison_table(records))
     for mode, reason in refused.items():
         out.print(f"{mode}: {reason}", markup=False)
     if plots:
@@ -85,12 +88,24 @@ def rehearse_command(
     long_tail: Annotated[
         float, typer.Option(help="Keep a record of class c with chance LONG_TAIL**c.")
     ] = 1.0,
+    part: Annotated[
+        EvaluationPart,
+        typer.Option(
+            help="Part of data.validation that figures are of: choose settings on validation, and "
+            "look at test once they are chosen."
+        ),
+    ] = EvaluationPart.VALIDATION,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write every run's figures.")
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write every run's figures and comparisons."),
     ] = None,
     plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write a figure.")] = None,
 ) -> None:
-    """Try ways of selecting on PUBLIC data: accuracy and who was found. Keeps no ledger."""
+    """Try ways of selecting on PUBLIC data: accuracy and who was found. Keeps no ledger.
+
+    Several runs are averaged, with 95 % confidence intervals, and compared run by run: same
+    initial weights, same initial cohort.
+    """
     if not public:
         raise ParameterError(
             "a rehearsal shows labels' worth and exact scores of its pool, so the pool must be "
@@ -99,8 +114,13 @@ def rehearse_command(
     if not 0 < long_tail <= 1:
         raise ParameterError(f"--long-tail is {long_tail:g}; use a number above 0, at most 1")
     config = load_config(file, settings)
+    from dpal.reports.rehearsal_summary import (
+        rehearsal_comparison_table,
+        rehearsal_summary,
+        rehearsal_table,
+    )
     from dpal.simulation.rehearsal import RehearsalMethod
-    from flows.cli.rehearse_view import Rehearsal, rehearsal_table, run_rehearsals, write_figure
+    from flows.cli.rehearse_view import Rehearsal, run_rehearsals, write_figure
 
     method_names = [method.value for method in RehearsalMethod]
     chosen = [name.strip() for name in methods.split(",")]
@@ -108,7 +128,9 @@ def rehearse_command(
         if name not in method_names:
             raise ParameterError(f"--methods has {name!r}; choose of {', '.join(method_names)}")
     wanted = [
-        Rehearsal(config=config, method=RehearsalMethod(name), run=run, long_tail=long_tail)
+        Rehearsal(
+            config=config, method=RehearsalMethod(name), run=run, long_tail=long_tail, part=part
+        )
         for run in range(runs)
         for name in chosen
     ]
@@ -116,7 +138,8 @@ def rehearse_command(
     def keep(records: list[dict[str, Any]]) -> None:
         if output:
             with atomic_write(output) as temporary:
-                temporary.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+                shown = json.dumps(rehearsal_summary(records), indent=1)
+                temporary.write_text(shown + "\n", encoding="utf-8")
 
     records, refused = run_rehearsals(wanted, jobs=jobs, on_records=keep)
     if not records:
@@ -129,6 +152,8 @@ def rehearse_command(
         f"{first['unit']}; public data, no ledger, nothing of it is a release"
     )
     print_table(rehearsal_table(records))
+    if (comparisons := rehearsal_comparison_table(records)).rows:
+        print_table(comparisons)
     if RehearsalMethod.EXACT.value in chosen:
         out.print("exact is NOT PRIVATE: a reference, never part of a campaign")
     if output:

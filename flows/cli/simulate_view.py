@@ -16,7 +16,13 @@ from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import secure, seeded
 from dpal.reports.figures.simulation import hits_figure, scores_figure
 from dpal.reports.figures.style import save
+from dpal.reports.intervals import TOGETHER
 from dpal.reports.report import Table
+from dpal.simulation.paired_comparison import (
+    PairedComparison,
+    compare_with_reference,
+    estimate_mean,
+)
 from dpal.simulation.selections import (
     ScoreModel,
     SimulatedPhase,
@@ -31,7 +37,8 @@ class Simulated:
     """Simulated selections of a campaign.
 
     Attributes:
-      records: one a phase and mechanism, averaged over runs.
+      records: one a phase and mechanism, averaged over runs: hits with the half width of their
+        95 % confidence interval, and beside a random draw of the same simulated scores.
       refused: why a mode has none.
       last: one run of the last, smallest query by each mode and by chance.
     """
@@ -56,13 +63,13 @@ def simulate_modes(spec: CampaignSpec, model: ScoreModel, *, runs: int) -> Simul
         for run in range(runs):
             rng = seeded(run, "simulated scores")
             for phase in simulate_mode(certified.plan, model, rng=rng, noise=secure()):
-                records.append({**_flat(phase), "epsilon": certified.epsilon})
+                records.append({**_flat(phase, run), "epsilon": certified.epsilon})
                 last[phase.mechanism] = phase
     for run in range(runs):
         rng = seeded(run, "simulated scores")
         paper = with_selection_mode(spec, SelectionMode.PAPER)
         for phase in simulate_mechanisms(paper, model, rng=rng, noise=secure()):
-            records.append({**_flat(phase), "epsilon": None})
+            records.append({**_flat(phase, run), "epsilon": None})
             if phase.mechanism == "random":
                 last[phase.mechanism] = phase
     return Simulated(records=_averaged(records), refused=refused, last=last)
@@ -77,7 +84,7 @@ def quality_table(records: Sequence[Mapping[str, Any]], figure: str, title: str)
         rows.append(
             (
                 name if own[phases[0]]["certified"] else f"{name} (one selection)",
-                *(_number(own[phase][figure], figure) for phase in phases),
+                *(_cell(own[phase], figure) for phase in phases),
             )
         )
     return Table(title, ("mechanism", *(f"phase {phase}" for phase in phases)), tuple(rows))
@@ -115,26 +122,58 @@ def parse_scores(text: str) -> ScoreModel:
     return ScoreModel(alpha=alpha, beta=beta)
 
 
-def _number(value: float, figure: str) -> str:
-    return f"{value:,.0f}" if figure == "selected" else f"{value:.3f}"
+def hits_comparison_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Hits of every mechanism and phase beside those of a random draw, in words."""
+    rows = tuple(
+        (record["mechanism"], str(record["phase"]), record["hits_beside_random"]["in_words"])
+        for record in records
+        if record["hits_beside_random"]
+    )
+    return Table(
+        f"Hits beside a random draw of the same scores; of a phase, {TOGETHER}",
+        ("mechanism", "phase", "hits"),
+        rows,
+    )
 
 
-def _flat(phase: SimulatedPhase) -> dict[str, Any]:
+def _cell(record: Mapping[str, Any], figure: str) -> str:
+    if figure == "selected":
+        return f"{record[figure]:,.0f}"
+    half = record["hits_half_width"] if figure == "hits" else None
+    return f"{record[figure]:.3f}" + (f" ± {half:.3f}" if half is not None else "")
+
+
+def _flat(phase: SimulatedPhase, run: int) -> dict[str, Any]:
     own = {"phase": phase.phase, "mechanism": phase.mechanism, "certified": phase.certified}
-    return {**asdict(phase.quality), **own}
+    return {**asdict(phase.quality), **own, "run": run}
 
 
 def _averaged(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["mechanism"], record["phase"]), []).append(record)
+    compared = {phase: _compared(groups, phase) for phase in {phase for _, phase in groups}}
     averaged = []
-    for group in groups.values():
-        mean = dict(group[0])
+    for (mechanism, phase), group in groups.items():
+        mean = {key: value for key, value in group[0].items() if key != "run"}
         for key, value in group[0].items():
             if isinstance(value, float) and key != "epsilon":
                 mean[key] = float(np.mean([run[key] for run in group]))
         mean["selected"] = float(np.mean([run["selected"] for run in group]))
         mean["runs"] = len(group)
+        mean["hits_half_width"] = estimate_mean([run["hits"] for run in group]).half_width
+        comparison = compared[phase].get(mechanism)
+        mean["hits_beside_random"] = comparison.as_record() if comparison else None
         averaged.append(mean)
     return averaged
+
+
+def _compared(
+    groups: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]], phase: int
+) -> dict[str, PairedComparison]:
+    hits = {
+        mechanism: {record["run"]: record["hits"] for record in group}
+        for (mechanism, of_phase), group in groups.items()
+        if of_phase == phase
+    }
+    return compare_with_reference(hits, "random")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpal.errors import DataError
+from dpal.errors import CertificateError, DataError
 from dpal.reports.report import Table
-from dpal.reports.validation_figures import headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, percent
 from dpal.runs.kinds import recorded_kind
+from dpal.runs.released_phase import reached, released_phase, stopped_early
 from flows.cli.folder_arguments import campaign_folder
 from flows.cli.terminal import out, print_table
 
@@ -39,7 +40,7 @@ def status(
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
     rows = tuple(_progress(folder) for folder in folders)
-    columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
+    columns = ("campaign", "phases", "labels, planned", "validation", "epsilon", "state")
     print_table(Table("Campaigns", columns, rows))
     for folder in folders:
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"
@@ -60,17 +61,31 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         done, of = kind.use_cases().progress(folder)
         state = "finished" if folder.certificate.is_file() else "unfinished; run it again"
         return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
-    reached = "-"
-    if phases:
-        name, value = headline(phases[-1])
-        reached = f"{percent(value)} {name}"
-    spent = phases[-1]["campaign_epsilon"] if phases else 0.0
-    labels = f"{phases[-1]['labels']:,}" if phases else "0"
+    try:
+        shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
+    except CertificateError as damaged:  # the others are shown all the same
+        return folder.name, f"{len(phases)}/{total}", "-", "-", "-", str(damaged)
+    spent, labels = shown.get("campaign_epsilon", 0.0), f"{shown.get('labels', 0):,}"
     current = folder.phase(len(phases))
     if len(phases) == total:
         state = "finished"
+    elif stopped_early(folder):
+        state = "finished early: the validation curve is flat"
     elif current.query.is_dir() and not current.labels.exists():
         state = "waits for labels"
     else:
         state = "unfinished; the same `dpal run` continues it"
-    return folder.name, f"{len(phases)}/{total}", labels, reached, f"{spent:.3f}", state
+    return folder.name, f"{len(phases)}/{total}", labels, told, f"{spent:.3f}", state
+
+
+def _reached(folder: CampaignFolder) -> str:
+    """The headline figure of a campaign's model, and what is worse than an earlier phase."""
+    phases, released = folder.finished_phases(), released_phase(folder)
+    name, value = headline(phases[released])
+    last = against_best_before(phases, len(phases) - 1)
+    told = [f"{percent(value)} {name}"]
+    if released != len(phases) - 1:
+        told[0] += f" (phase {released})"
+    if last is not None and last.is_worse:
+        told.append(f"phase {len(phases) - 1}: {last.words()}")
+    return "; ".join(told)

@@ -6,7 +6,7 @@ Everything here may be done again: finished runs are found by their tags and lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -20,8 +20,10 @@ from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure, validation_figure
+from dpal.reports.validation_figures import against_best_before
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.released_phase import reached, released_phase
 from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
 from dpal.runs.write_certificate import certificate_in
 from tasks.boundary import is_public, task
@@ -149,6 +151,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
         "dvc.restore": restore_command(campaign.folder.root, phase.index, dvc_hash),
         NOTE: phase_note(campaign, phase, dvc_hash, phases[-1]),
         **_head_tags(campaign, phase),
+        **_worse_tags(phases),
         **prefect_tag(),
         **SOURCE,
     }
@@ -172,6 +175,8 @@ def _track_campaign(campaign: Campaign) -> str:
     run.log_figure(validation_figure(phases), "figures/accuracy.png")
     run.log_files(*campaign.folder.reports, *campaign.folder.certified)
     last = {**data_metrics(campaign), "worst_epsilon": campaign.certified.epsilon}
+    if (shown := _metrics(reached(campaign.folder))) != _metrics(phases[-1]):
+        last |= shown  # what columns of runs show is the newest: that of the released model
     run.log_metrics(last, step=len(phases))
     if figure := data_figure(campaign):
         run.log_figure(figure, "figures/dataset.png")
@@ -181,6 +186,7 @@ def _track_campaign(campaign: Campaign) -> str:
         {
             "dpal.certificate": certificate["digest"],
             "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
+            "dpal.released_phase": str(released_phase(campaign.folder)),
             "dpal.state": state_in_words(len(phases), len(phases), finished=True),
             NOTE: campaign_note(campaign, finished=True),
             **_ledger_tags(certificate["ledger"]["head"]),
@@ -242,6 +248,12 @@ def _campaign_tags(campaign: Campaign) -> dict[str, str]:
         identity = str(ledger.identity)
     names = {"dpal.campaign": campaign.config.name, "dpal.plan": campaign.plan.digest}
     return {**names, "dpal.hold": identity}
+
+
+def _worse_tags(phases: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Says of a phase's run that it is worse than an earlier phase, and by how much."""
+    compared = against_best_before(phases, len(phases) - 1)
+    return {"dpal.worse": compared.words()} if compared and compared.is_worse else {}
 
 
 def _head_tags(campaign: Campaign, phase: Phase) -> dict[str, str]:

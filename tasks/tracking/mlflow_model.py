@@ -25,6 +25,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.released_phase import released_weights
 from tasks.tracking.mlflow_run import TrackedRun
 
 _ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
@@ -79,7 +80,7 @@ def log_model(campaign: Campaign, run: TrackedRun) -> str:
     """Logs weights, description and certificate as one model; returns its address."""
     return log_weights(
         run,
-        campaign.files(campaign.plan.phases[-1]).model,
+        released_weights(campaign.folder),
         certified=campaign.folder,
         spec=campaign.plan.spec.model,
         extractor=campaign.plan.spec.extractor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect.runtime import flow_run
@@ -16,9 +16,10 @@ from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
-from dpal.reports.validation_figures import headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import key_word
+from dpal.runs.released_phase import reached, released_phase
 
 NOTE = "mlflow.note.content"
 
@@ -73,12 +74,15 @@ def flow_run_address() -> str | None:
 
 def campaign_note(campaign: Campaign, *, finished: bool) -> str:
     """The description of a campaign's run."""
-    phases, total = campaign.folder.finished_phases(), len(campaign.plan.phases)
+    folder = campaign.folder
+    phases, total = folder.finished_phases(), len(campaign.plan.phases)
     place = shlex.quote(str(campaign.folder.root))
     told = [
         f"**Promised:** {promise(campaign.certified.summary())}.",
-        f"**State:** {state_in_words(len(phases), total, finished=finished)}. {_so_far(phases)}",
+        f"**State:** {state_in_words(len(phases), total, finished=finished)}. "
+        + _so_far(reached(folder) if phases else None),
     ]
+    told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
     if finished:
         model = f"`models:/dpal-{campaign.config.name}`"
         check = verify_here(campaign.folder, key_word(campaign.config.runtime))
@@ -88,7 +92,7 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
             f"**Check it yourself:** `{check}` and `dpal ledger verify "
             f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
             "`certificate.dsse.json` side by side and the data owner's public key. The model is "
-            f"registered as {model}.",
+            f"registered as {model}; it is that of phase {released_phase(folder)}.",
             figures_in_words(campaign.plan.spec.accountant),
         ]
     else:
@@ -101,8 +105,11 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
 def phase_note(campaign: Campaign, phase: Phase, dvc_hash: str, metrics: Mapping[str, Any]) -> str:
     """The description of a phase's run."""
     place = shlex.quote(str(campaign.folder.root))
+    phases = campaign.folder.finished_phases()[: phase.index + 1]
+    compared = against_best_before(phases, phase.index)
+    worse = f" {compared.words()}." if compared is not None and compared.is_worse else ""
     told = [
-        f"Phase {phase.index} of campaign `{campaign.config.name}`. {_so_far([metrics])}",
+        f"Phase {phase.index} of campaign `{campaign.config.name}`. {_so_far(metrics)}{worse}",
         "**Bring back exactly these files** (where the campaign was run; the pool's state, the "
         "selection and the labels come with them where their cache is, and nowhere else):",
         f"```\n{restore_command(campaign.folder.root, phase.index, dvc_hash)}\n```",
@@ -120,11 +127,17 @@ def state_in_words(done: int, total: int, *, finished: bool) -> str:
     return "finished" if finished else f"{done} of {total} phases"
 
 
-def _so_far(phases: list[Any] | list[Mapping[str, Any]]) -> str:
-    if not phases:
+def worse_phases(phases: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """Numbers of the phases that are worse than an earlier one, and by how much."""
+    compared = ((number, against_best_before(phases, number)) for number in range(len(phases)))
+    return [(number, gain.words()) for number, gain in compared if gain and gain.is_worse]
+
+
+def _so_far(metrics: Mapping[str, Any] | None) -> str:
+    if metrics is None:
         return "Nothing is released yet."
-    name, value = headline(phases[-1])
-    spent, labels = phases[-1]["campaign_epsilon"], phases[-1]["labels"]
+    name, value = headline(metrics)
+    spent, labels = metrics["campaign_epsilon"], most_labels(metrics)
     return (
         f"Any record has lost at most epsilon {spent:.4f} so far; validation {name} "
         f"{percent(value)} with up to {labels:,} labels."

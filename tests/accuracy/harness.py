@@ -1,9 +1,12 @@
 """Private training of a configuration's first phase, several times, on real data sets.
 
-The parts of a campaign without its ledger: the data is public. Every run has fresh noise.
+The parts of a campaign without its ledger: the data is public. Every run has fresh noise. Choose
+settings with `--part validation`, and report with `--part test` what was chosen so; without either
+the whole file judges, which is how the shipped settings were chosen and are measured.
 
     python -m tests.accuracy.harness flows/configs/mnist-scattering.yaml --runs 3 \
-      --set data.pool=.../mnist-train.parquet --set data.validation=.../mnist-test.parquet
+      --part validation --set data.pool=.../mnist-train.parquet \
+      --set data.validation=.../mnist-test.parquet
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import yaml
 
 from dpal.config.campaign import CampaignConfig, override, parse_config
 from dpal.data.inspect_rows import inspect, require_match
-from dpal.data.labeling_state import load_all, write_merged, write_start
+from dpal.data.labeling_state import load_all, read_ids, write_merged, write_start
 from dpal.data.readers import raw_batches
 from dpal.data.records import LabeledSet, load_labeled
 from dpal.models.build_model import build_model
@@ -30,6 +33,8 @@ from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.certify_campaign import certified_plan
 from dpal.randomness import secure
 from dpal.runs.open_sources import open_sources
+from dpal.simulation.evaluation_parts import EvaluationPart, rows_in_part
+from dpal.simulation.paired_comparison import estimate_mean
 from dpal.training.evaluation import evaluate
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import train_dp_sgd
@@ -69,10 +74,11 @@ class Measured:
 
     def __str__(self) -> str:
         name, runs = next(iter(self.figures[0])), len(self.figures)
-        spread = statistics.stdev(self.headline) if runs > 1 else float("nan")
+        half = estimate_mean(self.headline).half_width
+        spread = f" ± {100 * half:.2f}" if half is not None else ""
         reached = ", ".join(f"{100 * one:.2f}" for one in self.headline)
         return (
-            f"{name} {100 * self.mean:.2f} ± {100 * spread:.2f} % (n = {runs}: {reached}); "
+            f"{name} {100 * self.mean:.2f}{spread} % (95 % interval, n = {runs}: {reached}); "
             f"epsilon {self.epsilon:.4f} at delta {self.delta:g}, noise "
             f"{self.noise_multiplier:.4g}, {self.steps:,} steps, "
             f"{statistics.fmean(self.seconds):.0f} s a run"
@@ -88,10 +94,11 @@ def configured(name: str, **changes: object) -> CampaignConfig:
     return parse_config(values)
 
 
-def measure(config: CampaignConfig, *, runs: int) -> Measured:
+def measure(config: CampaignConfig, *, runs: int, part: EvaluationPart | None = None) -> Measured:
     """Plans once, then trains the first phase `runs` times and evaluates it.
 
-    The initial cohort has to be the whole pool, as nothing is selected here.
+    The initial cohort has to be the whole pool, as nothing is selected here. The part of the
+    validation file that judges is the one of rehearsals; None is the whole file.
     """
     pool, validation = open_sources(config)
     held = inspect(pool)
@@ -105,6 +112,9 @@ def measure(config: CampaignConfig, *, runs: int) -> Measured:
     )
     certified = certified_plan(spec)
     inputs, labels = load_all(validation)
+    if part is not None:
+        rows = torch.tensor(rows_in_part(read_ids(validation), part))
+        inputs, labels = inputs[rows], labels[rows]
     figures, seconds = [], []
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "pool.parquet"
@@ -173,13 +183,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--part", type=EvaluationPart, choices=list(EvaluationPart))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     given = parser.parse_args()
     values = yaml.safe_load(given.config.read_text(encoding="utf-8"))
     for change in given.changes:
         key, _, value = change.partition("=")
         override(values, key, yaml.safe_load(value))
-    print(measure(parse_config(values), runs=given.runs))
+    print(measure(parse_config(values), runs=given.runs, part=given.part))
 
 
 if __name__ == "__main__":

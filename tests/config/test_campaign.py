@@ -14,6 +14,7 @@ from dpal.config.improvement import PublicConfig
 from dpal.config.pate import PateConfig
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, ParameterError
+from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.planning.campaign_spec import LabelCap, SelectionMode, ThresholdStart
 from dpal.runs.kinds import parse_any
 from tests.conftest import having, small_spec, small_values
@@ -192,6 +193,31 @@ def test_runtime_is_no_part_of_the_plan():
         "runtime__cache_mib": 1,
     }
     assert small_spec(**elsewhere) == small_spec()
+
+
+def test_which_phase_is_released_and_when_buying_stops_is_no_part_of_the_plan():
+    """Both follow from what was released, and old plans keep their digests."""
+    assert small_spec(release="last", stop={"patience": 2}) == small_spec()
+    usual = parse_config(small_values())
+    assert (usual.release, usual.stop) == (ReleaseRule.BEST, None)
+    ruled = parse_config(small_values(stop={}))
+    assert ruled.stop is not None
+    assert ruled.stop.rule() == StopRule(patience=1, least_gain=0.005)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"release": "first"},
+        {"stop": {"patience": 0}},
+        {"stop": {"least_gain": -0.1}},
+        {"stop": {"least_gain": float("nan")}},
+        {"stop": True},
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        parse_config(small_values(**wrong))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import torch
 
 from dpal.errors import DataError, LabelError
 
-ID, LABEL, TEXT, COUNT = "patient-qzx-00417", "diagnosis-qzx", "text-of-qzx", 211_307
+ID, LABEL, TEXT = "patient-qzx-00417", "diagnosis-qzx", "text-of-qzx"
+COUNT = 211_307_954_826_113  # so long that no time and no id has its digits by chance
 MARKERS = (ID, LABEL, TEXT, str(COUNT), f"{COUNT:,}")
 
 
@@ -75,7 +76,7 @@ def detailed() -> NoReturn:
 
 
 def by_torch() -> None:
-    torch.zeros(COUNT) @ torch.zeros(3)
+    torch.zeros(1).expand(COUNT) @ torch.zeros(3)
 
 
 def by_arrow() -> None:

@@ -26,9 +26,10 @@ def text_of(path: Path) -> str:
     content = path.read_bytes()
     text = content.decode("latin-1")
     if content.startswith(b"PAR1"):
+        # Not the bytes themselves: compressed, they look like any number now and then.
         table = pq.read_table(path)
         values = [f" {value} " for column in table.columns for value in column.to_pylist()]
-        return " ".join([text, str(table.schema), *values])
+        return " ".join([str(table.schema), str(table.schema.metadata), *values])
     if content.startswith(b"SQLite format 3\0"):
         return f"{text} {_rows_of(path)}"
     return " ".join([text, *_pickles_in(text)])

@@ -59,7 +59,7 @@ def finished(prefect_api, prefect_home, tmp_path_factory):
             place / "c.yaml",
             name="unseen",
             strategy="naive",
-            privacy={"selection": "hidden"},
+            privacy={"selection": "hidden", "secret_draw": True},
             schedule=SCHEDULE,
             runtime__dvc_remote="remote",
         )
@@ -116,7 +116,7 @@ def public_files(finished) -> Iterator[Path]:
 def test_it_selected_within_its_budget(finished):
     """The campaign is a real one: gates let some pass, and never too many."""
     sizes = [len(names) for names in finished.selected]
-    assert sizes[0] == 1000
+    assert 800 < sizes[0] <= 1200 and sizes[0] != 1000  # by coins: 28 is one standard deviation
     assert all(size > 1200 for size in sizes[1:])
     assert sum(sizes[1:]) <= 3000
     names = [name for part in finished.selected for name in part]
@@ -166,7 +166,7 @@ def test_how_many_were_selected_is_told_nowhere(finished):
     public = planned_numbers(finished.folder)
     assert 1500 in public
     first, second, third = (len(names) for names in finished.selected)
-    secret = {second, third, first + second, first + second + third, 6000 - first - second}
+    secret = {first, second, third, first + second, first + second + third, 6000 - first - second}
     told = [text_of(path) for path in public_files(finished) if path.suffix not in UNREADABLE]
     assert len(told) > 20
     told += [finished.terminal, finished.prefect]
@@ -218,6 +218,7 @@ def test_mlflow_has_no_selection_file(finished):
         own = {**run.data.params, **run.data.tags, **run.data.metrics}
         assert not any("confidential" in f"{key} {value}" for key, value in own.items())
     metrics = {"validation_accuracy", "labels", "campaign_epsilon", "worst_epsilon"}
+    metrics |= {"validation_records", "validation_standard_error"}
     rest = set(parent.data.metrics) - metrics
     assert all(name.startswith(("epsilon_rdp/cohort_", "epsilon_pld/cohort_")) for name in rest)
 

@@ -16,6 +16,7 @@ import pytest
 from dpal.data.labeling_state import labels_of
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
+from dpal.runs.released_phase import reached
 from dpal.training.metrics import evaluation_metrics
 from tests.conftest import shared_file, write_config
 from tests.flows.calling import call, sentence
@@ -68,7 +69,8 @@ def test_a_campaign_learns_several_labels(yeast):
     folder = CampaignFolder(place / "artifacts" / "yeast")
     phases = folder.finished_phases()
     names = [name for name in phases[-1] if name.startswith("validation_")]
-    assert names == [f"validation_{name}" for name in FIGURES]
+    expected = (*FIGURES, "records", "standard_error")
+    assert names == [f"validation_{name}" for name in expected]
     assert phases[-1]["validation_micro_f1"] > 0.58
     assert phases[-1]["campaign_epsilon"] <= 8
     assert "Micro-F1 by phase" in done.stdout
@@ -93,7 +95,7 @@ def test_the_served_model_names_labels(yeast):
     (run,) = mlflow.search_runs(
         experiment_names=["dpal"], filter_string="tags.`dpal.phase` = 'all'", output_format="list"
     )
-    metrics = CampaignFolder(place / "artifacts" / "yeast").finished_phases()[-1]
+    metrics = reached(CampaignFolder(place / "artifacts" / "yeast"))
     for name in FIGURES:
         assert run.data.metrics[f"validation_{name}"] == metrics[f"validation_{name}"]
     model = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/model")

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from dpal.data.labeling_state import EXCLUDED, labels_of
 from dpal.files.artifacts import CampaignFolder
+from dpal.runs.released_phase import released_weights
 from tests.conftest import write_blobs, write_config
 from tests.flows.calling import call, sentence
 
@@ -89,7 +90,7 @@ def test_the_labels_and_the_model_of_the_first_campaign_are_the_start():
     bought = labels_of(before.phase(1).pool)
     assert labels_of(after.phase(0).pool) == bought
     weights = load_file(after.start_model)
-    for name, value in load_file(before.phase(1).model).items():
+    for name, value in load_file(released_weights(before)).items():
         assert torch.equal(weights[name], value)
     sizes = [phase["cohort_size"] for phase in after.read_record()["plan"]["phases"]]
     assert sizes == [140, 40]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.rehearse_view import rehearsal_table
+from dpal.reports.rehearsal_summary import rehearsal_table
 from tests.conftest import write_config
 from tests.flows.calling import call, sentence
 
@@ -44,6 +44,14 @@ def test_a_simulation_is_one_json_object(simulated):
         assert 7.9 < by_name[mode]["epsilon"] <= 8
         assert by_name[mode]["selected"] <= 200
     assert not by_name["Laplace, clipped"]["certified"]
+    for name, record in by_name.items():
+        comparison = record["hits_beside_random"]
+        assert (comparison is None) == (name == "random")
+        assert record["hits_half_width"] >= 0  # three runs may agree
+    # The same simulated scores for all, run by run.
+    assert by_name["hidden"]["hits_beside_random"]["verdict"] == "better"
+    assert by_name["hidden"]["hits_beside_random"]["pairs"] == 3
+    assert by_name["hidden"]["best_mean_score"] == by_name["random"]["best_mean_score"]
     assert by_name["hidden"]["hits"] > by_name["visible"]["hits"] > by_name["random"]["hits"]
     assert found["refused"] == {}
 
@@ -93,11 +101,19 @@ def test_what_cannot_be_simulated_is_one_sentence(place, arguments, said):
 def test_a_rehearsal_on_public_data(place):
     """Three ways of selecting in a process of their own, and every figure in a file."""
     output = Path("results") / "rehearsal.json"
-    result = call("rehearse", "c.yaml", "--public", "--methods", "random,visible,exact",
-                  "--output", str(output), "--plots", "results")  # fmt: skip
+    result = call("rehearse", "c.yaml", "--public", "--methods", "random,visible,exact", "--runs",
+                  "2", "--output", str(output), "--plots", "results")  # fmt: skip
     assert result.returncode == 0, result.stderr
-    records = json.loads(output.read_text())
-    assert [one["method"] for one in records] == ["random", "visible", "exact"]
+    summary = json.loads(output.read_text())
+    assert (summary["judged_on"], summary["reference"]) == ("validation part", "random")
+    assert 100 < summary["judged_records"] < 200  # about half of 300
+    assert list(summary["comparisons"]) == ["visible", "exact"]
+    assert all(found["pairs"] == 2 for found in summary["comparisons"].values())
+    assert summary["methods"]["exact"]["runs"] == 2
+    records = summary["records"]
+    assert [one["method"] for one in records] == [
+        name for name in ("random", "visible", "exact") for _ in range(2)
+    ]
     for one in records:
         assert [phase["labels"] for phase in one["phases"]] == [100, 250]
         assert one["phases"][0]["quality"] is None

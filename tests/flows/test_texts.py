@@ -13,6 +13,7 @@ import pytest
 from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
 from dpal.runs.prepare_campaign import open_data
+from dpal.runs.released_phase import reached
 from tests.flows.calling import finished
 from tests.models.tiny_bert import SIZES, write_folder
 
@@ -59,7 +60,7 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
     validation = pq.read_table(place / "validation.parquet").to_pandas()
     answers = served.predict(validation[["text_a"]])
     right = float((answers["label"] == validation["label"]).mean())
-    assert right == pytest.approx(folder.finished_phases()[-1]["validation_accuracy"])
+    assert right == pytest.approx(reached(folder)["validation_accuracy"])
     assert answers["probability"].nunique() > 10
 
 

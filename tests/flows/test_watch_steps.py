@@ -14,6 +14,7 @@ from dpal.ledger.folder_lock import leading_process
 from tasks.watch import start_campaign
 from tests.conftest import write_blobs
 from tests.flows.watching import (
+    end_early,
     known,
     last_run,
     look,
@@ -69,6 +70,15 @@ def test_an_accepted_file_that_left_stops_planning_in_words(watched, heard):
     state = look(config)
     assert len(state.accepted) == len(state.runs) == 1
     assert "march.parquet waits: january.parquet" in heard()
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"), [({}, "ended"), ({"stop": {"patience": 1, "least_gain": 0.01}}, "finished")]
+)
+def test_a_campaign_that_its_own_rule_ended_is_finished(watched, said, stage):
+    config = small_watch()
+    end_early(config, look(config), said)
+    assert last_run(look(config)).stage == stage
 
 
 def test_a_campaign_that_another_process_runs_is_left_to_it(watched, heard):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -114,3 +115,12 @@ def spend(config: WatchConfig, state: WatchState) -> None:
     assert CampaignFolder(root).read_record()
     with closing(open_ledger(campaign.config.runtime)) as store:
         assert CampaignLedger(store, run.name, root).identity
+
+
+def end_early(config: WatchConfig, state: WatchState, said: Mapping[str, Any]) -> None:
+    """Ends the last campaign before any of its phases, with what an END says of why."""
+    campaign = prepare(settings_of(watch_folder(config), last_run(state)))
+    with lock_folder(campaign.folder.root):
+        hold_budget.fn(campaign)
+        with campaign.ledger() as ledger:
+            ledger.end(said)

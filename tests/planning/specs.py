@@ -38,6 +38,7 @@ def campaign(
     strategy: Strategy = Strategy.STEP_AMPLIFICATION,
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     acquisition: Acquisition = Acquisition.ENTROPY,
+    secret_draw: bool = False,
 ) -> CampaignSpec:
     """A campaign; selections get a quarter of epsilon where they cost one."""
     free = selection is SelectionMode.HIDDEN or acquisition.is_random or not queries
@@ -53,6 +54,7 @@ def campaign(
         selection=selection,
         selection_epsilon=selection_epsilon,
         threshold_noise=threshold_noise,
+        secret_draw=secret_draw,
         schedule=Schedule(
             initial=initial, queries=queries, batch_size=batch_size, epochs_per_phase=epochs
         ),

@@ -80,7 +80,9 @@ def test_progress_counts_private_steps():
 
 
 def test_the_last_line_says_what_was_reached_and_spent():
-    assert outcome(SUMMARY, DONE) == "finished: validation accuracy 43.60 % at epsilon 4.000 of 8"
+    assert (
+        outcome(SUMMARY, DONE[-1]) == "finished: validation accuracy 43.60 % at epsilon 4.000 of 8"
+    )
 
 
 def test_a_cell_of_a_table_only_shows():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dpal
 from dpal.acquisition import selection, thresholds
+from dpal.certificate.checks import any_failed
 from dpal.data.labeling_state import read_selection, read_selection_notes
 from dpal.errors import DataError, LedgerError
 from dpal.files.artifacts import RECORD
 from dpal.planning.campaign_spec import LabelCap, ThresholdStart
 from dpal.planning.selection_steps import HiddenGate
+from dpal.runs import select_records
 from dpal.runs.prepare_campaign import prepare
 from tests.conftest import small_values, write_blobs
 
@@ -59,6 +62,34 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(config, monk
     assert second.public_scores.size == 300 - len(notes[0]["public_passed"])
     gone = [set(note["public_passed"]) for note in notes]
     assert not gone[0] & gone[1]
+
+
+@pytest.mark.parametrize("drawn", [None, 40, 260])
+def test_no_query_is_told_how_many_secret_coins_drew(config, monkeypatch, drawn):
+    """200 are planned. Who and how many were drawn is what makes training cheaper, and a secret.
+
+    A threshold that followed it would be released, and paid for by nobody.
+    """
+    heard, real = told(monkeypatch), selection.select_by_coins
+
+    def drawing(eligible, step, *, rng):
+        rows = real(eligible, step, rng=rng).rows if drawn is None else np.arange(drawn)
+        return selection.Selection(rows, np.empty(0, dtype=np.int64))
+
+    monkeypatch.setattr(select_records, "select_by_coins", drawing)
+    privacy = config.privacy.model_copy(update={"secret_draw": True})
+    folder = dpal.run(config.model_copy(update={"privacy": privacy}))
+    first, second = heard
+    counted = read_selection_notes(folder.phase(1).selection)["noisy_count"]
+    chosen = [len(read_selection(folder.phase(index).selection)) for index in range(3)]
+    assert drawn is None or chosen[0] == drawn
+    assert (first.left, first.noisy_count, first.selected) == (2800, 0, 0)
+    assert (second.left, second.noisy_count) == (2800 - counted, counted)
+    assert second.selected == chosen[1]  # without the initial cohort: the cap is the queries'
+    assert sum(chosen[1:]) <= 350
+    most = folder.read_record()["plan"]["phases"][-1]["most_labels_in_all"]
+    assert sum(chosen) <= most == folder.finished_phases()[-1]["most_labels"]
+    assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
 
 
 def test_notes_lie_in_confidential_files_alone(config):

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from dpal.acquisition.scores import ENTROPY_CLIP
 from dpal.acquisition.selection import Selection, select
 from dpal.planning.campaign_spec import Acquisition, SelectionMode
 from dpal.planning.certify_campaign import certified_plan
 from dpal.simulation import rehearsal
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
+from dpal.simulation.seeded_bits import SeededBits
 from tests.conftest import CLASSES, WIDTH, small_spec
 
 LEAST = Acquisition.LEAST_CONFIDENCE
@@ -75,6 +77,49 @@ def test_who_was_chosen_or_retired_is_not_offered_again(plans, monkeypatch):
     phases = run(plans, RehearsalMethod.VISIBLE)
     assert len(sizes) == 3
     assert phases[-1].labels == 180
+
+
+def test_the_papers_clip_is_no_part_of_the_judgement():
+    """A model that learnt nothing is unsure of all: every entropy lies above the clip of 0.8."""
+    spec = small_spec(
+        strategy="naive", acquisition="entropy", privacy={"selection": "paper"},
+        training__learning_rate=1e-6,
+    )  # fmt: skip
+    for method in (RehearsalMethod.PAPER, RehearsalMethod.RANDOM):
+        plan = certified_plan(spec_for(method, spec)).plan
+        entropy = Acquisition.ENTROPY
+        phases = rehearse(plan, DATA, method, acquisition=entropy, physical_batch=64)
+        for phase in phases[1:]:
+            assert phase.quality is not None
+            assert phase.quality.mean_score > ENTROPY_CLIP
+            assert phase.quality.best_mean_score > phase.quality.mean_score
+            # 40 of 500 or 460 are the best: a draw that finds 16 of them has a chance of 1e-7.
+            assert phase.quality.hits < 0.4
+
+
+def test_rehearsals_that_are_compared_share_their_first_cohort(plans, monkeypatch):
+    cohorts = []
+
+    def watched(step, scored, count, **named):
+        chosen = select(step, scored, count, **named)
+        cohorts.append(sorted(chosen.rows.tolist()))
+        return chosen
+
+    monkeypatch.setattr(rehearsal, "select", watched)
+    for method, seed in [("random", 1), ("visible", 1), ("random", 2)]:
+        name = RehearsalMethod(method)
+        rehearse(plans[name], DATA, name, acquisition=LEAST, physical_batch=64,
+                 first_cohort=SeededBits(seed, "initial cohort"))  # fmt: skip
+    first, second, other = cohorts[0], cohorts[3], cohorts[6]
+    assert first == second != other
+    assert cohorts[1] != cohorts[4]  # what follows is drawn anew
+
+
+def test_rehearsals_are_judged_on_some_records():
+    part = DATA.judged_on([5, 2])
+    assert torch.equal(part.validation_inputs, DATA.validation_inputs[[5, 2]])
+    assert torch.equal(part.validation_labels, DATA.validation_labels[[5, 2]])
+    assert part.inputs is DATA.inputs
 
 
 def test_exact_selection_reads_true_scores(plans):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,7 +55,26 @@ def test_ties_at_the_edge_share_its_places():
     scores = [0.9, 0.5, 0.5, 0.5]
     assert measured([0, 3], scores=scores).hits == pytest.approx((1 + 1 / 3) / 2)
     assert measured([1, 3], scores=scores).hits == pytest.approx(2 / 3 / 2)
-    assert measured([1, 3], scores=scores).iou == pytest.approx((2 / 3) / (4 - 2 / 3))
+    # Two of three orders put one of the two into the top 2: one in common, three in the union.
+    assert measured([1, 3], scores=scores).iou == pytest.approx(2 / 3 * 1 / 3)
+
+
+@given(st.data())
+def test_ties_are_worth_the_mean_over_all_orders(data):
+    """Beside an enumeration of which of the tied records fill the last places."""
+    scores = np.array(data.draw(st.lists(st.sampled_from([0.2, 0.5, 0.8]), min_size=1, max_size=7)))
+    query = data.draw(st.integers(1, scores.size))
+    chosen = data.draw(
+        st.lists(st.integers(0, scores.size - 1), unique=True, min_size=1, max_size=query)
+    )
+    edge = np.sort(scores)[-query]
+    above, ties = set(np.flatnonzero(scores > edge)), np.flatnonzero(scores == edge)
+    tops = [above | set(rest) for rest in combinations(ties, query - len(above))]
+    found = measured(chosen, query=query, scores=scores)
+    common = [len(top & set(chosen)) for top in tops]
+    assert found.hits == pytest.approx(np.mean(common) / len(chosen))
+    unions = [len(top | set(chosen)) for top in tops]
+    assert found.iou == pytest.approx(np.mean(np.divide(common, unions)))
 
 
 def test_equal_scores_make_no_selection_look_good():

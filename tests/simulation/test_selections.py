@@ -18,6 +18,7 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import design_selections
+from dpal.randomness import seeded
 from dpal.simulation.selections import (
     ScoreModel,
     simulate_mechanisms,
@@ -100,6 +101,18 @@ def test_the_papers_mechanisms_stand_beside_chance(cifar):
     assert by_name["Laplace, clipped"] == pytest.approx([0.29, 0.13, 0.05, 0.06], abs=0.05)
     # What clipping is for: the same noise mechanism on the full range finds fewer.
     assert by_name["Laplace, not clipped"][0] < by_name["Laplace, clipped"][0]
+
+
+def test_ways_of_one_run_see_the_same_scores(cifar):
+    """In all phases: whatever a mechanism draws beside them comes from another stream."""
+    paper = with_selection_mode(cifar, SelectionMode.PAPER)
+    mode = simulate_mode(
+        planned(cifar, SelectionMode.PAPER), SCORES, rng=seeded(3, "x"), noise=RepeatableBits(0)
+    )
+    by_phase = {simulated.phase: simulated.scores for simulated in mode}
+    others = simulate_mechanisms(paper, SCORES, rng=seeded(3, "x"), noise=RepeatableBits(0))
+    for other in others:
+        assert (other.scores == by_phase[other.phase]).all()
 
 
 def test_hidden_selection_has_no_epsilon_to_compare_at():

@@ -29,6 +29,7 @@ from dpal.accounting.events.release import VOTING as VOTING
 from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
 from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
+from dpal.accounting.events.secret_draw import SecretDraw as SecretDraw
 from dpal.accounting.events.subsampled_gaussian import PhaseExposure as PhaseExposure
 from dpal.errors import ParameterError
 
@@ -56,6 +57,7 @@ for _kind in (
     NoisyVotes,
     MajorityVotes,
     CostBoundedVotes,
+    SecretDraw,
 ):
     register_event(_kind)
 

@@ -82,6 +82,14 @@ class Event(ABC):
         return None
 
     @property
+    def entry_chance(self) -> float | None:
+        """Chance with which each record of the pool enters the cohort by a coin nobody sees.
+
+        None where a draw is no secret or something else decides.
+        """
+        return None
+
+    @property
     def training_steps(self) -> int | None:
         """Optimizer steps that it stands for; None where it is no training."""
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
+from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
@@ -19,12 +20,19 @@ from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, recom
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
-from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, WHO_SEES, statements
+from dpal.certificate.sentences import (
+    DATA_SET,
+    NO_DATA_SET,
+    WHO_SEES,
+    statements,
+    statements_about,
+)
 from dpal.errors import CertificateError
-from dpal.ledger.entries import Entry, EntryKind
+from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
+from dpal.ledger.released_phase import is_stopped, released_index
+from dpal.privacy import Adjacency
 
-_MODEL = "model.safetensors"
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -42,8 +50,9 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         """Cohorts with all their events, models, who sees the selection, what is assumed."""
         held, target, plan = evidence.hold.body, evidence.target, evidence.plan
         releases, names = evidence.releases, cohorts_of(plan)
-        figures = recompute_figures(releases, target, names)
+        figures = recompute_figures(evidence.charged, target, names)
         models, size = _models(evidence), plan["spec"]["pool_size"]
+        ended = None if evidence.end is None else evidence.end.body
         return {
             "epsilon": figures.campaign,
             "selection": {"mode": evidence.mode, "seen_by": WHO_SEES[evidence.mode]},
@@ -60,8 +69,12 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 for cohort, planned in zip(names, _sizes(plan), strict=True)
             ],
             "models": models,
-            "model": models[-1],
+            "model": models[released_index(ended, len(models))],
             **statements(self.name, form, paper=is_paper(target.delta, size)),
+            **statements_about(
+                stopped=ended is not None and is_stopped(ended),
+                secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
+            ),
         }
 
     def check_evidence(
@@ -111,7 +124,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
         apart: float,
     ) -> list[Check]:
         """The total and every cohort, by our accountants and by dp-accounting."""
-        releases, target, costs = evidence.releases, evidence.target, follows["epsilon"]
+        releases, target, costs = evidence.charged, evidence.target, follows["epsilon"]
         seconds = {
             record["cohort"]: cohort_by_dp_accounting(record["cohort"], releases, target)
             for record in follows["cohorts"]
@@ -140,7 +153,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
 CAMPAIGN = CampaignCertificate()
 
 
-def cohorts_of(plan: dict[str, Any]) -> tuple[str, ...]:
+def cohorts_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of all cohorts in order of entry, the never-selected last."""
     return (*(str(phase["index"]) for phase in plan["phases"]), NEVER_SELECTED)
 
@@ -165,10 +178,7 @@ def _models(evidence: LedgerEvidence) -> list[dict[str, str]]:
     """Every committed model: its release, its file, the digest of its weights."""
     models = [
         {"release": entry.release, "file": name, "sha256": digest}
-        for entry in evidence.entries
-        if entry.kind is EntryKind.COMMIT
-        for name, digest in entry.body["artifacts"].items()
-        if name.rpartition("/")[2] == _MODEL
+        for entry, name, digest in evidence.models
     ]
     if not models:
         raise CertificateError("no model was committed, so there is nothing to certify yet")
@@ -189,8 +199,59 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     if not is_same_json(plan["spec"].get("accountant", held["accountant"]), held["accountant"]):
         yield "the plan was made for another accountant than the one held"
     releases = [release_from(record) for record in held["releases"]]
+    yield from _draw_faults(plan, releases, evidence)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan["spec"], cohorts_of(plan), releases, evidence.mode)
+
+
+def _draw_faults(
+    plan: Mapping[str, Any], held: Sequence[Release], evidence: LedgerEvidence
+) -> Iterator[str]:
+    """Secret draws make everything cheaper: they must be what the plan does, and nothing else."""
+    planned = {
+        phase["index"]: phase["selection"]["draw"]
+        for phase in plan["phases"]
+        if "draw" in phase["selection"]
+    }
+    if planned:
+        yield from _unsound_draws(plan, evidence.target.adjacency)
+    held_draws = set()
+    for release in (*held, *evidence.releases):
+        for charge in release.charges:
+            if charge.event.entry_chance is None:
+                continue
+            held_draws.add((release.phase, release.name))
+            told = _without_mechanism(to_record(charge.event))
+            if not is_same_json(planned.get(release.phase), told):
+                yield f"{release.name} counts a secret draw that the plan does not make"
+            elif set(charge.cohorts) != set(cohorts_of(plan)[release.phase :]):
+                yield f"{release.name} counts a secret draw of some records of the pool only"
+    for index in planned:
+        if {name for phase, name in held_draws if phase == index} != {f"phase-{index}/selection"}:
+            yield f"the secret draw of phase {index} was not held, or was made more than once"
+
+
+def _unsound_draws(plan: Mapping[str, Any], adjacency: Adjacency) -> Iterator[str]:
+    """Secret draws that are no secret, or of other numbers than follow from what is public."""
+    spec, left = plan["spec"], plan["spec"]["pool_size"]
+    known = spec["selection"] != "hidden" or spec["dataset"] or spec["carries_labels"]
+    known = known or spec["accountant"] != "pld" or not spec.get("secret_draw")
+    gates = any("threshold" in phase["selection"] for phase in plan["phases"])
+    if known or (gates and adjacency is Adjacency.REPLACE_ONE):
+        yield "the plan draws by secret coins where it is known, or counted, who is labeled"
+    for phase in plan["phases"]:
+        if "draw" in phase["selection"]:
+            draw, most = phase["selection"]["draw"], phase["selection"]["most"]
+            size, pool = phase["cohort_size"], spec["pool_size"]
+            if not size < left or draw["chance"] != size / left:
+                yield f"phase {phase['index']} draws with another chance than its size means"
+            elif most < pool and not (
+                exceeding_chance(most, pool=pool, size=size) <= draw["failure_probability"]
+            ):
+                yield f"phase {phase['index']} draws more than it may label too often"
+            elif not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
+                yield f"phase {phase['index']} makes a draw that its digest would tell"
+        left -= phase["cohort_size"]
 
 
 def _uncovered(

@@ -35,9 +35,10 @@ from dpal.certificate.read_and_seal import is_same_json, parse_entry
 from dpal.certificate.sentences import statements
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain
+from dpal.ledger.counted_releases import counted_releases
 from dpal.ledger.entries import GENESIS, Entry, EntryKind
 from dpal.ledger.hold import before_from, before_record
-from dpal.ledger.release_records import release_of, release_record
+from dpal.ledger.release_records import release_record
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 CHOSEN = {
@@ -80,7 +81,7 @@ class ImprovementEvidence:
         if self.start is None:
             return PriorSpend(declared=self.declared)
         entries = [parse_entry(record) for record in self.start["ledger"]["entries"]]
-        charged = tuple(release_of(entry) for entry in entries if entry.kind is EntryKind.RESERVE)
+        charged = counted_releases(entries)
         return PriorSpend(campaign=str(self.start["campaign"]), releases=charged)
 
     @property

@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpal.reports.figures import style
+from dpal.reports.intervals import half_width
 from dpal.reports.validation_figures import headline
 
 
 def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: str) -> Figure:
-    """Mean headline figure after each phase, and the standard deviation over runs.
+    """Mean headline figure after each phase, and its 95 % confidence interval over runs.
 
     Args:
       records: of `flows.cli.rehearse_view.run_rehearsals`.
@@ -32,7 +33,7 @@ def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: st
         axes.errorbar(
             labels.mean(axis=0),
             reached.mean(axis=0),
-            yerr=reached.std(axis=0, ddof=1) if len(runs) > 1 else None,
+            yerr=[half_width(values.tolist()) for values in reached.T] if len(runs) > 1 else None,
             color=style.MODE_COLORS.get(method, style.INK),
             linestyle="-" if private else "--",
             marker="o",
@@ -43,7 +44,7 @@ def rehearsal_figure(records: Sequence[Mapping[str, Any]], title: str, below: st
         )
     axes.set_xlabel("labels bought")
     about, _ = headline(records[0]["phases"][-1], prefix="")
-    axes.set_ylabel(f"validation {about}, mean and sd of runs")
+    axes.set_ylabel(f"{about}, mean and 95 % interval")
     style.in_percent(axes.yaxis)
     style.legend_beside(axes)
     return figure

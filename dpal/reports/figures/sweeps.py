@@ -1,4 +1,4 @@
-"""Figure of a sweep of runs: one line a way, mean and standard deviation over runs."""
+"""Figure of a sweep of runs: one line a way, mean and 95 % confidence interval over runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpal.reports.figures import style
+from dpal.reports.intervals import half_width
 from dpal.reports.summary import terms
-from dpal.reports.sweeps import Point, spread
+from dpal.reports.sweeps import Point
 
 
 def sweep_figure(points: Sequence[Point], key: str) -> Figure:
@@ -36,10 +37,10 @@ def sweep_figure(points: Sequence[Point], key: str) -> Figure:
         rows[0].axhline(start, color=style.GREY, linestyle="--", linewidth=1)
         inside = {"xycoords": ("axes fraction", "data"), "color": style.GREY}
         style.note(rows[0], "starts, mean", (0.0, start), shift=(4, 3), **inside)
-    rows[0].set_ylabel(f"validation {first.figure}, mean and sd")
+    rows[0].set_ylabel(f"validation {first.figure}, mean and 95 % interval")
     if polluted:
         _lines(rows[1], points, lambda point: point.irrelevant)
-        rows[1].set_ylabel("irrelevant among the chosen, mean and sd")
+        rows[1].set_ylabel("irrelevant among the chosen, mean and 95 % interval")
         rows[1].set_ylim(bottom=0)
     for axes in rows:
         axes.set_xlabel(key)
@@ -57,7 +58,7 @@ def _lines(
         axes.errorbar(
             [places[point.x] for point in mine],
             [statistics.fmean(values_of(point)) for point in mine],
-            yerr=[spread(values_of(point)) for point in mine],
+            yerr=[half_width(values_of(point)) for point in mine],
             marker="o",
             markersize=4,
             capsize=3,

@@ -1,0 +1,82 @@
+"""Secret draws with bugs planted into them: each must be found, and sound ones never."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpal import randomness
+from dpal.acquisition import selection
+from dpal.audit.attack_plan import Effort
+from dpal.audit.samplers import sampler_findings
+from dpal.mechanisms import inclusion
+from dpal.runs.campaign_audit import audit_campaign
+from dpal.runs.prepare_campaign import prepare
+from tests.audit.auditing import audited, small_plan
+
+HIDDEN = {"privacy__selection": "hidden", "privacy__secret_draw": True, "acquisition": "random"}
+DRAWS = 1 << 18
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return small_plan(**HIDDEN)
+
+
+def likely(plan) -> list[str]:
+    findings = sampler_findings(plan, draws=DRAWS, rng=randomness.secure())
+    return [finding.likely for finding in findings if not finding.passed]
+
+
+def test_sound_draws_pass(plan, tmp_path):
+    report = audited(plan, tmp_path)
+    assert report.passed
+    assert sum(finding.what.startswith("secret draws") for finding in report.findings) == 4
+
+
+def test_a_fixed_number_charged_as_coins(plan, monkeypatch):
+    def fixed(eligible, step, *, rng):
+        rows = np.concatenate(list(eligible))
+        return selection.select_at_random([rows], round(rows.size * step.draw.chance), rng=rng)
+
+    monkeypatch.setattr(selection, "select_by_coins", fixed)
+    assert any("fixed number" in words for words in likely(plan))
+
+
+def test_coins_of_another_chance(plan, monkeypatch):
+    real = inclusion.include
+    monkeypatch.setattr(
+        selection, "include", lambda count, rate, *, rng: real(count, 1.3 * rate, rng=rng)
+    )
+    assert any("not say" in words for words in likely(plan))
+
+
+def test_coins_that_are_used_again(plan, monkeypatch):
+    real = inclusion.include
+    kept: dict[int, np.ndarray] = {}
+
+    def again(count, rate, *, rng):
+        return kept.setdefault(count, real(count, rate, rng=rng))
+
+    monkeypatch.setattr(selection, "include", again)
+    found = likely(plan)
+    assert any("used twice" in words for words in found)
+    assert any("those of another" in words for words in found)
+
+
+def test_records_that_are_drawn_together(plan, monkeypatch):
+    def together(count, rate, *, rng):
+        whole = rng.words(1)[0] < np.uint64(int(rate * 2**64))
+        return np.arange(count if whole else 0)
+
+    monkeypatch.setattr(selection, "include", together)
+    assert likely(plan)
+
+
+def test_a_campaign_with_gates_is_audited_and_listened_to(workplace, small):
+    """Its first selection meets no score: the rehearsed one is that of a gate."""
+    privacy = {"selection": "hidden", "secret_draw": True, "epsilon": 20}
+    campaign = prepare(small(privacy=privacy, schedule__queries=[200]))
+    report = audit_campaign(campaign, Effort(canaries=60, most_steps=5, draws=1 << 17))
+    assert report.passed
+    assert any("rehearsed selection" in finding.what for finding in report.findings)
