@@ -34,10 +34,7 @@ def tell_selection(campaign: Campaign, phase: Phase) -> None:
     if phase.is_self_training:
         tell_story(campaign, f"{phase.name} takes the records that nobody labeled.")
         return
-    many = f"up to {phase.cohort_size:,}"
-    if phase.most_labels > phase.cohort_size:
-        many = f"about {phase.cohort_size:,}, at most {phase.most_labels:,}"
-    tell_story(campaign, f"{phase.name} selects {many} records.")
+    tell_story(campaign, f"{phase.name} selects {phase.records_in_words} records.")
 
 
 def tell_waiting(campaign: Campaign, phase: Phase) -> None:

@@ -6,7 +6,7 @@ Every way of selecting ends with at most as many records as the query may buy.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatch
 
 import numpy as np
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.events import LAPLACE_GRID
-from dpal.acquisition.thresholds import Rows, Scores, collect_keys, noisy_threshold
+from dpal.acquisition.thresholds import (
+    Rows,
+    Scores,
+    collect_keys,
+    confirm_threshold,
+    fine_keys,
+    noisy_threshold,
+)
+from dpal.acquisition.validation_start import cut_points
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include, uniform_below
 from dpal.mechanisms.laplace import laplace_noise
@@ -26,12 +34,46 @@ from dpal.planning.selection_steps import (
     Remaining,
     SecretRandomDraw,
     VisibleAnswers,
+    starts_at_validation,
 )
 from dpal.randomness import BitSource
 
 Scored = Iterable[tuple[Rows, Scores]]
 
 _NOBODY: Rows = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryHistory:
+    """What a query knows of the campaign before it.
+
+    Attributes:
+      left: records of the pool that are left, by the plan and released counts; public.
+      noisy_count: of the records that passed in earlier queries; paid for with their thresholds.
+      selected: how many truly passed. Confidential, and only for keeping the cap.
+      public_scores: (m,) of public records that would be left as well, in the query's range.
+    """
+
+    left: int
+    noisy_count: int = 0
+    selected: int = 0
+    public_scores: Scores = field(default_factory=lambda: np.empty(0))
+
+    def __repr__(self) -> str:
+        return "QueryHistory(confidential)"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GateCount:
+    """What a gate tells later queries: paid for with its threshold.
+
+    Attributes:
+      noisy_count: of the records that passed.
+      public_passed: positions of the public records that pass the same threshold.
+    """
+
+    noisy_count: int
+    public_passed: Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +84,37 @@ class Selection:
       rows: (n,) row numbers, in no particular order; n may fall short of the query.
       retired: rows that said yes beyond the label budget. They leave the pool unlabeled:
         back in it they would answer a second time.
+      counted: what a gate counted, where one count accepts its threshold.
     """
 
     rows: Rows
     retired: Rows
+    counted: GateCount | None = None
 
     def __repr__(self) -> str:
         return "Selection(confidential)"  # wherever it might be printed or logged
 
 
 @singledispatch
-def select(step: object, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+def select(
+    step: object,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
     """Draws one selection.
 
     Args:
       step: how, from a phase's plan.
       scored: batches of row numbers of the unlabeled pool, and their scores in [0, width].
-      count: the label budget of the query, never exceeded.
+      count: the label budget of the query. Never exceeded, but by a gate whose cap is on the sum
+        of all queries, which is not exceeded then.
       width: of the public score range.
       rng: source of random words.
+      history: of the campaign, for a gate whose search begins at the validation set's quantile.
 
     Raises:
       ParameterError: fewer records are offered than a random draw or a ranking needs, or a
@@ -70,25 +124,55 @@ def select(step: object, scored: Scored, count: int, *, width: float, rng: BitSo
 
 
 @select.register
-def _(step: RandomDraw, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+def _(
+    step: RandomDraw,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
     return select_at_random((rows for rows, _ in scored), count, rng=rng)
 
 
 @select.register
 def _(
-    step: SecretRandomDraw, scored: Scored, count: int, *, width: float, rng: BitSource
+    step: SecretRandomDraw,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
 ) -> Selection:
     return select_by_coins((rows for rows, _ in scored), step, rng=rng)
 
 
 @select.register
-def _(step: Remaining, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+def _(
+    step: Remaining,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
     """Everybody who is left: how many they are may differ from the plan's number."""
     return Selection(np.concatenate([_NOBODY, *(rows for rows, _ in scored)]), _NOBODY)
 
 
 @select.register
-def _(step: NoisyRanking, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+def _(
+    step: NoisyRanking,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
     """Every score is rounded to a grid over [0, width] and gets discrete Laplace noise.
 
     The noise has scale width / epsilon whatever the other records are; the ranking only
@@ -108,11 +192,21 @@ def _(step: NoisyRanking, scored: Scored, count: int, *, width: float, rng: BitS
 
 
 @select.register
-def _(step: HiddenGate, scored: Scored, count: int, *, width: float, rng: BitSource) -> Selection:
+def _(
+    step: HiddenGate,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
+) -> Selection:
     """Whoever passes the gate is selected, whatever the others do.
 
     A shortage is not filled up: who fills it would depend on how many others passed.
     """
+    if starts_at_validation(step):
+        return _through_confirmed_gate(step, scored, count, width, rng, history)
     keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng)
     threshold = noisy_threshold(keys, aim=step.aim, count_noise=step.count_noise, rng=rng)
     passed = keys.rows[keys.above(threshold)].astype(np.int64)
@@ -120,9 +214,52 @@ def _(step: HiddenGate, scored: Scored, count: int, *, width: float, rng: BitSou
     return Selection(_some(passed, count, rng=rng), _NOBODY)
 
 
+def _through_confirmed_gate(
+    step: HiddenGate,
+    scored: Scored,
+    count: int,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None,
+) -> Selection:
+    """Searches from the validation set's quantile, and counts once more who passes.
+
+    Raises:
+      ParameterError: it is not said what was counted before. Nothing was released.
+    """
+    if history is None:
+        raise ParameterError.before_release(
+            "this gate aims by what earlier queries counted, and was not told"
+        )
+    aim, limit = step.still_to_pass(history.noisy_count)
+    share = min(0.999, max(1, aim) / max(2, history.left))
+    public = fine_keys(history.public_scores, width=width, rng=rng)
+    cuts = cut_points(public, share=share, bits=step.comparisons)
+    keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng, cuts=cuts)
+    found = noisy_threshold(keys, aim=aim, count_noise=step.count_noise, rng=rng)
+    accepted = confirm_threshold(
+        keys, found, limit=limit, count_noise=step.confirming_noise, rng=rng
+    )
+    passed = keys.rows[keys.above(accepted.threshold)].astype(np.int64)
+    public_keys = np.searchsorted(cuts, public, side="right")
+    counted = GateCount(
+        noisy_count=accepted.noisy_count,
+        public_passed=np.flatnonzero(public_keys >= accepted.threshold),
+    )
+    # More than the cap pass with a chance that the plan counts as delta.
+    room = step.room(history.selected, count)
+    return Selection(_some(passed, room, rng=rng), _NOBODY, counted)
+
+
 @select.register
 def _(
-    step: VisibleAnswers, scored: Scored, count: int, *, width: float, rng: BitSource
+    step: VisibleAnswers,
+    scored: Scored,
+    count: int,
+    *,
+    width: float,
+    rng: BitSource,
+    history: QueryHistory | None = None,
 ) -> Selection:
     """Every record answers by itself; too many are retired, too few filled up by chance."""
     keys = collect_keys(scored, width=width, bits=step.comparisons, rng=rng)

@@ -4,6 +4,10 @@ A record's key is its score on a coarse grid, followed by random bits that break
 binary search over keys asks at every halving how many records lie above; each answer has
 Gaussian noise, so the search depends on any one record through counts of sensitivity 1.
 
+Where the search begins at the validation set's quantile, keys are the cuts of
+`validation_start` that a record's fine key reaches, few and close together around the quantile.
+They only steer the search: one more count of its own accepts the threshold or nobody.
+
 Keys stay in memory, six bytes a record; nothing else grows with the pool.
 """
 
@@ -23,8 +27,10 @@ from dpal.randomness import BitSource
 
 Rows = NDArray[np.int64]
 Scores = NDArray[np.float64]
+FineKeys = NDArray[np.uint32]
 
 _TIE_BITS = LEAST_KEY_BITS - 1  # sixteen ways to order records whose scores look the same
+_FINE_TIE_BITS = 12  # of 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +53,28 @@ class Keys:
         return self.keys.astype(np.uint32) >= threshold
 
 
+def fine_keys(scores: Scores, *, width: float, rng: BitSource) -> FineKeys:
+    """Turns scores into keys of 32 bits, fine enough for any cut; shape (n,).
+
+    Args:
+      scores: (n,) in [0, width].
+      width: of the public score range.
+      rng: breaks ties; no record has a say in it.
+
+    Raises:
+      ParameterError: a score lies outside of the range. Nothing was released.
+    """
+    check.positive(width=width)
+    return _keys_of(scores, width, 32, _FINE_TIE_BITS, rng).astype(np.uint32)
+
+
 def collect_keys(
-    scored: Iterable[tuple[Rows, Scores]], *, width: float, bits: int, rng: BitSource
+    scored: Iterable[tuple[Rows, Scores]],
+    *,
+    width: float,
+    bits: int,
+    rng: BitSource,
+    cuts: FineKeys | None = None,
 ) -> Keys:
     """Turns a stream of scores into keys.
 
@@ -57,25 +83,40 @@ def collect_keys(
       width: of the public score range.
       bits: of a key, at most 16.
       rng: breaks ties; no record has a say in it.
+      cuts: (2**bits - 1,) public fine keys, ascending: a key is how many of them are reached.
+        None divides the range of scores evenly.
 
     Raises:
       ParameterError: a score lies outside of the range. Nothing was released.
     """
     check.positive(width=width)
-    check.within(LEAST_KEY_BITS, KEY_BITS, bits=bits)
-    levels = 1 << (bits - _TIE_BITS)
+    check.within(1 if cuts is not None else LEAST_KEY_BITS, KEY_BITS, bits=bits)
+    if cuts is not None and cuts.shape != ((1 << bits) - 1,):
+        raise ParameterError.before_release(f"{bits} comparisons tell {1 << bits} keys apart")
     rows: list[NDArray[np.uint32]] = []
     keys: list[NDArray[np.uint16]] = []
     for batch, scores in scored:
-        if not ((scores >= 0) & (scores <= width)).all():
-            raise ParameterError.before_release(f"a score lies outside of [0, {width:g}]")
-        level = np.minimum((scores * (levels / width)).astype(np.uint64), np.uint64(levels - 1))
-        ties = rng.words(batch.size) >> np.uint64(64 - _TIE_BITS)
+        if cuts is None:
+            keys.append(_keys_of(scores, width, bits, _TIE_BITS, rng).astype(np.uint16))
+        else:
+            reached = np.searchsorted(cuts, fine_keys(scores, width=width, rng=rng), side="right")
+            keys.append(reached.astype(np.uint16))
         rows.append(batch.astype(np.uint32))
-        keys.append(((level << np.uint64(_TIE_BITS)) | ties).astype(np.uint16))
     if not rows:
         return Keys(np.empty(0, np.uint32), np.empty(0, np.uint16), bits)
     return Keys(np.concatenate(rows), np.concatenate(keys), bits)
+
+
+def _keys_of(
+    scores: Scores, width: float, bits: int, tie_bits: int, rng: BitSource
+) -> NDArray[np.uint64]:
+    """Scores on a grid, followed by random bits."""
+    if not ((scores >= 0) & (scores <= width)).all():
+        raise ParameterError.before_release(f"a score lies outside of [0, {width:g}]")
+    levels = 1 << (bits - tie_bits)
+    level = np.minimum((scores * (levels / width)).astype(np.uint64), np.uint64(levels - 1))
+    ties = rng.words(scores.size) >> np.uint64(64 - tie_bits)
+    return (level << np.uint64(tie_bits)) | ties
 
 
 def noisy_threshold(keys: Keys, *, aim: int, count_noise: float, rng: BitSource) -> int:
@@ -106,3 +147,37 @@ def noisy_threshold(keys: Keys, *, aim: int, count_noise: float, rng: BitSource)
         else:
             low = middle
     return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedThreshold:
+    """What the confirming count leaves of a search.
+
+    Attributes:
+      threshold: that records have to reach; 2**bits lets nobody pass.
+      noisy_count: of the records that reach it; exactly 0 where nobody may.
+    """
+
+    threshold: int
+    noisy_count: int
+
+
+def confirm_threshold(
+    keys: Keys, threshold: int, *, limit: int, count_noise: float, rng: BitSource
+) -> AcceptedThreshold:
+    """Counts once more, and more precisely, who reaches a threshold; too many are nobody.
+
+    Args:
+      keys: of the records of the pool.
+      threshold: what the search came to.
+      limit: the largest noisy count that is accepted.
+      count_noise: standard deviation of the noise on the count.
+      rng: source of the noise.
+    """
+    check.positive(count_noise=count_noise)
+    above = np.array([keys.above(threshold).sum()], dtype=np.float64)
+    noisy_count = int(np.rint(noisy_sum(above, count_noise, rng=rng)[0]))
+    nobody = 1 << keys.bits
+    if threshold == nobody or noisy_count > limit:
+        return AcceptedThreshold(threshold=nobody, noisy_count=0)
+    return AcceptedThreshold(threshold=threshold, noisy_count=noisy_count)

@@ -174,5 +174,6 @@ def _select(
             guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
         scores = scoring.score(spec.acquisition, guesses, task=task, clipped=clipped)
         width = function.width(spec.model.classes, clipped=clipped)
-        selection.select(step, [(rows, scores)], count, width=width, rng=rng)
+        history = selection.QueryHistory(left=len(inputs), public_scores=scores)
+        selection.select(step, [(rows, scores)], count, width=width, rng=rng, history=history)
     return rows, scores

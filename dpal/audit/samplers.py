@@ -9,6 +9,7 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from scipy.stats import chi2
 
 from dpal.accounting.events import LAPLACE_GRID
 from dpal.acquisition import selection, thresholds
@@ -24,10 +25,12 @@ from dpal.planning.selection_steps import (
     Remaining,
     SecretRandomDraw,
     VisibleAnswers,
+    starts_at_validation,
 )
 from dpal.randomness import BitSource
 
 _BINS = 64
+_FAR = 40.0  # deviations of noise that no count sees
 _COINS, _LEAST_RUNS = 4096, 128  # records that toss a coin, and how often they do at least
 _OF_SECRET_DRAWS = (
     ("secret draws: coins / planned chance", "coins fall as the plan does not say"),
@@ -118,7 +121,10 @@ def _(step: NoisyRanking, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 
 @_sampled.register
 def _(step: HiddenGate, *, draws: int, rng: BitSource) -> list[AuditFinding]:
-    return [_threshold(step, draws >> 10, rng)]
+    findings = [_threshold(step, draws >> 10, rng)]
+    if starts_at_validation(step):
+        findings.append(_confirming(step, draws >> 7, rng))
+    return findings
 
 
 @_sampled.register
@@ -165,6 +171,40 @@ def _threshold(step: HiddenGate | VisibleAnswers, searches: int, rng: BitSource)
         Layer.MECHANISM,
         "hidden counts / planned",
         statistics.of_count(int(accepted.sum()), accepted.size, chance),
+        expected=f"1 +- {100 * margin:.2g} %",
+        measured=f"{value:.4f}",
+        likely="noise on counts is not of the planned size",
+        claimed=1.0,
+        value=value,
+        within=margin,
+    )
+
+
+def _confirming(step: HiddenGate, counts: int, rng: BitSource) -> AuditFinding:
+    """Counts the same records again and again: the noise's square over the planned one's."""
+    keys = thresholds.Keys(
+        rows=np.arange(step.aim, dtype=np.uint32),
+        keys=np.ones(step.aim, dtype=np.uint16),
+        bits=step.comparisons,
+    )
+    limit = step.aim + math.ceil(_FAR * step.confirming_noise)  # all are accepted
+    seen = np.array(
+        [
+            thresholds.confirm_threshold(
+                keys, 1, limit=limit, count_noise=step.confirming_noise, rng=rng
+            ).noisy_count
+            for _ in range(counts)
+        ]
+    )
+    planned = step.confirming_noise**2 + 1 / 12  # rounding to whole numbers adds a little
+    squares = float(((seen - step.aim) ** 2).sum()) / planned
+    chance = 2 * min(chi2.cdf(squares, counts), chi2.sf(squares, counts))
+    value = math.sqrt(squares / counts)
+    margin = 4.9 / math.sqrt(2 * counts)
+    return statistical_finding(
+        Layer.MECHANISM,
+        "confirming counts' deviation / planned",
+        float(min(1.0, chance)),
         expected=f"1 +- {100 * margin:.2g} %",
         measured=f"{value:.4f}",
         likely="noise on counts is not of the planned size",

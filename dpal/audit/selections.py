@@ -16,8 +16,14 @@ from dpal.acquisition import selection
 from dpal.audit.findings import FALSE_ALARM, AuditFinding, Layer, statistical_finding
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.campaign_spec import CampaignSpec
-from dpal.planning.selection_steps import HiddenGate, NoisyRanking, RandomDraw, VisibleAnswers
+from dpal.planning.campaign_spec import CampaignSpec, LabelCap
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    NoisyRanking,
+    RandomDraw,
+    VisibleAnswers,
+    starts_at_validation,
+)
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource, Words
 
@@ -27,6 +33,7 @@ _PAIRS = 60
 _BATCH = 4096
 _FAR = 7.0  # deviations of noise that no run sees
 _TIES = 16  # keys of records with one score
+_PUBLIC = 1000  # simulated records of a validation set
 
 
 def selection_findings(plan: Plan, *, fresh: Callable[[], BitSource]) -> list[AuditFinding]:
@@ -68,9 +75,33 @@ def draw_selection(
     phase: Phase, scores: NDArray[np.float64], *, rng: BitSource
 ) -> NDArray[np.int64]:
     """Rows that the campaign's own code selects from simulated scores in [0, 1]."""
-    rows = np.arange(scores.size, dtype=np.int64)
+    step, history = phase.selection, None
+    if starts_at_validation(step):
+        counted = _counted_before(step)
+        # Between the simulated scores: no cut lies among equal scores, where one record more
+        # may move the threshold as it may in earnest.
+        public = np.full(_PUBLIC, 0.5)
+        history = selection.QueryHistory(
+            left=scores.size, noisy_count=counted, selected=counted, public_scores=public
+        )
+    return _selected(phase, scores, history, rng).rows
+
+
+def _counted_before(step: HiddenGate) -> int:
+    """What earlier queries counted, had they met their aims."""
+    return step.aim_in_all - step.aim if step.label_cap is LabelCap.SUM else 0
+
+
+def _selected(
+    phase: Phase,
+    scores: NDArray[np.float64],
+    history: selection.QueryHistory | None,
+    rng: BitSource,
+) -> selection.Selection:
+    rows, step = np.arange(scores.size, dtype=np.int64), phase.selection
     scored = [(rows[i : i + _BATCH], scores[i : i + _BATCH]) for i in range(0, rows.size, _BATCH)]
-    return selection.select(phase.selection, scored, phase.cohort_size, width=1.0, rng=rng).rows
+    count = phase.cohort_size
+    return selection.select(step, scored, count, width=1.0, rng=rng, history=history)
 
 
 def pool_for(phase: Phase, spec: CampaignSpec) -> int:
@@ -168,7 +199,7 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding
     others = (np.arange(records) < top).astype(np.float64)
     moved, most = 0, 0
     for _ in range(_PAIRS):
-        words, chosen = rng.words(2 * records + 4096), []
+        words, chosen = rng.words(2 * records + 2 * _PUBLIC + 4096), []
         for mine in (1.0, 0.0):
             scores = np.append(others[1:], mine)
             chosen.append(
@@ -179,6 +210,7 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding
     margin = min(step.aim - top - 1, (records - top) / (2 * _TIES) - step.aim + top) / noise
     chance = min(1.0, 2 * step.comparisons * float(scipy.stats.norm.sf(margin)))
     p_value = float(scipy.stats.binom.sf(moved - 1, _PAIRS, chance)) if moved else 1.0
+    allowed = step.cap if starts_at_validation(step) else phase.cohort_size
     return [
         statistical_finding(
             Layer.SELECTION,
@@ -188,15 +220,52 @@ def _gate(phase: Phase, spec: CampaignSpec, rng: BitSource) -> list[AuditFinding
             measured=f"{moved} times of {_PAIRS}",
             likely="records compete (a fixed count), so that one record's entry is another's",
         ),
+        *([_by_released_counts(phase, step, spec, rng)] if starts_at_validation(step) else []),
         AuditFinding(
             layer=Layer.SELECTION,
             what=f"{phase.name}: selected, at most",
-            expected=f"at most {phase.cohort_size:,}",
+            expected=f"at most {allowed:,}",
             measured=f"{most:,}",
-            passed=most <= phase.cohort_size,
+            passed=most <= allowed,
             likely="the label budget is not enforced",
         ),
     ]
+
+
+def _by_released_counts(
+    phase: Phase, step: HiddenGate, spec: CampaignSpec, rng: BitSource
+) -> AuditFinding:
+    """Draws twice from the same words; earlier queries truly selected fewer, and counted the same.
+
+    Every count of the search is the aim, so that other aims would end it elsewhere; the even
+    scores of public records tell where it ended.
+    """
+    counted, records = _counted_before(step), pool_for(phase, spec)
+    fewer = max(1, round(3 * step.count_noise))
+    scores = (np.arange(records) < step.aim).astype(np.float64)
+    followed = 0
+    for _ in range(_PAIRS):
+        words, ends = rng.words(2 * records + 2 * _PUBLIC + 4096), []
+        for selected in (counted, counted - fewer):
+            history = selection.QueryHistory(
+                left=records,
+                noisy_count=counted,
+                selected=selected,
+                public_scores=np.linspace(0, 1, _PUBLIC),
+            )
+            chosen = _selected(phase, scores, history, ReplayedRandomness(words))
+            passed = None if chosen.counted is None else chosen.counted.public_passed.tolist()
+            ends.append((sorted(chosen.rows.tolist()), passed))
+        followed += ends[0] != ends[1]
+    return AuditFinding(
+        layer=Layer.SELECTION,
+        what=f"{phase.name}: follows whom earlier queries truly selected",
+        expected="never",
+        measured=f"{followed} times of {_PAIRS}",
+        passed=not followed,
+        likely="aims are computed from actual counts, which nobody paid for, and not from "
+        "released ones",
+    )
 
 
 class ReplayedRandomness:

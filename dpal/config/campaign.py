@@ -34,10 +34,12 @@ from dpal.models.spec import Task
 from dpal.planning.campaign_spec import (
     Acquisition,
     CampaignSpec,
+    LabelCap,
     Schedule,
     SelectionMode,
     SelfTraining,
     Strategy,
+    ThresholdStart,
 )
 from dpal.planning.training_recipe import Precision
 from dpal.privacy import (
@@ -81,6 +83,12 @@ class PrivacyConfig(Section):
         Field(None, title="Noise of the thresholds")
     )
     """Noise multiplier of each hidden or visible threshold; null fits the query."""
+    label_cap: Annotated[LabelCap | None, choice("A cap", "As the labeler wants")] = Field(
+        None, title="Hidden selection never exceeds"
+    )
+    """sum: the labels of all queries together, so that about a tenth more are bought; one query
+    may be larger than asked for. query: the labels of each query. null: sum, and query where the
+    labeler is paid or limited by query (teachers, form)."""
     secret_draw: bool = Field(False, title="Draw by secret coins")
     """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
     promise, and a number of labels that is known only nearly. Hidden selection, no data set."""
@@ -210,6 +218,11 @@ class CampaignConfig(RunConfig):
                 "privacy.profile paper is for reproducing published results, and data.dataset "
                 "names a registered data set, whose owner limits delta; use profile standard"
             )
+        if self.privacy.label_cap is LabelCap.SUM and self.labeler.limits_queries:
+            raise ValueError(
+                f"privacy.label_cap sum lets a query be larger than asked for, and labeler.kind "
+                f"{self.labeler.kind} answers no more than that; use label_cap query or null"
+            )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE
         if self.model.architecture.reads_texts and not fits:
@@ -229,6 +242,7 @@ class CampaignConfig(RunConfig):
         unit: Unit = Unit.RECORD,
         carried: int = 0,
         measured: Normalisation | None = None,
+        threshold_start: ThresholdStart = ThresholdStart.VALIDATION,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -241,6 +255,8 @@ class CampaignConfig(RunConfig):
           carried: labels that an earlier campaign planned to buy and this one starts with;
             0 labels `schedule.initial` records at random.
           measured: normalisation found on the validation set, where that is asked for.
+          threshold_start: of hidden selection; plain for a campaign that began when there was no
+            other, as its plan is held.
 
         Raises:
           ParameterError: the wishes contradict each other or the pool's size, or pretrained
@@ -257,6 +273,12 @@ class CampaignConfig(RunConfig):
         share = SELECTION_SHARE * privacy.epsilon if pays else 0.0
         chosen = privacy.selection_epsilon
         initial = carried or self.schedule.initial
+        gates = not self.acquisition.is_random and bool(self.schedule.queries)
+        gates &= privacy.selection is SelectionMode.HIDDEN
+        start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
+        if gates and threshold_start is ThresholdStart.VALIDATION:
+            usual = LabelCap.QUERY if self.labeler.limits_queries else LabelCap.SUM
+            start, cap = threshold_start, privacy.label_cap or usual
         if privacy.profile is DeltaPolicy.PAPER:
             delta = published_delta(privacy.delta, labels=initial + sum(self.schedule.queries))
         else:
@@ -296,6 +318,8 @@ class CampaignConfig(RunConfig):
             optimizer=self.training.to_optimizer(),
             recipe=self.training.to_recipe(),
             extractor=self.data.to_extractor(),
+            threshold_start=start,
+            label_cap=cap,
         )
 
 

@@ -107,3 +107,8 @@ class LabelerConfig(Section):
     def most_records(self) -> int | None:
         """Records that one query may have for this labeler; None for any number."""
         return labeler_named(self.kind).most_records
+
+    @property
+    def limits_queries(self) -> bool:
+        """Whether no query may have more records than planned, whatever the others have."""
+        return self.most_records is not None or labeler_named(self.kind).needs_teachers

@@ -6,6 +6,7 @@ the data set), written anew after each phase; the data file is never changed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked 
 EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
 
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
+_NOTED = b"dpal.noted"
 
 
 def _state(label: pa.DataType) -> pa.Schema:
@@ -173,9 +175,25 @@ def write_pseudo_labeled(
 
 
 def write_selection(
-    source: Source, rows: NDArray[np.int64], retired: NDArray[np.int64], path: Path
+    source: Source,
+    rows: NDArray[np.int64],
+    retired: NDArray[np.int64],
+    path: Path,
+    *,
+    noted: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the ids of selected and retired rows, in file order: who, never in which rank."""
+    """Writes the ids of selected and retired rows, in file order: who, never in which rank.
+
+    Args:
+      source: the pool.
+      rows: the selected ones.
+      retired: rows that leave the pool unlabeled.
+      path: where to write.
+      noted: what the selection tells later ones, for `read_selection_notes`.
+    """
+    schema = _SELECTION
+    if noted is not None:
+        schema = schema.with_metadata({_NOTED: json.dumps(noted, sort_keys=True).encode()})
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in raw_batches(source, ["id"]):
@@ -183,9 +201,22 @@ def write_selection(
             chosen = leaving | np.isin(batch.rows, rows, assume_unique=True)
             if chosen.any():
                 ids = batch.table.column("id").cast(pa.string()).filter(pa.array(chosen))
-                yield pa.record_batch([ids, pa.array(leaving[chosen])], schema=_SELECTION)
+                yield pa.record_batch([ids, pa.array(leaving[chosen])], schema=schema)
 
-    write_private_parquet(path, _SELECTION, batches)
+    write_private_parquet(path, schema, batches)
+
+
+def read_selection_notes(path: Path) -> dict[str, Any]:
+    """Reads what a selection tells later ones.
+
+    Raises:
+      DataError: it tells nothing.
+    """
+    metadata = pq.read_schema(path).metadata or {}
+    if _NOTED not in metadata:
+        raise DataError(f"{path} does not say what its query counted; restore it")
+    notes: dict[str, Any] = json.loads(metadata[_NOTED])
+    return notes
 
 
 def read_selection(path: Path) -> list[str]:

@@ -23,6 +23,10 @@ class Named(Protocol):
     def most_records(self) -> int | None:
         """Records that one query may have; None for any number."""
 
+    @property
+    def needs_teachers(self) -> bool:
+        """Whether settings name finished private voting for it, which pays by query."""
+
     def require_settings(self, settings: Any, /) -> None:
         """Requires that the labeler's section of the settings has what it needs.
 

@@ -9,8 +9,15 @@ from typing import Any
 
 from dpal.errors import DpalError
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
+from dpal.planning.campaign_spec import (
+    Acquisition,
+    CampaignSpec,
+    LabelCap,
+    SelectionMode,
+    Strategy,
+)
 from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.hidden_gate import IN_VAIN
 from dpal.planning.paper_plan import USUAL_SHARE
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -18,6 +25,7 @@ from dpal.planning.selection_steps import (
     SecretRandomDraw,
     VisibleAnswers,
     expected_precision,
+    starts_at_validation,
 )
 
 RANDOM = "random"  # beside the selection modes: nobody looks at records
@@ -136,7 +144,7 @@ def precision_of(plan: Plan, phase: int) -> float | None:
         case RandomDraw() | SecretRandomDraw():
             return share
         case HiddenGate():
-            return 1.0  # who passes lies above who does not, and no more than the query pass
+            return 1.0  # who passes lies above who does not, and about as many as aimed at pass
         case VisibleAnswers(aim=aim, answers=answers):
             return expected_precision(answers, share, aim / pool_at(plan, phase))
     return None
@@ -154,11 +162,20 @@ def mean_precision(plan: Plan) -> float | None:
 
 
 def expected_labels(plan: Plan) -> int:
-    """Labels that will be bought, about: a gate keeps a reserve below its query."""
-    return sum(
-        phase.selection.aim if isinstance(phase.selection, HiddenGate) else phase.cohort_size
-        for phase in plan.labeling_phases
-    )
+    """Labels that will be bought, about: a gate keeps a reserve below its query or below all.
+
+    It may also accept no threshold, where the cap is near: of the sum, that is the last query.
+    """
+    labels, phases = 0.0, plan.labeling_phases
+    for phase in phases:
+        gate = phase.selection
+        if not isinstance(gate, HiddenGate):
+            labels += phase.cohort_size
+            continue
+        near_cap = gate.label_cap is LabelCap.QUERY or phase is phases[-1]
+        in_vain = IN_VAIN if starts_at_validation(gate) and near_cap else 0.0
+        labels += gate.aim * (1 - in_vain)
+    return round(labels)
 
 
 def pool_at(plan: Plan, phase: int) -> int:

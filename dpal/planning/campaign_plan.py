@@ -21,7 +21,14 @@ from dpal.canonical import plain
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.run_plan import DecidedPlan
-from dpal.planning.selection_steps import Remaining, SecretRandomDraw, SelectionStep
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    Remaining,
+    SecretRandomDraw,
+    SelectionStep,
+    shares_its_cap,
+    starts_at_validation,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +102,16 @@ class Phase:
 
     @property
     def most_labels(self) -> int:
-        """Labels that it buys at most: `cohort_size`, but where secret coins draw, or none."""
+        """Labels that it buys at most, whatever the other phases buy.
+
+        `cohort_size`, but where secret coins draw, and where queries share a cap: one of them may
+        buy all of it, if the others buy nothing (`Plan.most_labels` counts it once). None where the
+        campaign trains itself.
+        """
         step = self.selection
-        if self.is_self_training:
-            return 0
-        return step.most if isinstance(step, SecretRandomDraw) else self.cohort_size
+        if isinstance(step, SecretRandomDraw):
+            return step.most
+        return step.cap if shares_its_cap(step) else self.labels
 
     @property
     def is_self_training(self) -> bool:
@@ -120,6 +132,15 @@ class Phase:
     def steps(self) -> int:
         """Optimizer steps of the phase."""
         return sum(part.steps for part in self.parts)
+
+    @property
+    def records_in_words(self) -> str:
+        """How many records its selection may add, and a bound where there is one for it alone."""
+        if shares_its_cap(self.selection):
+            return f"about {self.selection.aim:,}"
+        if self.most_labels > self.cohort_size:
+            return f"about {self.cohort_size:,}, at most {self.most_labels:,}"
+        return f"up to {self.cohort_size:,}"
 
     @property
     def name(self) -> str:
@@ -159,6 +180,17 @@ class Plan(DecidedPlan):
         if cohort == NEVER_SELECTED:
             return self.spec.pool_size - sum(phase.cohort_size for phase in self.phases)
         return self.phases[int(cohort)].cohort_size
+
+    def most_labels(self, *, upto: int) -> int:
+        """Labels that are bought at most in all phases up to one; a shared cap counts once.
+
+        Args:
+          upto: number of the last of these phases.
+        """
+        phases = self.phases[: upto + 1]
+        alone = sum(phase.most_labels for phase in phases if not shares_its_cap(phase.selection))
+        shared = [phase.most_labels for phase in phases if shares_its_cap(phase.selection)]
+        return alone + max(shared, default=0)
 
     def releases(self) -> Iterator[Release]:
         """Yields everything that leaves the trusted process, in order."""
@@ -266,7 +298,7 @@ class CertifiedPlan:
             "blocks": [share_record(share) for share in spec.blocks],
             "carries_labels": spec.carries_labels,
             "self_training": plain(spec.self_training),
-            "phases": [_phase_record(phase) for phase in self.plan.phases],
+            "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [
                 {
                     "cohort": int(certificate.spent.cohort),
@@ -286,15 +318,19 @@ class CertifiedPlan:
         }
 
 
-def _phase_record(phase: Phase) -> dict[str, Any]:
+def _phase_record(plan: Plan, phase: Phase) -> dict[str, Any]:
     """One phase for JSON and tables."""
-    training, caught = phase.training, phase.catch_up
+    training, caught, search = phase.training, phase.catch_up, {}
+    if starts_at_validation(phase.selection):
+        search = {"threshold_search": _search_record(phase.selection)}
     return {
         "phase": phase.index,
         "cohort_size": phase.cohort_size,
         "most_labels": phase.most_labels,
+        "most_labels_in_all": plan.most_labels(upto=phase.index),
         "pseudo_labels": phase.is_self_training,
         "selection": [to_record(event) for event in phase.selection.events],
+        **search,
         "catch_up_steps": caught.steps if caught else 0,
         "catch_up_rate": caught.sample_rate_new if caught else 0.0,
         "steps": training.steps,
@@ -302,4 +338,19 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
         "sample_rate_old": training.sample_rate_old,
         "sample_rate_new": training.sample_rate_new,
         "expected_batch_size": training.expected_batch_size,
+    }
+
+
+def _search_record(gate: HiddenGate) -> dict[str, Any]:
+    """How a threshold is found and what may not be exceeded, as the plan fixes it."""
+    return {
+        "start": gate.start.value,
+        "comparisons": gate.comparisons,
+        "comparison_noise": gate.count_noise,
+        "confirming_noise": gate.confirming_noise,
+        "aim": gate.aim,
+        "aim_in_all": gate.aim_in_all,
+        "limit": gate.limit,
+        "label_cap": gate.label_cap.value,
+        "cap": gate.cap,
     }

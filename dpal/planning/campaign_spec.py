@@ -56,6 +56,24 @@ class SelectionMode(StrEnum):
     PAPER = "paper"
 
 
+class ThresholdStart(StrEnum):
+    """Where the search for a hidden threshold begins.
+
+    PLAIN: in the middle of all scores, as every search did at first; each query is capped.
+    VALIDATION: at the quantile that the public validation set suggests.
+    """
+
+    PLAIN = "plain"
+    VALIDATION = "validation"
+
+
+class LabelCap(StrEnum):
+    """What hidden selection may not exceed: the labels of all queries together, or of each."""
+
+    SUM = "sum"
+    QUERY = "query"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """How many labels are bought when, and how long each phase trains.
@@ -147,6 +165,8 @@ class CampaignSpec:
       self_training: how the records that nobody labeled train; None leaves them out.
       recipe: what else decides the steps of a training.
       extractor: the fixed, public function that makes features of every record first.
+      threshold_start: where hidden selection begins to look for a threshold.
+      label_cap: what hidden selection may not exceed.
     """
 
     pool_size: int
@@ -169,6 +189,8 @@ class CampaignSpec:
     self_training: SelfTraining | None = field(default=None, metadata=LATER)
     recipe: Recipe = field(default_factory=Recipe)
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
+    threshold_start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
+    label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -183,6 +205,11 @@ class CampaignSpec:
         self._check_model()
         self._check_selection_epsilon()
         self._check_self_training()
+        if self.threshold_start is ThresholdStart.PLAIN and self.label_cap is LabelCap.SUM:
+            raise ParameterError(
+                "privacy.label_cap sum needs thresholds that are looked for from the validation "
+                "set's quantile; use label_cap query"
+            )
         if self.secret_draw and (reason := self.why_no_secret_draw):
             raise ParameterError(
                 f"privacy.secret_draw would save nothing that can be proven: {reason}; set "
@@ -211,8 +238,18 @@ class CampaignSpec:
             )
 
     def varied(self, **changes: Any) -> CampaignSpec:
-        """The same with other wishes; without secret coins where those would save nothing."""
+        """The same with other wishes.
+
+        Without secret coins where those would save nothing. Thresholds are looked for as they
+        were; where there were none, as settings would have it, and where there are none any
+        more, nothing is said of them.
+        """
         openly = replace(self, secret_draw=False, **changes)
+        if openly.seeks_thresholds is not self.seeks_thresholds:
+            start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
+            if openly.seeks_thresholds:
+                start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
+            openly = replace(openly, threshold_start=start, label_cap=cap)
         secret = self.secret_draw and openly.why_no_secret_draw is None
         return replace(openly, secret_draw=True) if secret else openly
 
@@ -326,3 +363,8 @@ class CampaignSpec:
     def planning_epsilon(self) -> float:
         """What a planner aims for: below the target by more than rounding can add up to."""
         return self.target.epsilon * (1 - 1e-9)
+
+    @property
+    def seeks_thresholds(self) -> bool:
+        """Whether any query finds a hidden threshold."""
+        return self.selects and self.selection is SelectionMode.HIDDEN

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpal.planning.alternatives import expected_labels, pool_at, precision_of, with_random_selection
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
-from dpal.planning.campaign_spec import SelectionMode
+from dpal.planning.campaign_spec import LabelCap, SelectionMode
 from dpal.planning.explain_words import (
     Remark,
     against,
@@ -18,7 +18,13 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.selection_steps import HiddenGate, SecretRandomDraw, VisibleAnswers
+from dpal.planning.hidden_gate import IN_VAIN
+from dpal.planning.selection_steps import (
+    HiddenGate,
+    SecretRandomDraw,
+    VisibleAnswers,
+    starts_at_validation,
+)
 
 WHO_SEES = {
     SelectionMode.HIDDEN: "only models leave the trusted process; who was labeled, how many and "
@@ -84,7 +90,7 @@ def labels(certified: CertifiedPlan) -> Remark:
     plan = certified.plan
     queries = range(1, len(plan.labeling_phases))
     budget = sum(phase.labels for phase in plan.phases)
-    most = sum(phase.most_labels for phase in plan.phases)
+    most = plan.most_labels(upto=len(plan.phases) - 1)
     expected = expected_labels(plan)
     precision = [precision_of(plan, query) for query in queries]
     chance = [plan.phases[query].cohort_size / pool_at(plan, query) for query in queries]
@@ -97,6 +103,51 @@ def labels(certified: CertifiedPlan) -> Remark:
     }
     sentences = [f"At most {most:,} labels are bought.", *_label_sentences(plan, numbers)]
     return Remark(topic="Labels", text=" ".join(sentences), numbers=numbers)
+
+
+def _search_sentences(
+    plan: Plan, gates: list[HiddenGate], numbers: dict[str, Any]
+) -> Iterator[str]:
+    """How thresholds are found, what is kept in reserve, and what that leaves."""
+    expected, gate = numbers["expected_labels"], gates[-1]
+    numbers |= {
+        "threshold_start": gate.start.value,
+        "label_cap": gate.label_cap.value,
+        "counts_per_query": gate.comparisons + starts_at_validation(gate),
+    }
+    known = "Who passes a gate is decided record by record, so how many pass is only nearly known"
+    if not starts_at_validation(gate):
+        kept = [
+            phase.cohort_size - phase.selection.aim
+            for phase in plan.phases
+            if isinstance(phase.selection, HiddenGate)
+        ]
+        numbers |= {"reserve": kept}
+        yield (
+            f"{known}: queries keep {listed(kept)} labels in reserve, and about {expected:,} are "
+            "bought."
+        )
+        return
+    numbers |= {"comparison_noise": gate.count_noise, "confirming_noise": gate.confirming_noise}
+    asked = sum(phase.cohort_size for phase in plan.labeling_phases[1:])
+    share = (expected - plan.phases[0].cohort_size) / asked
+    if gate.label_cap is LabelCap.SUM:
+        numbers |= {"reserve": [gate.reserve], "cap": gate.cap}
+        kept_words = (
+            f"all queries together keep {gate.reserve:,} of {gate.cap:,} labels in reserve, and "
+            "what one buys too few, the next ones aim at"
+        )
+    else:
+        numbers |= {"reserve": [step.reserve for step in gates], "cap": [g.cap for g in gates]}
+        kept_words = f"queries keep {listed(numbers['reserve'])} labels in reserve"
+    yield (
+        f"{known}: {kept_words}. About {expected:,} are bought, {share:.0%} of what queries ask "
+        f"for. Each search begins at the validation set's quantile, makes {gate.comparisons} "
+        f"comparisons, each with noise of deviation {gate.count_noise:.3g}, and one count of "
+        f"{gate.confirming_noise:.3g} that accepts the threshold; where it does not, as in about "
+        f"{IN_VAIN:.0%} of queries whose cap is near, nobody is selected. A validation set that is "
+        "unlike the pool costs labels, and no privacy."
+    )
 
 
 def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
@@ -115,19 +166,14 @@ def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
         )
     gates = [step for step in steps if isinstance(step, HiddenGate)]
     if gates:
-        kept = [
-            phase.cohort_size - phase.selection.aim
-            for phase in plan.phases
-            if isinstance(phase.selection, HiddenGate)
-        ]
         overflow = sum(step.threshold.failure_probability for step in gates)
-        numbers |= {"reserve": kept, "overflow": overflow}
+        numbers |= {"overflow": overflow}
+        yield from _search_sentences(plan, gates, numbers)
+        together = gates[0].label_cap is LabelCap.SUM
+        what = "queries may buy together" if together else "the query may buy"
         yield (
-            f"Who passes a gate is decided record by record, so how many pass is only nearly "
-            f"known: queries keep {listed(kept)} labels in reserve, and about "
-            f"{numbers['expected_labels']:,} are bought. More pass than the query may buy "
-            f"with a chance below {overflow:.2g} in all, which is counted in delta "
-            f"({overflow / plan.spec.target.delta:.1%} of it). Of the selected, all are "
+            f"More pass than {what} with a chance below {overflow:.2g} in all, which is counted "
+            f"in delta ({overflow / plan.spec.target.delta:.1%} of it). Of the selected, all are "
             f"among the highest-scored, where chance would find {chance}."
         )
     elif any(isinstance(step, VisibleAnswers) for step in steps):

@@ -141,8 +141,7 @@ def _as_published(spec: CampaignSpec) -> CampaignSpec:
     share = 0.0
     if spec.selects:
         share = spec.selection_epsilon or USUAL_SHARE * spec.target.epsilon
-    return replace(
-        spec,
+    return spec.varied(
         accountant=Accountant.RDP,
         strategy=Strategy.STEP_AMPLIFICATION,
         selection=SelectionMode.PAPER,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeGuard
 
 import numpy as np
 import scipy
@@ -23,9 +24,11 @@ from dpal.accounting.events import (
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
 from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
+from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
-from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
+from dpal.planning.campaign_spec import CampaignSpec, LabelCap, SelectionMode, ThresholdStart
+from dpal.planning.hidden_gate import COMPARISONS, CONFIRMING_SHARE, CappedQueries
 from dpal.privacy import Adjacency, PrivacyTarget
 
 KEY_BITS = 16  # at most this many comparisons find a threshold
@@ -34,7 +37,9 @@ _OVERFLOW_SHARE = 0.01  # of delta, for all thresholds of a campaign together
 # Noise multipliers of a threshold; 4 costs about 1 % of the noise of training at epsilon 8.
 _GATE_NOISE, _ANSWER_NOISE = (4.0, 40.0), (10.0, 60.0)
 _THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly it is far less
+_SMALL_QUERY_SHARE = 0.8  # likewise, where a query would otherwise be too small
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
+_SMALL_QUERY_RESERVE = 0.25  # above it, less noise than usual is worth its price
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
 LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
 
@@ -126,9 +131,67 @@ class _ByThreshold:
 class HiddenGate(_ByThreshold):
     """Every record passes or not by its own score; nobody outside learns which.
 
-    `aim` is the query's size less a reserve, so that more than the query's size pass with
-    a chance below `threshold.failure_probability` only.
+    More than may be bought pass with a chance below `threshold.failure_probability` only. In a
+    plain search `aim` is the query's size less a reserve, and every comparison may accept a
+    threshold. In one that starts at the validation set's quantile, comparisons look for a
+    threshold, and one more count accepts it, or nobody passes.
+
+    Attributes:
+      start: where the search begins.
+      label_cap: what may not be exceeded: each query, or the sum of all.
+      confirming_share: of the threshold's precision (1 / variance), for the count that accepts.
+      aim_in_all: records that should have passed with all queries that share the cap, so far.
+      limit: up to which noisy count, added to those of earlier queries, a threshold is accepted.
+      cap: records that may pass, in all queries that share it.
     """
+
+    start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
+    label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
+    confirming_share: float = field(default=0.0, metadata=LATER)
+    aim_in_all: int = field(default=0, metadata=LATER)
+    limit: int = field(default=0, metadata=LATER)
+    cap: int = field(default=0, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        confirms = self.start is ThresholdStart.VALIDATION
+        if confirms and not 0 < self.confirming_share < 1:
+            raise ParameterError(
+                f"a confirming count has a share of its threshold's precision, more than nothing "
+                f"and less than all, and not {self.confirming_share:g}"
+            )
+
+    @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise on one comparison."""
+        multiplier = self.threshold.noise_multiplier
+        return multiplier * math.sqrt(self.comparisons / (1 - self.confirming_share))
+
+    @property
+    def confirming_noise(self) -> float:
+        """Standard deviation of the noise on the count that accepts."""
+        return self.threshold.noise_multiplier / math.sqrt(self.confirming_share)
+
+    @property
+    def reserve(self) -> int:
+        """Labels below the cap at which thresholds are no longer accepted."""
+        return self.cap - self.limit
+
+    def still_to_pass(self, noisy_count: int) -> tuple[int, int]:
+        """What the search aims at, and the count up to which a threshold is accepted.
+
+        Args:
+          noisy_count: of the records that passed in all earlier queries, as it was released.
+            The number that truly passed would be an unpaid release.
+        """
+        earlier = noisy_count if self.label_cap is LabelCap.SUM else 0
+        return self.aim_in_all - earlier, self.limit - earlier
+
+    def room(self, selected: int, query: int) -> int:
+        """Records that may be labeled at most, by the true number of those selected earlier.
+
+        It matters with the chance only that the plan counts as delta.
+        """
+        return max(0, self.cap - selected) if self.label_cap is LabelCap.SUM else query
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -178,6 +241,16 @@ class Remaining:
 SelectionStep = (
     RandomDraw | SecretRandomDraw | NoisyRanking | HiddenGate | VisibleAnswers | Remaining
 )
+
+
+def starts_at_validation(step: SelectionStep) -> TypeGuard[HiddenGate]:
+    """Whether a search begins at the validation set's quantile, and so asks for its scores."""
+    return isinstance(step, HiddenGate) and step.start is ThresholdStart.VALIDATION
+
+
+def shares_its_cap(step: SelectionStep) -> TypeGuard[HiddenGate]:
+    """Whether a query may have more records than asked for, if the others have fewer."""
+    return isinstance(step, HiddenGate) and step.label_cap is LabelCap.SUM
 
 
 def design_selections(spec: CampaignSpec) -> tuple[SelectionStep, ...]:
@@ -249,6 +322,75 @@ def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:
 
 
 def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
+    if spec.threshold_start is ThresholdStart.PLAIN:
+        return _plain_gate(spec, phase)
+    return _confirmed_gate(spec, phase)
+
+
+def _confirmed_gate(spec: CampaignSpec, phase: int) -> HiddenGate:
+    """A gate whose reserve covers one count, and is shared by all queries where their cap is."""
+    queries, sum_is_capped = spec.schedule.queries, spec.label_cap is LabelCap.SUM
+    in_all = _OVERFLOW_SHARE * spec.target.delta
+    failure = in_all / len(queries)
+    capped = CappedQueries(
+        sizes=queries if sum_is_capped else queries[phase - 1 : phase],
+        failure=failure,
+        failure_in_all=in_all,
+    )
+    noise = spec.threshold_noise or _confirmed_noise(capped, len(queries), spec.target)
+    if not capped.loss(noise) <= (1 - _LEAST_GAIN) * capped.cap:
+        raise _too_small(spec, phase, capped, noise)
+    aims = [0, *capped.aims(noise)]
+    position = phase if sum_is_capped else 1
+    return HiddenGate(
+        threshold=NoisyThreshold(noise_multiplier=noise, failure_probability=failure),
+        comparisons=COMPARISONS,
+        aim=aims[position] - aims[position - 1],
+        start=spec.threshold_start,
+        label_cap=spec.label_cap,
+        confirming_share=CONFIRMING_SHARE,
+        aim_in_all=aims[position],
+        limit=capped.cap - capped.reserve(noise),
+        cap=capped.cap,
+    )
+
+
+def _confirmed_noise(capped: CappedQueries, queries: int, target: PrivacyTarget) -> float:
+    """As little noise as queries need, and as much as the promise wants."""
+    usual = float(np.clip(capped.noise_for(_RESERVE * capped.cap), *_GATE_NOISE))
+    wished = min(usual, capped.noise_for(_SMALL_QUERY_RESERVE * capped.cap))
+    noise = max(wished, _affordable_noise(queries, capped.failure, target, _THRESHOLD_SHARE))
+    most = (1 - _LEAST_GAIN) * capped.cap
+    if capped.loss(noise) > most:
+        least = _affordable_noise(queries, capped.failure, target, _SMALL_QUERY_SHARE)
+        noise = max(capped.noise_for(most), least)
+    return noise
+
+
+def _too_small(
+    spec: CampaignSpec, phase: int, capped: CappedQueries, noise: float
+) -> ParameterError:
+    least = math.ceil(capped.loss(noise) / (1 - _LEAST_GAIN))
+    sum_is_capped = spec.label_cap is LabelCap.SUM
+    asked = f"query {phase} asks"
+    if sum_is_capped:
+        asked = "the only query asks" if len(capped.sizes) == 1 else "the queries together ask"
+    ways = [f"ask for {least:,} or more"] if least <= spec.pool_size else []
+    if spec.threshold_noise is not None:
+        ways.append("lower privacy.threshold_noise")
+    else:
+        ways.append("raise privacy.epsilon")
+    if not sum_is_capped:
+        ways.append("use privacy.label_cap sum")
+    ways.append("select visible")
+    return ParameterError(
+        f"{asked} for {capped.cap:,} labels, and hidden selection keeps {capped.loss(noise):,} in "
+        f"reserve at a threshold noise of {noise:.3g}, which must be half of what is asked for or "
+        f"less; {', or '.join(ways)}"
+    )
+
+
+def _plain_gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     """Noise small enough for the query and a reserve large enough for the noise."""
     size, comparisons = spec.schedule.cohort_sizes[phase], _comparisons(spec.pool_size)
     failure = _OVERFLOW_SHARE * spec.target.delta / len(spec.schedule.queries)
@@ -257,7 +399,7 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
     wished = _RESERVE * size / deviations / math.sqrt(comparisons)
     queries = len(spec.schedule.queries)
     usual = float(np.clip(wished, *_GATE_NOISE))
-    affordable = _affordable_noise(queries, failure, spec.target)
+    affordable = _affordable_noise(queries, failure, spec.target, _THRESHOLD_SHARE)
     noise = spec.threshold_noise or max(usual, affordable)
     # One more: in the neighbouring world one more record may lie above.
     reserve = math.ceil(deviations * noise * math.sqrt(comparisons)) + 1
@@ -282,14 +424,14 @@ def _gate(spec: CampaignSpec, phase: int) -> HiddenGate:
 
 
 @lru_cache(maxsize=64)
-def _affordable_noise(queries: int, failure: float, target: PrivacyTarget) -> float:
-    """Noise at which all thresholds of a campaign, alone, cost no more than their share."""
+def _affordable_noise(queries: int, failure: float, target: PrivacyTarget, share: float) -> float:
+    """Noise at which all thresholds of a campaign, alone, cost no more than a share of epsilon."""
 
     def cost(noise: float) -> float:
         threshold = NoisyThreshold(noise_multiplier=noise, failure_probability=failure)
         return epsilon_of_thresholds([threshold] * queries, target)
 
-    return smallest_safe(cost, _THRESHOLD_SHARE * target.epsilon, low=1.0)
+    return smallest_safe(cost, share * target.epsilon, low=1.0)
 
 
 def _answers(spec: CampaignSpec, phase: int) -> VisibleAnswers:

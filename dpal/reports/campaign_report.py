@@ -31,7 +31,7 @@ from dpal.reports.summary import (
     spent_table,
     validation_table,
 )
-from dpal.reports.validation_figures import against_best_before, headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
 
 _DEFECT = "By the ledger the promise is kept; an audit found a defect. Do not rely on it."
 _ATTACKED = "The campaign's own code is attacked; this costs nothing."
@@ -123,7 +123,11 @@ def campaign_report(
         ),
         uncovered=(*STATEMENTS["exceptions"], STATEMENTS["tuning"], others(summary)),
         cards=(
-            (f"{last['labels']:,}", "labels bought", f"up to, of {summary['pool_size']:,} records"),
+            (
+                f"{most_labels(last):,}",
+                "labels bought",
+                f"up to, of {summary['pool_size']:,} records",
+            ),
             (percent(value), name, "on the validation set"),
         ),
         points=(*_losses(phases, chosen), *([] if audit is None else [_audit_point(audit)])),

@@ -48,7 +48,7 @@ def _row(campaign: Compared) -> dict[str, object]:
     return {
         "campaign": summary["name"],
         "phases": f"{len(campaign.phases)}/{len(summary['phases'])}",
-        "labels, up to": f"{last['labels']:,}",
+        "labels, planned": f"{last['labels']:,}",
         "validation": f"{percent(value)} {name}",
         "epsilon spent": f"{last['campaign_epsilon']:.4f}",
         "of": f"{summary['target_epsilon']:g}",

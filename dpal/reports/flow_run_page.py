@@ -113,7 +113,7 @@ def _table(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]], now:
     name = headline(phases[0])[0] if phases else "accuracy"
     rows, labels = [], 0
     for number, plan in enumerate(summary["phases"]):
-        labels += plan.get("most_labels", plan["cohort_size"])
+        labels = plan.get("most_labels_in_all", labels + plan["cohort_size"])
         done = phases[number] if number < len(phases) else None
         under_way = number == len(phases) and f"phase-{number}" in now
         rows.append(

@@ -8,7 +8,7 @@ from typing import Any
 from dpal.accounting.cohort_spending import Accountant
 from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.ledger.datasets import Basis
-from dpal.planning.campaign_spec import Strategy
+from dpal.planning.campaign_spec import LabelCap, Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation_figures import against_best_before, figures_in, headline, percent
@@ -35,10 +35,12 @@ def plan_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _new_labels(phase: Mapping[str, Any]) -> str:
-    """How many are bought: at most so many, or on average where secret coins draw."""
-    planned = phase["cohort_size"]
+    """How many are bought: at most so many, or on average where secret coins or gates decide."""
+    planned, search = phase["cohort_size"], phase.get("threshold_search", {})
     if phase.get("pseudo_labels", False):
         return f"none; {planned:,} pseudo-labels"
+    if search.get("label_cap") == LabelCap.SUM:
+        return f"about {search['aim']:,}, all queries at most {search['cap']:,}"
     most = phase.get("most_labels", planned)
     return f"{planned:,}" if most == planned else f"about {planned:,}, at most {most:,}"
 
@@ -88,7 +90,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Tabl
     rows = (
         {
             "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
-            "labels, up to": f"{phase['labels']:,}",
+            "labels, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",

@@ -48,6 +48,11 @@ def headline_key(phase: Mapping[str, Any]) -> str:
     return next(name for name in _WORDS if _PREFIX + name in phase)
 
 
+def most_labels(phase: Mapping[str, Any]) -> int:
+    """Labels that a campaign bought at most by the end of a phase, by its metrics."""
+    return int(phase.get("most_labels", phase["labels"]))  # as planned: before queries shared a cap
+
+
 def released_metrics(phases: Sequence[Mapping[str, Any]], released: int) -> dict[str, Any]:
     """What a campaign cost in all of its phases, with the figures of the one that is released.
 

@@ -48,6 +48,7 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
         metrics = {
             "phase": phase.index,
             "labels": sum(planned.labels for planned in campaign.plan.phases[: phase.index + 1]),
+            "most_labels": campaign.plan.most_labels(upto=phase.index),
             **as_metrics(figures),
             "campaign_epsilon": campaign_epsilon(
                 ledger.spent(), ledger.target(), accountant=campaign.plan.spec.accountant

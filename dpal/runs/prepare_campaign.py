@@ -20,11 +20,11 @@ from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source, missing_label
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
-from dpal.files.artifacts import RECORD
+from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
-from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.campaign_spec import CampaignSpec, ThresholdStart
 from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths
@@ -109,7 +109,9 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 f"{validation.name}; use a validation set that covers all classes"
             )
     remarks: tuple[str, ...] = ()
-    begins = not (folder_of(config).root / RECORD).is_file()
+    folder = folder_of(config)
+    begins = not (folder.root / RECORD).is_file()
+    threshold_start = ThresholdStart.VALIDATION if begins else _threshold_start(folder)
     if begins:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
         require_other_records(pool, validation)
@@ -130,6 +132,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 unit=unit,
                 carried=carried,
                 measured=measured,
+                threshold_start=threshold_start,
             )
 
         return spec_for
@@ -151,6 +154,13 @@ def open_data(config: CampaignConfig) -> OpenedData:
     if not spec.acquisition.is_random:
         score_function(spec.acquisition, task=spec.model.task)
     return opened
+
+
+def _threshold_start(folder: CampaignFolder) -> ThresholdStart:
+    """Where a campaign that has begun looks for thresholds: its plan is held."""
+    # Versions that knew no other start than the plain one recorded no cap either.
+    settings = folder.read_record()["config"]["privacy"]
+    return ThresholdStart.VALIDATION if "label_cap" in settings else ThresholdStart.PLAIN
 
 
 def prepare(config: CampaignConfig) -> Campaign:

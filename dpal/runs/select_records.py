@@ -5,21 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from dpal.acquisition.scores import Scores, score_function
-from dpal.acquisition.selection import Selection, select, select_at_random, select_by_coins
+from dpal.acquisition.selection import (
+    QueryHistory,
+    Selection,
+    select,
+    select_at_random,
+    select_by_coins,
+)
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
-from dpal.data.labeling_state import UNLABELED, cohort_column, write_carried, write_selection
+from dpal.data.labeling_state import (
+    UNLABELED,
+    cohort_column,
+    read_retired,
+    read_selection,
+    read_selection_notes,
+    write_carried,
+    write_selection,
+)
 from dpal.data.readers import raw_batches
 from dpal.data.shards import Shard, shards_of
+from dpal.data.sources import Role
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
+from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw, starts_at_validation
 from dpal.randomness import BitSource, secure
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
@@ -43,37 +59,99 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
             write_carried(earlier.state, campaign.folder.start, target)
             return
         chosen = draw_records(campaign, phase, rng=secure())
-        write_selection(campaign.pool, chosen.rows, chosen.retired, target)
+        write_selection(
+            campaign.pool,
+            chosen.rows,
+            chosen.retired,
+            target,
+            noted=_noted(campaign, phase, chosen),
+        )
 
     release = campaign.plan.release(phase.selection_release)
     if release is not None:
         with campaign.ledger() as ledger:
-            ledger.release_once(
-                release, draw, inputs=[_state_before(campaign, phase)], artifacts=[target]
-            )
+            inputs = [_state_before(campaign, phase), *_counted_before(campaign, phase)]
+            ledger.release_once(release, draw, inputs=inputs, artifacts=[target])
     elif not target.exists():
         draw()
 
 
 def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selection:
     """Scores the pool and selects from it. Whoever keeps the result pays for it first."""
-    spec, size = campaign.plan.spec, phase.cohort_size
-    if isinstance(phase.selection, SecretRandomDraw):
+    spec, size, step = campaign.plan.spec, phase.cohort_size, phase.selection
+    if isinstance(step, SecretRandomDraw):
         notify(f"{phase.name}: drawing about {size:,} records by secret coins")
         unlabeled = _unlabeled(campaign, phase)
-        return select_by_coins((rows[mask] for rows, mask in unlabeled), phase.selection, rng=rng)
-    if isinstance(phase.selection, RandomDraw):
+        return select_by_coins((rows[mask] for rows, mask in unlabeled), step, rng=rng)
+    if isinstance(step, RandomDraw):
         notify(f"{phase.name}: selecting {size:,} records at random")
         unlabeled = _unlabeled(campaign, phase)
         return select_at_random((rows[mask] for rows, mask in unlabeled), size, rng=rng)
-    notify(
-        f"{phase.name}: selecting up to {size:,} records by {spec.acquisition}, {spec.selection}"
-    )
+    asked = phase.records_in_words
+    notify(f"{phase.name}: selecting {asked} records by {spec.acquisition}, {spec.selection}")
     width = score_function(spec.acquisition, task=spec.model.task).width(
-        spec.model.classes, clipped=phase.selection.clips_scores
+        spec.model.classes, clipped=step.clips_scores
     )
-    scored = _scored(campaign, phase, clipped=phase.selection.clips_scores, rng=rng)
-    return select(phase.selection, scored, size, width=width, rng=rng)
+    scoring = _scoring(campaign, phase, clipped=step.clips_scores, rng=rng)
+    history = None
+    if starts_at_validation(step):
+        history = _history(campaign, phase, scoring)
+    scored = _scored(campaign, phase, scoring)
+    return select(step, scored, size, width=width, rng=rng, history=history)
+
+
+_COUNT, _PUBLIC = "noisy_count", "public_passed"
+
+
+def _noted(campaign: Campaign, phase: Phase, chosen: Selection) -> dict[str, Any] | None:
+    """What a gate tells later queries: released values, and what follows from them."""
+    if chosen.counted is None:
+        return None
+    left = _public_left(campaign, phase)
+    return {
+        _COUNT: chosen.counted.noisy_count,
+        _PUBLIC: left[chosen.counted.public_passed].tolist(),
+    }
+
+
+def _counted_before(campaign: Campaign, phase: Phase) -> list[Path]:
+    """Selections of earlier phases whose gates counted, in order."""
+    return [
+        campaign.files(earlier).selection
+        for earlier in campaign.plan.phases[: phase.index]
+        if starts_at_validation(earlier.selection)
+    ]
+
+
+def _public_left(campaign: Campaign, phase: Phase) -> Rows:
+    """Rows of the validation set that passed no earlier gate, as the pool's records left it."""
+    passed = [
+        row
+        for path in _counted_before(campaign, phase)
+        for row in read_selection_notes(path)[_PUBLIC]
+    ]
+    rows = np.arange(sum(shard.rows for shard in shards_of(campaign.validation, 1)))
+    return np.setdiff1d(rows, passed)
+
+
+def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory:
+    """What was counted and selected before, and the validation set's scores."""
+    before = _counted_before(campaign, phase)
+    noisy_count = sum(int(read_selection_notes(path)[_COUNT]) for path in before)
+    selected = sum(len(read_selection(path)) + len(read_retired(path)) for path in before)
+    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.validation)
+    batches = [
+        batch.scores
+        for shard in shards_of(campaign.validation, 1)
+        for batch in scorer.scored(shard)
+    ]
+    spec = campaign.plan.spec
+    return QueryHistory(
+        left=spec.pool_size - spec.schedule.initial - noisy_count,
+        noisy_count=noisy_count,
+        selected=selected,
+        public_scores=np.concatenate(batches)[_public_left(campaign, phase)],
+    )
 
 
 def _unlabeled(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.bool_]]]:
@@ -90,12 +168,9 @@ def _state_before(campaign: Campaign, phase: Phase) -> Path:
     return campaign.folder.phase(phase.index - 1).pool
 
 
-def _scored(
-    campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource
-) -> Iterator[tuple[Rows, Scores]]:
+def _scored(campaign: Campaign, phase: Phase, scoring: Scoring) -> Iterator[tuple[Rows, Scores]]:
     """Scores the unlabeled pool with the last phase's model, batch by batch, never stored."""
     runtime = campaign.config.runtime
-    scoring = _scoring(campaign, phase, clipped=clipped, rng=rng)
     shards = shards_of(campaign.pool, runtime.shards)
     cohorts = cohort_column(_state_before(campaign, phase))
     with tqdm(total=cohorts.size, desc=f"{phase.name} scoring", unit="rec", disable=None,

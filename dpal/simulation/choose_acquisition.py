@@ -176,11 +176,11 @@ def _rehearsed_plan(spec: CampaignSpec, acquisition: Acquisition, records: int) 
     if acquisition.is_random:
         wanted = spec_for(RehearsalMethod.RANDOM, spec)
     elif spec.selects:
-        wanted = replace(spec, acquisition=acquisition)
+        wanted = spec.varied(acquisition=acquisition)
     else:
         hidden = spec.selection is SelectionMode.HIDDEN
         share = 0.0 if hidden else spec.target.epsilon / 4  # as `privacy.selection_epsilon` has it
-        wanted = replace(spec, acquisition=acquisition, selection_epsilon=share)
+        wanted = spec.varied(acquisition=acquisition, selection_epsilon=share)
     return scaled_plan(certified_plan(wanted).plan, records)
 
 

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from dpal.acquisition.reference import exact_top_k
 from dpal.acquisition.scores import Scores, score, score_function
-from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase, Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
+from dpal.planning.selection_steps import starts_at_validation
 from dpal.randomness import BitSource, secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.augmentation import view_generator
@@ -155,6 +156,7 @@ def rehearse(
     physical_batch: int,
     first_cohort: BitSource | None = None,
     on_step: Callable[[int], None] = lambda step: None,
+    on_model: Callable[[nn.Module], None] = lambda model: None,
 ) -> list[RehearsedPhase]:
     """Runs a campaign in memory.
 
@@ -167,6 +169,7 @@ def rehearse(
       first_cohort: draws the initial cohort, which rehearsals that are compared share; None
         draws one that nobody can repeat. All other draws and all noise are always fresh.
       on_step: told the number of finished steps of the phase.
+      on_model: handed the model that each phase would release, to look at it further.
     """
     model = build_model(plan.spec.model)
     released = build_model(plan.spec.model)  # the averaged weights, where any are averaged
@@ -176,18 +179,30 @@ def rehearse(
     carried: dict[str, Tensor] = {}
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     labels, bought, phases = data.labels.clone(), 0, []
+    noisy_count, public_left = 0, np.arange(len(data.known[0]))
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
+        history = None
         if phase.is_self_training:
             labels[eligible] = _pseudo_labels(plan, released, data, eligible, physical_batch)
         elif phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
-            guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
-            scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
+            scores = _scores(plan, released, chosen, acquisition, physical_batch)
+        if starts_at_validation(phase.selection):
+            public = _scores(plan, released, data.known[0], acquisition, physical_batch)
+            history = QueryHistory(
+                left=plan.spec.pool_size - plan.spec.schedule.initial - noisy_count,
+                noisy_count=noisy_count,
+                selected=int((cohorts > 0).sum()),
+                public_scores=np.minimum(public, width)[public_left],
+            )
         # The paper selects by clipped scores; every selection is judged by whole ones.
         bits = secure() if phase.index or first_cohort is None else first_cohort
-        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits)
+        picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits, history)
+        if picked.counted is not None:
+            noisy_count += picked.counted.noisy_count
+            public_left = np.delete(public_left, picked.counted.public_passed)
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
@@ -214,6 +229,7 @@ def rehearse(
         )
         carried = average.carried()
         released.load_state_dict(average.averaged_state_dict())
+        on_model(released)
         positions = np.searchsorted(eligible, picked.rows)
         phases.append(
             RehearsedPhase(
@@ -225,7 +241,9 @@ def rehearse(
                     physical_batch=physical_batch,
                     task=plan.spec.model.task,
                 ),
-                quality=measure_selection(scores, positions, query=phase.cohort_size)
+                quality=measure_selection(
+                    scores, positions, query=max(phase.cohort_size, positions.size)
+                )
                 if phase.index and not phase.is_self_training
                 else None,
             )
@@ -264,16 +282,31 @@ def _pick(
     scores: Scores,
     width: float,
     bits: BitSource,
+    history: QueryHistory | None,
 ) -> Selection:
     if method is RehearsalMethod.EXACT and phase.index and not phase.is_self_training:
         best = exact_top_k(scores, phase.cohort_size)
         return Selection(rows[best.rows], np.empty(0, dtype=np.int64))
-    return select(phase.selection, _batches(rows, scores), phase.cohort_size, width=width, rng=bits)
+    return select(
+        phase.selection,
+        _batches(rows, scores),
+        phase.cohort_size,
+        width=width,
+        rng=bits,
+        history=history,
+    )
 
 
 def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
     for start in range(0, rows.size, _BATCH):
         yield rows[start : start + _BATCH], scores[start : start + _BATCH]
+
+
+def _scores(
+    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
+) -> Scores:
+    guesses = _guesses(plan, model, inputs, acquisition, physical_batch)
+    return score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
 
 
 def _guesses(

@@ -135,6 +135,10 @@ def _(step: HiddenGate, share: float, designed: SelectionStep) -> SelectionStep:
         step,
         threshold=replace(step.threshold, noise_multiplier=noise),
         aim=max(1, round(share * step.aim)),
+        # Of a plain search all of these are 0, and stay it.
+        aim_in_all=round(share * step.aim_in_all),
+        limit=round(share * step.limit),
+        cap=round(share * step.cap),
     )
 
 

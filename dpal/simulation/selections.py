@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.acquisition.scores import ENTROPY_CLIP
-from dpal.acquisition.selection import Selection, select
+from dpal.acquisition.selection import QueryHistory, Selection, select
 from dpal.acquisition.thresholds import Rows
 from dpal.errors import ParameterError
 from dpal.mechanisms import comparison
@@ -26,6 +26,7 @@ from dpal.simulation.selection_quality import SelectionQuality, measure_selectio
 Scores = NDArray[np.float64]
 
 _BATCH = 1 << 16
+_PUBLIC = 2000  # simulated records of a validation set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,8 @@ def simulate_mode(
       rng: of the scores.
       noise: of the selections.
     """
+    noisy_count = selected = 0
+    [public] = rng.spawn(1)  # the scores of other ways of selecting stay the same
     for phase, left in _pools(plan.spec):
         scores = model.draw(left, rng=rng)
         step = plan.phases[phase].selection
@@ -88,7 +91,15 @@ def simulate_mode(
         shown = np.minimum(scores, ENTROPY_CLIP) if step.clips_scores else scores
         width = ENTROPY_CLIP if step.clips_scores else 1.0
         size = plan.phases[phase].cohort_size
-        chosen = select(step, _batches(shown), size, width=width, rng=noise)
+        history = QueryHistory(
+            left=left,
+            noisy_count=noisy_count,
+            selected=selected,
+            public_scores=np.minimum(model.draw(_PUBLIC, rng=public), width),
+        )
+        chosen = select(step, _batches(shown), size, width=width, rng=noise, history=history)
+        noisy_count += chosen.counted.noisy_count if chosen.counted else 0
+        selected += chosen.rows.size
         yield _measured(phase, plan.spec.selection.value, True, scores, chosen, size)
 
 
@@ -169,7 +180,8 @@ def _measured(
         phase=phase,
         mechanism=mechanism,
         certified=certified,
-        quality=measure_selection(scores, chosen.rows, query=size),
+        # Where queries share a cap, one may buy more: the best are as many then.
+        quality=measure_selection(scores, chosen.rows, query=max(size, chosen.rows.size)),
         scores=scores,
         selected=scores[chosen.rows],
     )

@@ -40,7 +40,7 @@ def status(
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
     rows = tuple(_progress(folder) for folder in folders)
-    columns = ("campaign", "phases", "labels, up to", "validation", "epsilon", "state")
+    columns = ("campaign", "phases", "labels, planned", "validation", "epsilon", "state")
     print_table(Table("Campaigns", columns, rows))
     for folder in folders:
         query = folder.phase(len(folder.finished_phases())).query / "query.csv"

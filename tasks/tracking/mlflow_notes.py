@@ -16,7 +16,7 @@ from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
-from dpal.reports.validation_figures import against_best_before, headline, percent
+from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import key_word
 from dpal.runs.released_phase import reached, released_phase
@@ -137,7 +137,7 @@ def _so_far(metrics: Mapping[str, Any] | None) -> str:
     if metrics is None:
         return "Nothing is released yet."
     name, value = headline(metrics)
-    spent, labels = metrics["campaign_epsilon"], metrics["labels"]
+    spent, labels = metrics["campaign_epsilon"], most_labels(metrics)
     return (
         f"Any record has lost at most epsilon {spent:.4f} so far; validation {name} "
         f"{percent(value)} with up to {labels:,} labels."

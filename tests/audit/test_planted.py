@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 
 from dpal import randomness
 from dpal.acquisition import scores as scoring
-from dpal.acquisition import selection
+from dpal.acquisition import selection, thresholds
 from dpal.acquisition.reference import exact_top_k
 from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
@@ -269,7 +270,7 @@ def test_records_that_compete_for_a_hidden_selection(tmp_path, monkeypatch):
     plan = small_plan(**HIDDEN, **LARGE_QUERY)
     assert any(isinstance(phase.selection, HiddenGate) for phase in plan.phases)
 
-    def fixed(step, scored, count, *, width, rng):
+    def fixed(step, scored, count, *, width, rng, history=None):
         rows, scores = zip(*scored, strict=True)
         best = exact_top_k(np.concatenate(scores), count).rows
         return selection.Selection(np.concatenate(rows)[best], np.empty(0, dtype=np.int64))
@@ -282,6 +283,42 @@ def test_records_that_compete_for_a_hidden_selection(tmp_path, monkeypatch):
         selection.select.register(HiddenGate, real)
     assert "selection" in failed(report)
     assert "records compete" in words(report)
+
+
+@pytest.mark.parametrize("cap", ["sum", "query"])
+def test_aims_by_actual_counts_instead_of_released_ones(cap, tmp_path, monkeypatch):
+    """Whom earlier queries truly selected would steer this one, and nobody paid for that."""
+    plan = small_plan(**HIDDEN, **LARGE_QUERY, privacy__label_cap=cap)
+    real = selection.select.dispatch(HiddenGate)
+
+    def by_truth(step, scored, count, *, width, rng, history):
+        more = history.selected - history.noisy_count
+        moved = replace(step, aim_in_all=step.aim_in_all - more, limit=step.limit - more)
+        return real(moved, scored, count, width=width, rng=rng, history=history)
+
+    selection.select.register(HiddenGate, by_truth)
+    try:
+        report = audited(plan, tmp_path)
+    finally:
+        selection.select.register(HiddenGate, real)
+    assert "selection" in failed(report)
+    assert any("truly selected" in finding.what for finding in report.failed)
+
+
+def test_a_confirming_count_with_half_of_its_noise(tmp_path, monkeypatch):
+    plan = small_plan(**HIDDEN, **LARGE_QUERY)
+    real = thresholds.confirm_threshold
+    for module in (thresholds, selection):
+        monkeypatch.setattr(
+            module,
+            "confirm_threshold",
+            lambda *given, count_noise, **named: real(*given, count_noise=count_noise / 2, **named),
+        )
+    report = audited(plan, tmp_path)
+    assert "mechanism" in failed(report)
+    value = values(report)["confirming counts' deviation / planned"]
+    # 0.529 with the rounding, and a standard error of 0.017: five of them.
+    assert value == pytest.approx(0.529, abs=0.085)
 
 
 def test_noise_on_scores_that_is_half_as_large(tmp_path, monkeypatch):

@@ -91,6 +91,7 @@ NO_DOORS = {
     "near_private.voters",
     "privacy.accountant",
     "privacy.adjacency",
+    "privacy.label_cap",
     "privacy.profile",
     "privacy.secret_draw",
     "privacy.selection",

@@ -15,7 +15,7 @@ from dpal.config.pate import PateConfig
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
-from dpal.planning.campaign_spec import SelectionMode
+from dpal.planning.campaign_spec import LabelCap, SelectionMode, ThresholdStart
 from dpal.runs.kinds import parse_any
 from tests.conftest import having, small_spec, small_values
 
@@ -313,3 +313,39 @@ def test_a_query_asks_for_labels(queries, wrong):
     expected = having(parameter="schedule.queries")
     with pytest.raises(ParameterError, match=f"got {wrong}$", check=expected):
         small_spec(schedule__queries=queries)
+
+
+TEACHERS = {"kind": "teachers", "teachers": "ward"}
+
+
+@pytest.mark.parametrize(
+    ("labeler", "chosen", "cap"),
+    [
+        ({}, None, LabelCap.SUM),
+        ({"kind": "file"}, None, LabelCap.SUM),
+        ({"kind": "file"}, "query", LabelCap.QUERY),
+        (TEACHERS, None, LabelCap.QUERY),
+        (TEACHERS, "query", LabelCap.QUERY),
+    ],
+)
+def test_the_sum_is_capped_unless_somebody_is_paid_by_query(labeler, chosen, cap):
+    spec = small_spec(
+        labeler=labeler, privacy={"selection": "hidden", "label_cap": chosen}, name="capped"
+    )
+    assert spec.label_cap is cap
+    assert spec.threshold_start is ThresholdStart.VALIDATION
+
+
+def test_a_sum_is_no_cap_for_who_is_paid_by_query():
+    with pytest.raises(ConfigError) as refusal:
+        parse_config(small_values(labeler=TEACHERS, privacy={"label_cap": "sum"}))
+    assert "label_cap" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"privacy__selection": "visible"}, {"acquisition": "random"}, {"schedule__queries": []}],
+)
+def test_who_looks_for_no_hidden_threshold_has_a_plan_as_before(changes):
+    spec = small_spec(**changes)
+    assert (spec.threshold_start, spec.label_cap) == (ThresholdStart.PLAIN, LabelCap.QUERY)

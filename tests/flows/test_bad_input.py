@@ -28,7 +28,12 @@ AFTER_DATA = [
     (["schedule.queries=[700]"], "asks for 800 labels", "has 600 records"),
     (["schedule.queries=[0]"], "schedule.queries must", ">= 1, got 0"),
     (["schedule.queries=[40, -5]"], "schedule.queries must", ">= 1, got -5"),
-    ([HIDDEN], "query 1 asks for 40 labels", "148 or more", "or select visible"),
+    (
+        [HIDDEN, "schedule.queries=[10, 10]"],
+        "for 20 labels",
+        "34 or more",
+        "or select visible",
+    ),
     (
         ["acquisition=random", "privacy.epsilon=0.0001"],
         "epsilon 0.0001 at delta 0.000167",
@@ -40,10 +45,10 @@ AFTER_DATA = [
         "privacy.epsilon above 12.4, or lower",
     ),
     (
-        [HIDDEN, "schedule.queries=[200]", "privacy.epsilon=0.5"],
-        "186 in reserve",
-        "noise of 10.4",
-        "372 or more",
+        [HIDDEN, "schedule.queries=[100]", "privacy.epsilon=0.5"],
+        "89 in reserve",
+        "noise of 6.85",
+        "178 or more",
         "select visible",
     ),
     (
@@ -98,7 +103,7 @@ def test_a_run_that_cannot_be_is_refused_in_the_same_words(orchestrated, place, 
         ["privacy.delta=0.000167"],
         ["privacy.selection_epsilon=2"],
         ["schedule.queries=[500]", "acquisition=random"],
-        [HIDDEN, "schedule.queries=[148]"],
+        [HIDDEN, "schedule.queries=[17, 17]"],
         ["acquisition=random", "privacy.epsilon=0.0029", "schedule.queries=[40]"],
     ],
 )

@@ -140,7 +140,9 @@ def on(campaign, kind, *, shards):
 
 def scores_of(campaign, kind, *, shards):
     there = on(campaign, kind, shards=shards)
-    return list(_scored(there, there.plan.phases[1], clipped=False, rng=RepeatableBits(3)))
+    phase = there.plan.phases[1]
+    scoring = _scoring(there, phase, clipped=False, rng=RepeatableBits(3))
+    return list(_scored(there, phase, scoring))
 
 
 def same(one, other):

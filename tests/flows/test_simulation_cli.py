@@ -70,10 +70,10 @@ def test_a_simulation_is_tables_for_people(simulated):
 
 
 def test_a_mode_that_cannot_be_is_named_beside_the_others(place):
-    result = call("simulate", "c.yaml", "--set", "schedule.queries=[40]", "--runs", "1", "--json")
+    result = call("simulate", "c.yaml", "--set", "schedule.queries=[20]", "--runs", "1", "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
-    assert "asks for 40 labels" in found["refused"]["hidden"]
+    assert "for 20 labels" in found["refused"]["hidden"]
     assert {"visible", "paper"} <= {one["mechanism"] for one in found["selections"]}
     assert "hidden" not in {one["mechanism"] for one in found["selections"]}
 
@@ -139,8 +139,8 @@ def test_a_rehearsal_on_public_data(place):
         (["--public", "--long-tail", "0"], "--long-tail is 0"),
         (["--public", "--long-tail", "nan"], "--long-tail is nan"),
         (
-            ["--public", "--methods", "hidden", "--set", "schedule.queries=[40]"],
-            "hidden: query 1 asks for 40 labels",
+            ["--public", "--methods", "hidden", "--set", "schedule.queries=[20]"],
+            "for 20 labels",
         ),
         (["--public", "--runs", "0"], "Invalid value for '--runs'"),
         (["--public", "--set", "privacy.epsilon=0"], "privacy.epsilon is 0 but should be greater"),

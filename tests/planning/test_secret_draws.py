@@ -12,7 +12,14 @@ from dpal.canonical import plain
 from dpal.config.campaign import parse_config
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import CertifiedPlan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode, Strategy
+from dpal.planning.campaign_spec import (
+    Acquisition,
+    CampaignSpec,
+    LabelCap,
+    SelectionMode,
+    Strategy,
+    ThresholdStart,
+)
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.selection_steps import HiddenGate, SecretRandomDraw
@@ -160,6 +167,66 @@ def test_the_plan_says_what_the_secret_saves():
         assert told == pytest.approx(noise(other), rel=0.02)
     labels = remarks["Labels"].numbers
     assert labels["most_labels"] == labels["labels"]
+
+
+# -- beside hidden queries that share a cap -------------------------------------------------
+
+
+def capped(cap: LabelCap = LabelCap.SUM, **changes: Any) -> CampaignSpec:
+    """The same, with thresholds as new campaigns look for them."""
+    return replace(hidden(**changes), threshold_start=ThresholdStart.VALIDATION, label_cap=cap)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_gates_that_share_a_cap_are_planned_beside_a_draw(strategy):
+    secret, known = (
+        certified_plan(capped(strategy=strategy, secret=drawn)) for drawn in (True, False)
+    )
+    assert noise(secret) < noise(known)
+    assert secret.epsilon_pld <= 6.0
+    assert secret.epsilon_oracle <= 6.0 + 5e-3
+    gates = [phase.selection for phase in secret.plan.phases[1:]]
+    # Nothing about a search follows from a draw, of which only the planned number is public.
+    assert gates == [phase.selection for phase in known.plan.phases[1:]]
+
+
+@pytest.mark.parametrize(
+    ("cap", "more", "alone"), [(LabelCap.SUM, [600, 600], 600), (LabelCap.QUERY, [300, 600], 300)]
+)
+def test_a_shared_cap_counts_once_beside_the_most_that_coins_draw(cap, more, alone):
+    certified = certified_plan(capped(cap, strategy=Strategy.NAIVE))
+    plan, records = certified.plan, certified.summary()["phases"]
+    drawn = plan.phases[0].most_labels
+    assert 400 < drawn < 600
+    assert [plan.most_labels(upto=phase) for phase in range(3)] == [
+        drawn, drawn + more[0], drawn + more[1]
+    ]  # fmt: skip
+    assert [phase.most_labels for phase in plan.phases[1:]] == [alone] * 2
+    assert [record["most_labels"] for record in records] == [drawn, alone, alone]
+    assert [record["most_labels_in_all"] for record in records] == [
+        drawn, drawn + more[0], drawn + more[1]
+    ]  # fmt: skip
+    remarks = {remark.topic: remark for remark in explain_campaign(certified)}
+    assert remarks["Labels"].numbers["most_labels"] == drawn + 600
+
+
+def test_other_wishes_look_for_thresholds_as_settings_would():
+    def searched(spec: CampaignSpec) -> tuple[ThresholdStart, LabelCap, bool]:
+        return spec.threshold_start, spec.label_cap, spec.secret_draw
+
+    plain_search = (ThresholdStart.PLAIN, LabelCap.QUERY)
+    spec = capped(LabelCap.QUERY)
+    drawn = spec.varied(acquisition=Acquisition.RANDOM)
+    assert searched(drawn) == (*plain_search, True)
+    assert searched(drawn.varied(acquisition=Acquisition.MARGIN)) == (
+        ThresholdStart.VALIDATION, LabelCap.SUM, True,
+    )  # fmt: skip
+    shown = spec.varied(selection=SelectionMode.VISIBLE, selection_epsilon=1.0)
+    assert searched(shown) == (*plain_search, False)
+    # Hidden before and after: as it was, also where a campaign began with the plain search.
+    other = spec.varied(accountant=Accountant.RDP)
+    assert searched(other) == (ThresholdStart.VALIDATION, LabelCap.QUERY, False)
+    assert searched(hidden().varied(acquisition=Acquisition.MARGIN)) == (*plain_search, True)
 
 
 def test_the_setting_reaches_the_plan():

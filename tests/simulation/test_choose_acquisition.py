@@ -143,9 +143,9 @@ def test_of_several_scores_the_best_is_taken():
 
 
 def test_scores_that_have_no_plan_leave_random(digits):
-    """A query of 40 is too small for a hidden threshold."""
+    """A query of 20 is too small for a hidden threshold."""
     chosen = choose_acquisition(
-        campaign(schedule__queries=[40]),
+        campaign(schedule__queries=[20]),
         split_in_halves(*digits, runs=2),
         candidates=[MARGIN, ENTROPY],
         physical_batch=512,

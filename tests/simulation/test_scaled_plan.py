@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpal.acquisition.selection import select
+from dpal.acquisition.selection import QueryHistory, select
 from dpal.errors import ParameterError
+from dpal.planning.campaign_spec import LabelCap
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import HiddenGate, VisibleAnswers
 from dpal.simulation.scaled_plan import scaled_plan
@@ -50,6 +51,10 @@ def test_a_gate_keeps_its_reserve_in_proportion(plans):
     assert isinstance(gate, HiddenGate)
     assert gate.count_noise == pytest.approx(full.count_noise / 3)
     assert gate.aim == round(full.aim / 3)
+    assert gate.label_cap is LabelCap.SUM
+    for ours, theirs in [(gate.cap, full.cap), (gate.limit, full.limit)]:
+        assert ours == round(theirs / 3)
+    assert gate.aim_in_all < gate.limit < gate.cap
 
 
 @pytest.mark.parametrize("selection", ["hidden", "visible", "paper"])
@@ -64,9 +69,12 @@ def test_a_smaller_selection_buys_what_it_says(plans, selection):
     for seed in range(20):
         scores = np.random.default_rng(seed).random(1200 - 333)
         scored = iter([(np.arange(scores.size), scores)])
-        chosen = select(step, scored, phase.cohort_size, width=1.0, rng=RepeatableBits(seed))
+        history = QueryHistory(left=scores.size, public_scores=np.linspace(0, 1, 400))
+        chosen = select(
+            step, scored, phase.cohort_size, width=1.0, rng=RepeatableBits(seed), history=history
+        )
         sizes.append(chosen.rows.size)
-    assert max(sizes) <= phase.cohort_size
+    assert max(sizes) <= phase.most_labels
     reserve = plans[selection].phases[1].selection.aim / 400 if selection == "hidden" else 1
     assert np.mean(sizes) == pytest.approx(reserve * phase.cohort_size, rel=0.1)
     if isinstance(step, VisibleAnswers):

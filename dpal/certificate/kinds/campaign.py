@@ -18,6 +18,7 @@ from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
 from dpal.certificate.figures import SAME_ENGINE, cohort_by_dp_accounting, recompute_figures
 from dpal.certificate.kinds.every_kind import CertificateKind
+from dpal.certificate.planned_gates import unsound_gates
 from dpal.certificate.promise import is_paper
 from dpal.certificate.read_and_seal import is_same_json
 from dpal.certificate.sentences import (
@@ -210,6 +211,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
         yield "the plan was made for another accountant than the one held"
     releases = [release_from(record) for record in held["releases"]]
     yield from _draw_faults(plan, releases, evidence)
+    yield from unsound_gates(plan)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
 

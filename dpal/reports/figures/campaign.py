@@ -50,7 +50,7 @@ def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> 
     name, _ = headline(phases[0])
     points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
     values, places = [value for _, value in points], [place for place, _ in points]
-    title = "labels, up to" if key == "labels" else "epsilon, any record"
+    title = "labels, planned" if key == "labels" else "epsilon, any record"
     told = ", ".join(f"{percent(value)} at {place:,.4g}" for place, value in points)
     room = 0.04 * max(max(places) - min(places), 1e-9)
     labels = tuple(f"{100 * value:.1f}" for value in values)
@@ -124,7 +124,7 @@ def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
         for axes, key in ((left, "labels"), (right, "campaign_epsilon")):
             places = [float(phase[key]) for phase in campaign.phases]
             axes.plot(places, values, label=campaign.summary["name"], **shown)
-    left.set_xlabel("labels, up to")
+    left.set_xlabel("labels, planned")
     right.set_xlabel("epsilon that any record may have lost")
     left.set_ylabel(f"{name} (validation set, not protected)")
     style.in_percent(left.yaxis)
