@@ -133,6 +133,7 @@ def rehearse(
     acquisition: Acquisition,
     physical_batch: int,
     first_cohort: BitSource | None = None,
+    draws: Callable[[str], BitSource] | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[RehearsedPhase]:
     """Runs a campaign in memory.
@@ -144,7 +145,9 @@ def rehearse(
       acquisition: the score; the plan of random and exact selection does not know it.
       physical_batch: records per backward pass.
       first_cohort: draws the initial cohort, which rehearsals that are compared share; None
-        draws one that nobody can repeat. All other draws and all noise are always fresh.
+        draws one that nobody can repeat.
+      draws: makes the source of all other draws and all noise, by what they are for, so that
+        the rehearsal repeats; nothing here is private. None takes fresh ones.
       on_step: told the number of finished steps of the phase.
     """
     model = build_model(plan.spec.model)
@@ -153,6 +156,7 @@ def rehearse(
     optimizer = build_optimizer(plan.spec.optimizer, model.parameters())
     clipper = Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision)
     carried: dict[str, Tensor] = {}
+    bits_for = draws or (lambda purpose: secure())
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     phases = []
     for phase in plan.phases:
@@ -160,10 +164,18 @@ def rehearse(
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
         if phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
-            guesses = _guesses(plan, released, chosen, acquisition, physical_batch)
+            guesses = _guesses(
+                plan,
+                released,
+                chosen,
+                acquisition,
+                physical_batch,
+                rng=bits_for(f"masks of {phase.name}"),
+            )
             scores = score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
         # The paper selects by clipped scores; every selection is judged by whole ones.
-        bits = secure() if phase.index or first_cohort is None else first_cohort
+        bits = None if phase.index else first_cohort
+        bits = bits or bits_for(f"selection of {phase.name}")
         picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits)
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
@@ -182,7 +194,7 @@ def rehearse(
             phase,
             plan.spec.optimizer,
             physical_batch=physical_batch,
-            rng=secure(),
+            rng=bits_for(f"training of {phase.name}"),
             recipe=recipe,
             clipper=clipper,
             average=average,
@@ -229,7 +241,13 @@ def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
 
 
 def _guesses(
-    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
+    plan: Plan,
+    model: nn.Module,
+    inputs: Tensor,
+    acquisition: Acquisition,
+    physical_batch: int,
+    *,
+    rng: BitSource,
 ) -> Scores:
     """Probabilities as the score wants them: one pass, or several with dropout."""
     task = plan.spec.model.task
@@ -237,7 +255,7 @@ def _guesses(
         return mc_probabilities(
             model,
             inputs,
-            draw_masks(model, rng=secure()),
+            draw_masks(model, rng=rng),
             physical_batch=physical_batch,
             to_probabilities=probabilities_of(task),
         )
