@@ -30,7 +30,7 @@ from dpal.reports.summary import promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.prepare_campaign import open_data, start_of
+from dpal.runs.prepare_campaign import open_data, plan_opened
 from tasks.prefect_client import has_server
 
 DEPLOYMENT = "campaign/campaign"
@@ -69,7 +69,7 @@ def next_run(
         basis=basis(config, state, dataset),
     )
     try:
-        start = start_of(campaign, open_data(campaign))
+        start = plan_opened(campaign, open_data(campaign))
     except (DataBudgetExceeded, PlanRejected, ParameterError) as error:
         return replace(run, stage=Stage.REFUSED, said=str(error))
     write_text(folder.settings(name), campaign.model_dump_json(indent=1) + "\n")

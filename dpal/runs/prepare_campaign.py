@@ -168,11 +168,11 @@ def prepare(config: CampaignConfig) -> Campaign:
         pool=opened.pool,
         validation=opened.validation,
         class_names=opened.class_names,
-        start=start_of(config, opened),
+        start=plan_opened(config, opened),
     )
 
 
-def start_of(config: CampaignConfig, opened: OpenedData) -> CampaignStart:
+def plan_opened(config: CampaignConfig, opened: OpenedData) -> CampaignStart:
     """Plans a campaign within what its data set has left. Releases nothing, writes nothing.
 
     Where the acquisition is `auto`, it is chosen first, on public records.

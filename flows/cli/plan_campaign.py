@@ -30,7 +30,7 @@ from dpal.reports.report import Table
 from dpal.reports.summary import cohort_table, other_strategy, plan_table, shares_table
 from dpal.runs.campaign_start import find_participants, plan_for
 from dpal.runs.kinds import campaign_of
-from dpal.runs.prepare_campaign import OpenedData, open_data, start_of
+from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
@@ -48,7 +48,7 @@ class CampaignPlanViews(RunPlanViews):
         """The certified plan."""
         campaign = campaign_of(config)
         opened = open_data(campaign)
-        start = start_of(campaign, opened)
+        start = plan_opened(campaign, opened)
         return certified_view(
             start.certified,
             asked=campaign.strategy,

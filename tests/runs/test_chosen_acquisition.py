@@ -12,6 +12,7 @@ from dpal.certificate.checks import any_failed
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError, ParameterError
 from dpal.files.artifacts import CampaignFolder
+from dpal.labels import Task
 from dpal.planning.campaign_spec import Acquisition
 from dpal.privacy import Unit
 from dpal.runs import chosen_acquisition, prepare_campaign
@@ -55,7 +56,7 @@ def test_a_choice_is_recorded_before_anything_is_held_and_stays(auto, monkeypatc
         patch.setattr(prepare_campaign, "record_choice", dying)
         dpal.run(config)
     assert not CHOICE.exists()
-    expected = prepare_campaign.prepare(config).start.choice  # the same as what was forgotten
+    expected = chosen(config)  # the same as what was forgotten
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(prepare_campaign, "hold", dying)
@@ -100,7 +101,7 @@ def test_other_settings_are_rehearsed_anew_until_the_campaign_begins(auto, monke
         patch.setattr(prepare_campaign, "hold", dying)
         dpal.run(auto())
     monkeypatch.setattr(chosen_acquisition, "choose_acquisition", dying)
-    assert prepare_campaign.prepare(auto()).start.choice == json.loads(CHOICE.read_text())
+    assert chosen(auto()) == json.loads(CHOICE.read_text())
     with pytest.raises(Killed):
         prepare_campaign.prepare(auto(privacy__epsilon=5))
     write_blobs(Path("validation.parquet"), 300, seed=3, prefix="v")
@@ -126,11 +127,10 @@ def test_a_score_that_is_ahead_beyond_noise_is_used(auto, monkeypatch):
 @pytest.mark.usefixtures("workplace")
 def test_too_few_public_records_leave_random(auto):
     write_blobs(Path("validation.parquet"), 30, seed=2, prefix="v")
-    campaign = prepare_campaign.prepare(auto())
-    assert campaign.plan.spec.acquisition is RANDOM
-    assert campaign.start.choice["acquisition"] == "random"
-    assert campaign.start.choice["estimates"] == {}
-    assert "15" in campaign.start.choice["reason"]  # public records, half of them
+    choice = chosen(auto())
+    assert choice["acquisition"] == "random"
+    assert choice["estimates"] == {}
+    assert "15" in choice["reason"]  # public records, half of them
 
 
 @pytest.mark.usefixtures("workplace")
@@ -161,13 +161,27 @@ def test_a_damaged_choice_is_refused(auto, damage, monkeypatch):
         prepare_campaign.prepare(auto())
 
 
-def candidates(earlier: PredecessorCampaign | None = None, **overrides):
+def chosen(config):
+    """The choice that a plan would be made with."""
+    choice = prepare_campaign.prepare(config).start.choice
+    assert choice is not None
+    return choice
+
+
+def candidates(
+    earlier: PredecessorCampaign | None = None, task: Task = Task.SINGLE_LABEL, **overrides
+):
     """What a campaign on 20,000 records could use."""
     config = parse_config(small_values(acquisition="auto", **overrides))
 
     def spec_of(wishes):
         return lambda owners, unit, carried: wishes.to_spec(
-            pool_size=owners, input_shape=(WIDTH,), classes=CLASSES, unit=unit, carried=carried
+            pool_size=owners,
+            input_shape=(WIDTH,),
+            classes=CLASSES,
+            task=task,
+            unit=unit,
+            carried=carried,
         )
 
     participants = Participants(rows=20_000, dataset=None, sizes={}, held=None, earlier=earlier)
@@ -191,6 +205,12 @@ def test_bald_is_a_candidate_where_the_model_has_dropout():
     bald = Acquisition.BALD
     assert bald not in candidates().specs
     assert bald in candidates(model={"name": "resnet9", "dropout": 0.2}).specs
+
+
+def test_scores_that_the_task_has_not_are_no_candidates():
+    several = candidates(task=Task.MULTI_LABEL)
+    assert {RANDOM, ENTROPY} <= set(several.specs)
+    assert list(several.refused) == [MARGIN]
 
 
 def test_each_candidate_has_what_is_its_own():
