@@ -87,7 +87,7 @@ def tell_story(campaign: Campaign, now: str, *others: Shown) -> None:
         "campaign",
         f"Campaign {name}",
         now,
-        campaign_story(summary, phases, now=now, places=places),
+        campaign_story(summary, phases, now=now, places=places, choice=campaign.start.choice),
     )
     progress = Shown(
         key="progress",

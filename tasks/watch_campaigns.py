@@ -25,12 +25,12 @@ from dpal.ledger.datasets import DataSet
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import leading_process
 from dpal.ledger.released_phase import is_stopped
-from dpal.planning.campaign_plan import CertifiedPlan
+from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.summary import promise
 from dpal.runs.absolute_paths import with_absolute_paths
-from dpal.runs.campaign_start import plan_start
+from dpal.runs.campaign_start import CampaignStart
 from dpal.runs.open_ledger import open_ledger
-from dpal.runs.prepare_campaign import open_data
+from dpal.runs.prepare_campaign import open_data, plan_opened
 from tasks.prefect_client import has_server
 
 DEPLOYMENT = "campaign/campaign"
@@ -69,12 +69,11 @@ def next_run(
         basis=basis(config, state, dataset),
     )
     try:
-        opened = open_data(campaign)
-        start = plan_start(campaign, opened.pool, opened.rows, opened.spec_for)
+        start = plan_opened(campaign, open_data(campaign))
     except (DataBudgetExceeded, PlanRejected, ParameterError) as error:
         return replace(run, stage=Stage.REFUSED, said=str(error))
     write_text(folder.settings(name), campaign.model_dump_json(indent=1) + "\n")
-    return replace(run, plan=_in_words(start.certified, start_from))
+    return replace(run, plan=_in_words(start, start_from))
 
 
 def basis(config: WatchConfig, state: WatchState, dataset: DataSet) -> str:
@@ -209,11 +208,14 @@ def _next_name(config: WatchConfig, state: WatchState) -> str:
         number += 1
 
 
-def _in_words(certified: CertifiedPlan, start_from: str | None) -> str:
+def _in_words(start: CampaignStart, start_from: str | None) -> str:
+    certified = start.certified
     blocks = ", ".join(
         f"block {share.block} takes part at {share.participation:.0%}"
         for share in certified.plan.spec.blocks
     )
-    return f"{certified.epsilon:.4f} of {promise(certified.summary())}; {blocks}" + (
-        f"; goes on from {start_from}" if start_from else ""
+    return (
+        f"{certified.epsilon:.4f} of {promise(certified.summary())}; {blocks}"
+        + (f"; goes on from {start_from}" if start_from else "")
+        + ("" if start.choice is None else f"; {acquisition_chosen(start.choice)}")
     )

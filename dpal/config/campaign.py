@@ -7,6 +7,7 @@ descriptions below. `runtime` changes where and how fast, never what is released
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,17 @@ from dpal.privacy import (
 
 _TAKEN_NAMES = ("datasets", "mlflow", "remote", "watch")
 SELECTION_SHARE = 0.25  # of epsilon, when selection_epsilon is left open
+
+
+class AcquisitionWish(StrEnum):
+    """An acquisition, or that public records choose one."""
+
+    AUTO = "auto"
+    RANDOM = Acquisition.RANDOM.value
+    LEAST_CONFIDENCE = Acquisition.LEAST_CONFIDENCE.value
+    MARGIN = Acquisition.MARGIN.value
+    ENTROPY = Acquisition.ENTROPY.value
+    BALD = Acquisition.BALD.value
 
 
 class PrivacyConfig(Section):
@@ -174,9 +186,10 @@ class CampaignConfig(RunConfig):
     strategy: Strategy = Strategy.STEP_AMPLIFICATION
     """step_amplification: no cohort leaves budget unused, by more steps. noise_reduction: the same
     by less noise. continual: new records train alone first. naive: one rate for all."""
-    acquisition: Acquisition = Acquisition.ENTROPY
+    acquisition: AcquisitionWish = AcquisitionWish.ENTROPY
     """Which unlabeled records are wanted most: random (free, reads no record), or those the model
-    is least sure of by least_confidence, margin, entropy or bald (dropout)."""
+    is least sure of by least_confidence, margin, entropy or bald (dropout). auto: rehearsed on the
+    validation set, random unless a score is better beyond noise."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
@@ -232,6 +245,25 @@ class CampaignConfig(RunConfig):
             )
         return self
 
+    @property
+    def is_to_be_chosen(self) -> bool:
+        """Whether public records have to choose the acquisition first."""
+        return self.acquisition is AcquisitionWish.AUTO
+
+    def settled(self, acquisition: Acquisition) -> CampaignConfig:
+        """The same with this acquisition, and without wishes that would mean nothing beside it.
+
+        As in `CampaignSpec.varied`: random selection has no epsilon to pay with, and secret coins
+        save nothing where queries read records under adjacency replace_one.
+        """
+        privacy = self.privacy
+        if acquisition.is_random:
+            privacy = privacy.model_copy(update={"selection_epsilon": None})
+        elif privacy.adjacency is Adjacency.REPLACE_ONE:
+            privacy = privacy.model_copy(update={"secret_draw": False})
+        wish = AcquisitionWish(acquisition.value)
+        return self.model_copy(update={"acquisition": wish, "privacy": privacy})
+
     def to_spec(
         self,
         *,
@@ -259,21 +291,27 @@ class CampaignConfig(RunConfig):
             other, as its plan is held.
 
         Raises:
-          ParameterError: the wishes contradict each other or the pool's size, or pretrained
-            weights are not where they should be.
+          ParameterError: the wishes contradict each other or the pool's size, pretrained weights
+            are not where they should be, or the acquisition is still to be chosen.
         """
+        if self.is_to_be_chosen:
+            raise ParameterError(
+                "acquisition auto is chosen for one campaign, by dpal plan or dpal run; name one "
+                "for this: acquisition random, least_confidence, margin, entropy or bald"
+            )
+        acquisition = Acquisition(self.acquisition.value)
         if (measured is not None) != self.data.normalisation.measured:
             raise ParameterError(
                 "data.normalisation validation needs the validation set's own numbers; open the "
                 "data first, or give constants"
             )
         privacy = self.privacy
-        pays = not self.acquisition.is_random and bool(self.schedule.queries)
+        pays = not acquisition.is_random and bool(self.schedule.queries)
         pays &= privacy.selection is not SelectionMode.HIDDEN
         share = SELECTION_SHARE * privacy.epsilon if pays else 0.0
         chosen = privacy.selection_epsilon
         initial = carried or self.schedule.initial
-        gates = not self.acquisition.is_random and bool(self.schedule.queries)
+        gates = not acquisition.is_random and bool(self.schedule.queries)
         gates &= privacy.selection is SelectionMode.HIDDEN
         start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
         if gates and threshold_start is ThresholdStart.VALIDATION:
@@ -294,7 +332,7 @@ class CampaignConfig(RunConfig):
             ),
             accountant=privacy.accountant,
             strategy=self.strategy,
-            acquisition=self.acquisition,
+            acquisition=acquisition,
             selection=privacy.selection,
             selection_epsilon=share if chosen is None else chosen,
             threshold_noise=privacy.threshold_noise,

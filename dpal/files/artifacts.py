@@ -13,6 +13,7 @@ from dpal.errors import DataError
 from dpal.files.atomic_writes import write_text
 
 RECORD = "campaign.json"
+ACQUISITION = "acquisition.json"  # what public records chose, before there is a record
 CERTIFICATE = "certificate.json"
 SIGNATURE = "certificate.dsse.json"
 LEDGER = "ledger.sqlite"
@@ -238,6 +239,18 @@ class CampaignFolder:
         if not path.is_file():
             raise DataError(f"{self.root} is not a campaign folder (it has no {RECORD})")
         return _read_json(path)
+
+    def write_acquisition(self, record: dict[str, Any]) -> None:
+        """Writes which acquisition public records chose, before the campaign holds anything."""
+        write_text(self._acquisition, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+    def read_acquisition(self) -> dict[str, Any] | None:
+        """Reads it; None where nothing was chosen yet."""
+        return _read_json(self._acquisition) if self._acquisition.is_file() else None
+
+    @property
+    def _acquisition(self) -> Path:
+        return self.root / ACQUISITION
 
     def labeled_by(self) -> dict[str, Any] | None:
         """Under whose promise teachers gave the last labels; None where none did."""

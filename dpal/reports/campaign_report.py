@@ -8,7 +8,7 @@ from typing import Any
 from dpal.certificate.sentences import STATEMENTS
 from dpal.reports.audit_summary import defects
 from dpal.reports.figures.campaign import budget_chart, learning_chart
-from dpal.reports.plain_language import selection_quality, who_sees
+from dpal.reports.plain_language import acquisition_chosen, selection_quality, who_sees
 from dpal.reports.report import (
     BROKEN,
     CONTROL,
@@ -64,6 +64,7 @@ def campaign_report(
     released: int | None = None,
     audit: Mapping[str, Any] | None = None,
     labeled_by: Mapping[str, Any] | None = None,
+    choice: Mapping[str, Any] | None = None,
 ) -> Report:
     """Tells a campaign.
 
@@ -74,6 +75,7 @@ def campaign_report(
       audit: `audit.json` of an audit of this plan, if there was one.
       labeled_by: account and promise of the teachers whose votes gave the labels; None where
         others gave them.
+      choice: how public records chose the acquisition; None where the settings named it.
     """
     summary, last = facts.summary, {**phases[-1], "campaign_epsilon": facts.spent}
     chosen = len(phases) - 1 if released is None else released
@@ -109,7 +111,12 @@ def campaign_report(
                 note=f"Validation {name}, measured on the validation set, which is not protected. "
                 f"The model is that of phase {chosen}." + (_CHOSEN if len(phases) > 1 else ""),
             ),
-            section("Who sees the selection", who_sees(summary), selection_quality(summary)),
+            section(
+                "Who sees the selection",
+                None if choice is None else acquisition_chosen(choice),
+                who_sees(summary),
+                selection_quality(summary),
+            ),
             _audited(audit),
             section(
                 "How it was planned",

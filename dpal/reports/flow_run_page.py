@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.render.markdown import block_in_markdown
 from dpal.reports.report import Block, Table, table
 from dpal.reports.summary import promise
@@ -69,14 +70,24 @@ def campaign_story(
     *,
     now: str,
     places: Sequence[Place],
+    choice: Mapping[str, Any] | None = None,
 ) -> str:
-    """Tells a campaign: what is planned of each phase, and what the finished ones reached."""
+    """Tells a campaign: what is planned of each phase, and what the finished ones reached.
+
+    Args:
+      summary: of its certified plan.
+      phases: metrics of the finished phases.
+      now: what happens.
+      places: where to look.
+      choice: how public records chose the acquisition; None where the settings named it.
+    """
     note = (
         "Labels are those of the plan. Accuracy is measured on the validation set, which is not "
         "protected."
     )
     spent = phases[-1]["campaign_epsilon"] if phases else 0.0
-    blocks = (_table(summary, phases, now), note)
+    chosen = () if choice is None else (acquisition_chosen(choice),)
+    blocks = (_table(summary, phases, now), note, *chosen)
     title = f"Campaign {summary['name']}"
     return story(title, summary, now=now, spent=spent, blocks=blocks, places=places)
 

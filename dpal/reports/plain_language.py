@@ -125,6 +125,14 @@ def selection_quality(summary: Mapping[str, Any]) -> str:
     )
 
 
+def acquisition_chosen(choice: Mapping[str, Any]) -> str:
+    """Which acquisition `acquisition: auto` came to, and why; from the campaign's record."""
+    return (
+        f"Acquisition {choice['acquisition']} was chosen before the campaign began, on the "
+        f"validation set and at no cost: {choice['reason']}."
+    )
+
+
 def expected_hits(summary: Mapping[str, Any]) -> list[tuple[int, float, float]]:
     """Of visible selections: phase, expected share among the highest-scored, share by chance."""
     hits, unlabeled = [], int(summary["pool_size"])

@@ -83,12 +83,14 @@ class CampaignStart:
       data: what it takes of a registered data set; None where none is registered.
       earlier: the campaign it starts from, if any.
       compared: as in `Participants`.
+      choice: how public records chose its acquisition, for its record; None where settings say it.
     """
 
     certified: CertifiedPlan
     data: DataHold | None
     earlier: PredecessorCampaign | None
     compared: int | None = None
+    choice: Mapping[str, Any] | None = None
 
 
 def registry_of(artifacts: Path, store: LedgerStore) -> Registry:

@@ -15,6 +15,7 @@ from dpal.labelers import Labeler
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report
+from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Report
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs import prepare_campaign, write_certificate
@@ -80,10 +81,12 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
 
     def results(self, folder: CampaignFolder) -> Shown:
         """Accuracy phase by phase, and what each cohort has spent."""
-        phases, summary = folder.finished_phases(), folder.read_record()["plan"]
+        phases, record = folder.finished_phases(), folder.read_record()
+        summary, choice = record["plan"], record.get("acquisition_choice")
         return [
             validation_table(phases, released_phase(folder)),
             spent_table(reached(folder), summary),
+            *([] if choice is None else [acquisition_chosen(choice)]),
             *([STOPPED_EARLY] if stopped_early(folder) else []),
             figures_in_words(summary["accountant"]),
         ]
@@ -101,6 +104,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
             released=released_phase(folder),
             audit=audit,
             labeled_by=folder.labeled_by(),
+            choice=folder.read_record().get("acquisition_choice"),
         )
 
 

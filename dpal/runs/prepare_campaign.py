@@ -24,18 +24,21 @@ from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
-from dpal.planning.campaign_spec import CampaignSpec, ThresholdStart
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec, ThresholdStart
 from dpal.privacy import Unit
 from dpal.reports.summary import other_strategy, promise
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.campaign_start import (
+    CampaignStart,
     SpecFor,
+    find_participants,
     locate,
-    plan_start,
+    plan_for,
     require_unregistered,
     weights_for,
 )
+from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
@@ -146,7 +149,9 @@ def open_data(config: CampaignConfig) -> OpenedData:
         spec_for=spec_of(config),
         spec_of=spec_of,
     )
-    spec = opened.spec
+    # What is looked at here is the same for every acquisition that may be chosen.
+    named = config.settled(Acquisition.RANDOM) if config.is_to_be_chosen else config
+    spec = spec_of(named)(pool_holds.rows, Unit.RECORD, 0)
     if begins:
         spec.schedule.require_labels_for_batch()
     require_images(spec.recipe.augmentation, spec.model.input_shape)
@@ -173,17 +178,36 @@ def prepare(config: CampaignConfig) -> Campaign:
         pool=opened.pool,
         validation=opened.validation,
         class_names=opened.class_names,
-        start=plan_start(config, opened.pool, opened.rows, opened.spec_for),
+        start=plan_opened(config, opened),
     )
+
+
+def plan_opened(config: CampaignConfig, opened: OpenedData) -> CampaignStart:
+    """Plans a campaign within what its data set has left. Releases nothing, writes nothing.
+
+    Where the acquisition is `auto`, it is chosen first, on public records.
+
+    Raises:
+      DataBudgetExceeded: the data set has not enough left.
+      DataError: the pool's records are not all in the data set, or they are in one and the
+        configuration does not say so.
+    """
+    participants = find_participants(config, opened.pool, opened.rows)
+    settled = settle_acquisition(config, opened.validation, participants, opened.spec_of)
+    start = plan_for(participants, opened.spec_of(settled.config))
+    return replace(start, choice=settled.choice)
 
 
 def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
     """Checks device and data and certifies a plan, before anything is released.
 
-    Who leads a campaign and leaves its training to a work pool needs no device of its own.
+    An acquisition that public records chose is written down first. Who leads a campaign and leaves
+    its training to a work pool needs no device of its own.
     """
     require_device(config.runtime, leads=leads)
     campaign = prepare(config)
+    if leads and campaign.start.choice is not None:
+        record_choice(config, campaign.start.choice)
     notify(f"plan certified: {campaign.certified.epsilon:.4f} of "
         f"{promise(campaign.certified.summary())}")  # fmt: skip
     if (used := campaign.plan.spec.strategy) is not config.strategy:
@@ -195,7 +219,7 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
 
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
-    plan, folder = campaign.plan, campaign.folder
+    plan, folder, choice = campaign.plan, campaign.folder, campaign.start.choice
     with campaign.ledger() as ledger:
         hold(
             campaign,
@@ -215,6 +239,7 @@ def hold_budget(campaign: Campaign) -> None:
             "classes": plan.spec.model.classes,
             "class_names": list(campaign.class_names),
             "config": with_absolute_paths(campaign.config).model_dump(mode="json"),
+            **({} if choice is None else {"acquisition_choice": dict(choice)}),
         }
     )
     if not folder.start.exists():

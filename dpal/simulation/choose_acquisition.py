@@ -1,12 +1,15 @@
 """Chooses a score by rehearsing a campaign on public records, before a private one is touched.
 
 Nothing private is read: the answer depends on the plan and on public records, so it costs nothing.
+All that is drawn repeats, so that the same plan and records give the same answer; across machines
+as far as their arithmetic agrees to the last digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +18,8 @@ from torch import Tensor
 from dpal import check
 from dpal.errors import DpalError
 from dpal.planning.campaign_plan import Plan
-from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
-from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.campaign_spec import Acquisition, CampaignSpec
+from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.randomness import seeded
 from dpal.simulation.paired_comparison import (
     ComparisonVerdict,
@@ -25,7 +28,7 @@ from dpal.simulation.paired_comparison import (
     compare_with_reference,
     estimate_mean,
 )
-from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
+from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse
 from dpal.simulation.scaled_plan import scaled_plan
 from dpal.simulation.seeded_bits import SeededBits
 
@@ -42,7 +45,7 @@ class AcquisitionChoice:
       labels: bought by each rehearsal at most; the plan's own number where there were records
         enough.
       estimates: last headline figure of every acquisition that was rehearsed.
-      comparisons: every score beside random, rehearsal by rehearsal.
+      comparisons: every other one beside the reference, rehearsal by rehearsal.
       refused: why others could not be rehearsed.
     """
 
@@ -67,103 +70,110 @@ class AcquisitionChoice:
         }
 
 
-def split_in_halves(inputs: Tensor, labels: Tensor, *, runs: int) -> list[PublicData]:
+def split_in_halves(
+    inputs: Tensor, labels: Tensor, *, runs: int, most: int | None = None
+) -> list[PublicData]:
     """Divides labeled public records anew for each rehearsal: half to buy labels of, half to judge.
 
     Args:
       inputs: (n, *input_shape) of records that anyone may know, at least two.
       labels: (n,) or (n, labels).
       runs: how many rehearsals.
+      most: records that one rehearsal uses, drawn anew for each; None uses all.
     """
     check.at_least(2, public_records=len(labels))
     halves = []
     for run in range(runs):
-        order = torch.from_numpy(seeded(run, "halves of public records").permutation(len(labels)))
+        shuffled = seeded(run, "halves of public records").permutation(len(labels))
+        order = torch.from_numpy(shuffled[:most])
         pool, judge = order[: len(order) // 2], order[len(order) // 2 :]
         halves.append(PublicData(inputs[pool], labels[pool], inputs[judge], labels[judge]))
     return halves
 
 
 def choose_acquisition(
-    spec: CampaignSpec,
+    specs: Mapping[Acquisition, CampaignSpec],
     data: Sequence[PublicData],
     *,
-    candidates: Sequence[Acquisition],
     physical_batch: int,
+    reference: Acquisition = Acquisition.RANDOM,
     on_rehearsal: Callable[[Acquisition, int], None] = lambda acquisition, run: None,
 ) -> AcquisitionChoice:
-    """Rehearses every candidate and random selection on the same public records.
+    """Rehearses acquisitions on the same public records, each by its own plan.
 
-    The best mean wins, so that what wins is never worse than random on these records; random wins
-    ties, as it is simpler and costs nothing. A score that is ahead by less than noise is taken, and
-    the reason says so.
+    Another one than the reference is chosen only where it is ahead by more than noise, so that
+    what is chosen is never worse by more than noise on these records; ties and doubts go to the
+    reference.
 
     Args:
-      spec: of the campaign, for its private pool; its own acquisition does not matter.
+      specs: the campaign with each acquisition, for its private pool, under one promise. The
+        reference must be among them.
       data: public records of each rehearsal, as many as rehearsals, at least two: see
         `split_in_halves`. Neither part may be what the campaign's result is reported on.
-      candidates: scores; random is rehearsed whether it is among them or not.
       physical_batch: records per backward pass.
+      reference: what is used in doubt.
       on_rehearsal: told of each that is done, with its number.
 
     Raises:
       ParameterError: fewer than two rehearsals, a set of public records that is too small, or
-        the plan of random selection is impossible.
-      PlanRejected: no plan keeps the promise with random selection.
+        the plan of the reference is impossible.
+      PlanRejected: no plan keeps the promise with the reference.
     """
     check.at_least(2, rehearsals=len(data))
     least = min(len(public.labels) for public in data)
-    wanted = dict.fromkeys([Acquisition.RANDOM, *candidates])
     figures: dict[Acquisition, dict[int, float]] = {}
     refused: dict[Acquisition, str] = {}
-    plans: dict[bool, Plan] = {}
+    plans: dict[CampaignSpec, Plan] = {}
     labels = 0
-    for acquisition in wanted:
+    for acquisition in dict.fromkeys([reference, *specs]):
         try:
-            if acquisition.is_random not in plans:
-                plans[acquisition.is_random] = _rehearsed_plan(spec, acquisition, least)
-            plan = plans[acquisition.is_random]
-            figures[acquisition] = {}
+            plan = _rehearsed_plan(specs[acquisition], least, plans)
+            reached = {}
             for run, public in enumerate(data):
-                figures[acquisition][run] = _reached(
-                    plan, public, acquisition, spec, run=run, physical_batch=physical_batch
+                reached[run] = _reached(
+                    plan, public, acquisition, run=run, physical_batch=physical_batch
                 )
                 on_rehearsal(acquisition, run)
         except DpalError as error:
-            if acquisition.is_random:
+            if acquisition is reference:
                 raise
-            figures.pop(acquisition, None)
             refused[acquisition] = str(error)
             continue
+        figures[acquisition] = reached
         labels = max(labels, sum(plan.spec.schedule.cohort_sizes))
-    return choose_best(figures, refused=refused, labels=labels)
+    return choose_best(figures, reference=reference, refused=refused, labels=labels)
 
 
 def choose_best(
     figures: Mapping[Acquisition, Mapping[int, float]],
     *,
     labels: int,
+    reference: Acquisition = Acquisition.RANDOM,
     refused: Mapping[Acquisition, str] | None = None,
 ) -> AcquisitionChoice:
-    """Chooses by the figures of finished rehearsals.
+    """Chooses by the figures of finished rehearsals: the best of those ahead by more than noise.
 
     Args:
-      figures: last headline figure in [0, 1] by acquisition and run; random and its runs first.
+      figures: last headline figure in [0, 1] by acquisition and run.
       labels: bought by each rehearsal at most.
+      reference: what is used where none is ahead; among the figures.
       refused: why other candidates could not be rehearsed.
     """
-    random = Acquisition.RANDOM
     by_name = {name.value: reached for name, reached in figures.items()}
     comparisons = {
         Acquisition(name): comparison
-        for name, comparison in compare_with_reference(by_name, random.value).items()
+        for name, comparison in compare_with_reference(by_name, reference.value).items()
     }
     estimates = {name: estimate_mean(list(reached.values())) for name, reached in figures.items()}
-    # The first of equal means, and random is the first of all.
-    best = max(estimates, key=lambda name: estimates[name].mean)
+    ahead = [
+        name
+        for name, comparison in comparisons.items()
+        if comparison.verdict is ComparisonVerdict.BETTER
+    ]
+    best = max(ahead, key=lambda name: estimates[name].mean, default=reference)
     return AcquisitionChoice(
         acquisition=best,
-        reason=_reason(best, estimates, comparisons),
+        reason=_reason(best, reference, estimates, comparisons),
         labels=labels,
         estimates=estimates,
         comparisons=comparisons,
@@ -171,49 +181,37 @@ def choose_best(
     )
 
 
-def _rehearsed_plan(spec: CampaignSpec, acquisition: Acquisition, records: int) -> Plan:
-    """A certified plan, made small enough; it is the same for all scores."""
-    if acquisition.is_random:
-        wanted = spec_for(RehearsalMethod.RANDOM, spec)
-    elif spec.selects:
-        wanted = spec.varied(acquisition=acquisition)
-    else:
-        hidden = spec.selection is SelectionMode.HIDDEN
-        share = 0.0 if hidden else spec.target.epsilon / 4  # as `privacy.selection_epsilon` has it
-        wanted = spec.varied(acquisition=acquisition, selection_epsilon=share)
-    return scaled_plan(certified_plan(wanted).plan, records)
+def _rehearsed_plan(spec: CampaignSpec, records: int, plans: dict[CampaignSpec, Plan]) -> Plan:
+    """A certified plan, made small enough; it is the same for all scores, and made once."""
+    alike = replace(spec, acquisition=_JUDGE_UNUSED) if spec.selects else spec
+    if alike not in plans:
+        plans[alike] = scaled_plan(certified_or_next_best(spec).plan, records)
+    return plans[alike]
 
 
 def _reached(
-    plan: Plan,
-    public: PublicData,
-    acquisition: Acquisition,
-    spec: CampaignSpec,
-    *,
-    run: int,
-    physical_batch: int,
+    plan: Plan, public: PublicData, acquisition: Acquisition, *, run: int, physical_batch: int
 ) -> float:
-    """The last headline figure of one rehearsal."""
+    """The last headline figure of one rehearsal, which draws what others of its number draw."""
     weights = replace(plan.spec.model, seed=plan.spec.model.seed + run)
-    phases = rehearse(
-        Plan(replace(plan.spec, model=weights), plan.phases),
-        public,
-        _method(spec, acquisition),
-        acquisition=_JUDGE_UNUSED if acquisition.is_random else acquisition,
-        physical_batch=physical_batch,
-        first_cohort=SeededBits(run, "initial cohort"),
-    )
+    by_chance = acquisition.is_random
+    # What follows in this process goes on with randomness that nobody can repeat.
+    with torch.random.fork_rng(devices=[]):
+        phases = rehearse(
+            Plan(replace(plan.spec, model=weights), plan.phases),
+            public,
+            RehearsalMethod.RANDOM if by_chance else RehearsalMethod(plan.spec.selection.value),
+            acquisition=_JUDGE_UNUSED if by_chance else acquisition,
+            physical_batch=physical_batch,
+            first_cohort=SeededBits(run, "initial cohort"),
+            draws=partial(SeededBits, run),
+        )
     return float(next(iter(phases[-1].figures.values())))
-
-
-def _method(spec: CampaignSpec, acquisition: Acquisition) -> RehearsalMethod:
-    if acquisition.is_random:
-        return RehearsalMethod.RANDOM
-    return RehearsalMethod(spec.selection.value)
 
 
 def _reason(
     best: Acquisition,
+    reference: Acquisition,
     estimates: Mapping[Acquisition, MeanEstimate],
     comparisons: Mapping[Acquisition, PairedComparison],
 ) -> str:
@@ -223,10 +221,14 @@ def _reason(
     others = "; ".join(
         f"{name}: {comparison.in_words()}" for name, comparison in comparisons.items()
     )
-    if best is Acquisition.RANDOM:
-        more = f"; no score did better ({others})" if others else "; no score could be rehearsed"
-        return f"{reached} on public records{more}"
-    beside = f"beside random: {others}"
-    if comparisons[best].verdict is ComparisonVerdict.BETTER:
-        return f"{reached} on public records, more than random by more than noise; {beside}"
-    return f"{reached} on public records, the best, though not beyond noise; {beside}"
+    if best is not reference:
+        return (
+            f"{reached} on public records, ahead of {reference} by more than noise; beside "
+            f"{reference}: {others}"
+        )
+    if not others:
+        return f"{reached} on public records; nothing else could be rehearsed"
+    return (
+        f"{reached} on public records, and nothing was ahead of it by more than noise; beside "
+        f"{reference}: {others}"
+    )

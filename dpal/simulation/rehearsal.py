@@ -155,6 +155,7 @@ def rehearse(
     acquisition: Acquisition,
     physical_batch: int,
     first_cohort: BitSource | None = None,
+    draws: Callable[[str], BitSource] | None = None,
     on_step: Callable[[int], None] = lambda step: None,
     on_model: Callable[[nn.Module], None] = lambda model: None,
 ) -> list[RehearsedPhase]:
@@ -167,7 +168,9 @@ def rehearse(
       acquisition: the score; the plan of random and exact selection does not know it.
       physical_batch: records per backward pass.
       first_cohort: draws the initial cohort, which rehearsals that are compared share; None
-        draws one that nobody can repeat. All other draws and all noise are always fresh.
+        draws one that nobody can repeat.
+      draws: makes the source of all other draws and all noise, by what they are for, so that
+        the rehearsal repeats; nothing here is private. None takes fresh ones.
       on_step: told the number of finished steps of the phase.
       on_model: handed the model that each phase would release, to look at it further.
     """
@@ -177,6 +180,7 @@ def rehearse(
     optimizer = build_optimizer(plan.spec.optimizer, model.parameters())
     clipper = Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision)
     carried: dict[str, Tensor] = {}
+    bits_for = draws or (lambda purpose: secure())
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     labels, bought, phases = data.labels.clone(), 0, []
     noisy_count, public_left = 0, np.arange(len(data.known[0]))
@@ -185,12 +189,28 @@ def rehearse(
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
         history = None
         if phase.is_self_training:
-            labels[eligible] = _pseudo_labels(plan, released, data, eligible, physical_batch)
+            labels[eligible] = _pseudo_labels(
+                plan, released, data, eligible, physical_batch, rng=bits_for("views of records")
+            )
         elif phase.index:
             chosen = data.inputs[torch.from_numpy(eligible)]
-            scores = _scores(plan, released, chosen, acquisition, physical_batch)
+            scores = _scores(
+                plan,
+                released,
+                chosen,
+                acquisition,
+                physical_batch,
+                rng=bits_for(f"masks of {phase.name}"),
+            )
         if starts_at_validation(phase.selection):
-            public = _scores(plan, released, data.known[0], acquisition, physical_batch)
+            public = _scores(
+                plan,
+                released,
+                data.known[0],
+                acquisition,
+                physical_batch,
+                rng=bits_for(f"masks of {phase.name} on public records"),
+            )
             history = QueryHistory(
                 left=plan.spec.pool_size - plan.spec.schedule.initial - noisy_count,
                 noisy_count=noisy_count,
@@ -198,7 +218,8 @@ def rehearse(
                 public_scores=np.minimum(public, width)[public_left],
             )
         # The paper selects by clipped scores; every selection is judged by whole ones.
-        bits = secure() if phase.index or first_cohort is None else first_cohort
+        bits = None if phase.index else first_cohort
+        bits = bits or bits_for(f"selection of {phase.name}")
         picked = _pick(phase, method, eligible, np.minimum(scores, width), width, bits, history)
         if picked.counted is not None:
             noisy_count += picked.counted.noisy_count
@@ -221,7 +242,7 @@ def rehearse(
             phase,
             plan.spec.optimizer,
             physical_batch=physical_batch,
-            rng=secure(),
+            rng=bits_for(f"training of {phase.name}"),
             recipe=recipe,
             clipper=clipper,
             average=average,
@@ -252,12 +273,18 @@ def rehearse(
 
 
 def _pseudo_labels(
-    plan: Plan, model: nn.Module, data: PublicData, rows: Rows, physical_batch: int
+    plan: Plan,
+    model: nn.Module,
+    data: PublicData,
+    rows: Rows,
+    physical_batch: int,
+    *,
+    rng: BitSource,
 ) -> Tensor:
     """What the last model makes of records whose labels nobody bought."""
     task = plan.spec.model.task
 
-    generator = view_generator(secure())
+    generator = view_generator(rng)
 
     def guesses(inputs: Tensor) -> Scores:
         return probabilities_over_views(
@@ -303,14 +330,26 @@ def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
 
 
 def _scores(
-    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
+    plan: Plan,
+    model: nn.Module,
+    inputs: Tensor,
+    acquisition: Acquisition,
+    physical_batch: int,
+    *,
+    rng: BitSource,
 ) -> Scores:
-    guesses = _guesses(plan, model, inputs, acquisition, physical_batch)
+    guesses = _guesses(plan, model, inputs, acquisition, physical_batch, rng=rng)
     return score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
 
 
 def _guesses(
-    plan: Plan, model: nn.Module, inputs: Tensor, acquisition: Acquisition, physical_batch: int
+    plan: Plan,
+    model: nn.Module,
+    inputs: Tensor,
+    acquisition: Acquisition,
+    physical_batch: int,
+    *,
+    rng: BitSource,
 ) -> Scores:
     """Probabilities as the score wants them: one pass, or several with dropout."""
     task = plan.spec.model.task
@@ -318,7 +357,7 @@ def _guesses(
         return mc_probabilities(
             model,
             inputs,
-            draw_masks(model, rng=secure()),
+            draw_masks(model, rng=rng),
             physical_batch=physical_batch,
             to_probabilities=probabilities_of(task),
         )

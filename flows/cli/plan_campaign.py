@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpal.config.campaign import CampaignConfig, override, parse_config
+from dpal.config.campaign import AcquisitionWish, CampaignConfig, override, parse_config
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
 from dpal.planning.alternatives import attempt, consider, variants
@@ -25,11 +25,12 @@ from dpal.reports.figures.plan import (
     schedule_figure,
     spending_figure,
 )
+from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Table
 from dpal.reports.summary import cohort_table, other_strategy, plan_table, shares_table
 from dpal.runs.campaign_start import find_participants, plan_for
 from dpal.runs.kinds import campaign_of
-from dpal.runs.prepare_campaign import OpenedData, open_data
+from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
 from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
@@ -53,9 +54,13 @@ class CampaignPlanViews(RunPlanViews):
         """The certified plan."""
         campaign = campaign_of(config)
         opened = open_data(campaign)
-        certified = _planner(campaign, opened)(campaign)
+        start = plan_opened(campaign, opened)
         return certified_view(
-            certified, asked=campaign.strategy, explained=explained, remarks=opened.remarks
+            start.certified,
+            asked=campaign.strategy,
+            explained=explained,
+            remarks=opened.remarks,
+            choice=start.choice,
         )
 
     def sweep(self, config: RunConfig, text: str) -> PlanView:
@@ -90,7 +95,12 @@ def _planner(
 
 
 def certified_view(
-    certified: CertifiedPlan, *, asked: Strategy, explained: bool, remarks: Sequence[str] = ()
+    certified: CertifiedPlan,
+    *,
+    asked: Strategy,
+    explained: bool,
+    remarks: Sequence[str] = (),
+    choice: Mapping[str, Any] | None = None,
 ) -> PlanView:
     """The certified plan of a campaign.
 
@@ -99,6 +109,7 @@ def certified_view(
       asked: the strategy that was asked for; the plan's is another where only that one certifies.
       explained: whether to say why it has its numbers.
       remarks: what is remarkable about its data.
+      choice: how public records chose the acquisition; None where the settings named it.
     """
     spec, summary = certified.plan.spec, certified.summary()
     closing = (
@@ -108,6 +119,9 @@ def certified_view(
     words = [("", closing)]
     if spec.strategy is not asked:
         words.append(("", other_strategy(spec.strategy, asked)))
+    if choice is not None:
+        words.append(("", acquisition_chosen(choice)))
+        summary |= {"acquisition_wish": AcquisitionWish.AUTO.value, "acquisition_choice": choice}
     words += [("", f"note: {remark}") for remark in remarks]
     if remarks:
         summary["remarks"] = list(remarks)

@@ -9,13 +9,13 @@ import yaml
 import flows
 from dpal.accounting.cohort_spending import Accountant
 from dpal.canonical import canonical_json, digest, place_digest
-from dpal.config.campaign import CampaignConfig, override, parse_config
+from dpal.config.campaign import AcquisitionWish, CampaignConfig, override, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.pate import PateConfig
 from dpal.config.vote import VoteConfig
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
-from dpal.planning.campaign_spec import LabelCap, SelectionMode, ThresholdStart
+from dpal.planning.campaign_spec import Acquisition, LabelCap, SelectionMode, ThresholdStart
 from dpal.runs.kinds import parse_any
 from tests.conftest import having, small_spec, small_values
 
@@ -349,3 +349,15 @@ def test_a_sum_is_no_cap_for_who_is_paid_by_query():
 def test_who_looks_for_no_hidden_threshold_has_a_plan_as_before(changes):
     spec = small_spec(**changes)
     assert (spec.threshold_start, spec.label_cap) == (ThresholdStart.PLAIN, LabelCap.QUERY)
+
+
+def test_every_acquisition_can_be_wished_for_or_left_open():
+    wishes = {wish.value for wish in AcquisitionWish}
+    assert wishes == {"auto", *(acquisition.value for acquisition in Acquisition)}
+    assert not parse_config(small_values()).is_to_be_chosen
+    auto = parse_config(small_values(acquisition="auto", privacy={"selection_epsilon": 1}))
+    assert auto.is_to_be_chosen
+    named = auto.settled(Acquisition.RANDOM)
+    assert (named.acquisition.value, named.privacy.selection_epsilon) == ("random", None)
+    assert not named.is_to_be_chosen
+    assert auto.settled(Acquisition.MARGIN).privacy.selection_epsilon == 1

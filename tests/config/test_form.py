@@ -8,12 +8,12 @@ import pytest
 from prefect.utilities.schema_tools.validation import validate
 
 from dpal.accounting.cohort_spending import Accountant
-from dpal.config.campaign import parse_config
+from dpal.config.campaign import AcquisitionWish, parse_config
 from dpal.config.runtime import Backend
 from dpal.errors import ConfigError
 from dpal.labelers.named_labelers import LABELERS
 from dpal.models.architectures import ARCHITECTURES
-from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
+from dpal.planning.campaign_spec import SelectionMode, Strategy
 from dpal.planning.training_recipe import OPTIMIZERS, ClippingKind
 from flows.campaign import run_campaign
 from tests.conftest import having
@@ -100,7 +100,7 @@ def test_the_form_has_choices_and_defaults():
     assert SECTIONS["CampaignConfig"]["required"] == ["name"]
     assert list(SECTIONS["CampaignConfig"]["properties"])[:3] == ["name", "data", "labeler"]
     every = SCHEMA["definitions"]
-    for choices in (Acquisition, SelectionMode, Strategy, Accountant, ClippingKind, Backend):
+    for choices in (AcquisitionWish, SelectionMode, Strategy, Accountant, ClippingKind, Backend):
         assert set(every[choices.__name__]["enum"]) == {choice.value for choice in choices}
     assert every["LabelerKind"]["enum"] == list(LABELERS)
     assert set(SECTIONS["ModelConfig"]["properties"]["name"]["enum"]) == set(ARCHITECTURES)
