@@ -115,10 +115,10 @@ _PAPER = {
     "and not to be promised to anybody"
 }
 
-_SECRET_DRAWS = {
-    "secret_draws": "chance cohorts were drawn by coins that nobody outside sees, and the promise "
-    "counts on that: against somebody who learns who was drawn, or how many, it does not hold"
-}
+WHO_WAS_DRAWN = (
+    "chance cohorts were drawn by coins that nobody outside sees, and the promise counts on that: "
+    "against somebody who learns who was drawn, or how many, it does not hold"
+)
 _SELF_TRAINING = {
     "self_training": "records that nobody labeled trained on labels that a released model gave "
     "them: a function of that record, of released models and of public records; they are charged "
@@ -146,7 +146,7 @@ def statements_about(*, stopped: bool, secret_draws: bool, self_training: bool) 
     said: dict[str, Any] = {}
     for needed, sentences in (
         (stopped, _STOPPED),
-        (secret_draws, _SECRET_DRAWS),
+        (secret_draws, {"secret_draws": WHO_WAS_DRAWN}),
         (self_training, _SELF_TRAINING),
     ):
         said |= sentences if needed else {}

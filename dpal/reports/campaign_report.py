@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.sentences import STATEMENTS
+from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN
 from dpal.reports.audit_summary import defects
 from dpal.reports.figures.campaign import budget_chart, learning_chart
-from dpal.reports.plain_language import acquisition_chosen, selection_quality, who_sees
+from dpal.reports.plain_language import (
+    acquisition_chosen,
+    draws_secretly,
+    selection_quality,
+    who_sees,
+)
 from dpal.reports.report import (
     BROKEN,
     CONTROL,
@@ -128,7 +133,12 @@ def campaign_report(
                 "was read.",
             ),
         ),
-        uncovered=(*STATEMENTS["exceptions"], STATEMENTS["tuning"], others(summary)),
+        uncovered=(
+            *STATEMENTS["exceptions"],
+            *([WHO_WAS_DRAWN] if draws_secretly(summary) else []),
+            STATEMENTS["tuning"],
+            others(summary),
+        ),
         cards=(
             (
                 f"{most_labels(last):,}",

@@ -86,16 +86,18 @@ def who_sees(summary: Mapping[str, Any]) -> str:
             "training is charged to the records that train."
             + (
                 " Who and how many were drawn is a secret that the promise rests on."
-                if any(
-                    event["mechanism"] == "secret_draw"
-                    for phase in summary["phases"]
-                    for event in phase["selection"]
-                )
+                if draws_secretly(summary)
                 else ""
             )
         )
     mode = SelectionMode(summary["selection"])
     return f"Selection is `{mode}`: {WHO_SEES[mode]}."
+
+
+def draws_secretly(summary: Mapping[str, Any]) -> bool:
+    """Whether the promise counts on it that nobody outside knows who was drawn."""
+    events = (event for phase in summary["phases"] for event in phase["selection"])
+    return any(event["mechanism"] == "secret_draw" for event in events)
 
 
 def selection_quality(summary: Mapping[str, Any]) -> str:

@@ -164,7 +164,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
 def _threshold_start(folder: CampaignFolder) -> ThresholdStart:
     """Where a campaign that has begun looks for thresholds: its plan is held."""
     # Versions that knew no other start than the plain one recorded no cap either.
-    settings = folder.read_record()["config"]["privacy"]
+    settings = folder.read_record().get("config", {}).get("privacy", {})
     return ThresholdStart.VALIDATION if "label_cap" in settings else ThresholdStart.PLAIN
 
 

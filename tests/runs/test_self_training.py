@@ -13,6 +13,7 @@ import pytest
 import dpal
 from dpal.accounting.renyi_filter import RenyiFilter
 from dpal.certificate.checks import any_failed
+from dpal.certificate.sentences import WHO_WAS_DRAWN
 from dpal.config.runtime import RuntimeConfig
 from dpal.data.labeling_state import EXCLUDED, UNLABELED, cohort_column, labels_of
 from dpal.errors import DataError
@@ -56,6 +57,8 @@ def test_everybody_trains_and_the_certificate_holds(workplace, small, mode):
     bought = (cohort_column(folder.phase(1).pool) >= 0).sum()
     assert (state == 2).sum() == state.size - bought - retired(folder)
     assert [phase["labels"] for phase in folder.finished_phases()][1:] == [300, 300]
+    secret = config.privacy.secret_draw
+    assert (WHO_WAS_DRAWN[1:] in folder.report.read_text(encoding="utf-8")) is secret
 
 
 def retired(folder: CampaignFolder) -> int:
