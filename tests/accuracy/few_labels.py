@@ -4,7 +4,7 @@
 rate of every arm is chosen and whose best phase is taken; the 10,000 test digits are looked at once
 that is done. Scattering features, logistic regression, labels by chance. Noise is always fresh.
 
-    python -m tests.accuracy.few_labels docs/results/few-labels.json
+    python -m tests.accuracy.few_labels docs/results/few-labels.json [ARM ...]
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ SETTINGS = [(1.0, 500), (1.0, 1000), (2.0, 1000), (8.0, 500), (8.0, 1000)]
 RATES = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
 PHYSICAL = 2048
 TRIES, RUNS = 3, 5
-ARMS = {
-    "draw known": (False, None),
-    "secret draw": (True, None),
-    "self-training": (False, SelfTraining(epochs=6)),
-    "both": (True, SelfTraining(epochs=6)),
+RANDOM = Acquisition.RANDOM
+ARMS = {  # secret draw, self-training, and by what the second half of the labels is chosen
+    "draw known": (False, None, RANDOM),
+    "secret draw": (True, None, RANDOM),
+    "self-training": (False, SelfTraining(epochs=6), RANDOM),
+    "both": (True, SelfTraining(epochs=6), RANDOM),
+    "both, half by margin": (True, SelfTraining(epochs=6), Acquisition.MARGIN),
+    "half by margin": (False, None, Acquisition.MARGIN),
 }
 
 
@@ -56,17 +59,21 @@ class Digits:
 def wish(
     epsilon: float, labels: int, arm: str, rate: float, shape: tuple[int, ...]
 ) -> CampaignSpec:
-    """A campaign of an arm: one phase of labels, 60 steps at rate 1/2."""
-    secret, self_training = ARMS[arm]
+    """A campaign of an arm: one phase of labels, or two of half of them; 60 steps at rate 1/2."""
+    secret, self_training, acquisition = ARMS[arm]
+    initial = labels if acquisition is RANDOM else labels // 2
     config = parse_config(
         {
             "name": "few",
             "privacy": {"epsilon": epsilon, "selection": "hidden", "delta": 0.1 / POOL},
             "schedule": {
-                "initial": labels, "queries": [], "batch_size": labels // 2, "epochs_per_phase": 30,
+                "initial": initial,
+                "queries": [labels - initial] if initial < labels else [],
+                "batch_size": initial // 2,
+                "epochs_per_phase": 30,
             },
-            "strategy": "naive",
-            "acquisition": "random",
+            "strategy": "step_amplification",
+            "acquisition": acquisition.value,
             "model": {"name": "logistic"},
             "training": {
                 "optimizer": "sgd", "learning_rate": rate, "momentum": 0.9, "max_grad_norm": 0.1,
@@ -146,7 +153,7 @@ def main() -> None:
     torch.set_num_threads(1)
     digits, records = load(), []
     for epsilon, labels in SETTINGS:
-        for arm in ARMS:
+        for arm in sys.argv[2:] or ARMS:
             record = measure(epsilon, labels, arm, digits)
             records.append(record)
             print(

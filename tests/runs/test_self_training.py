@@ -24,6 +24,7 @@ from dpal.ledger.ledger_store import LedgerStore
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import labeling
 from dpal.runs.data_sets import register_data_set
+from tests.conftest import CLASSES
 
 QUERIES: dict[str, Any] = {"schedule__queries": [200]}
 MODES: dict[str, dict[str, Any]] = {
@@ -66,18 +67,21 @@ def retired(folder: CampaignFolder) -> int:
 
 
 def test_pseudo_labels_are_the_released_models_and_bought_labels_stay(workplace, small):
-    hard: dict[str, Any] = {
-        "privacy": {"selection": "visible", "epsilon": 1},
-        "acquisition": "random",
-    }
-    folder = dpal.run(small(self_training={"epochs": 1}, **QUERIES, **hard))
+    pool = pq.read_table("pool.parquet")
+    labels = [
+        label if row % 5 else (label + 1) % CLASSES
+        for row, label in enumerate(pool["label"].to_pylist())
+    ]
+    pool = pool.set_column(pool.schema.get_field_index("label"), "label", pa.array(labels))
+    pq.write_table(pool, "pool.parquet")
+    folder = dpal.run(small(self_training={"epochs": 1}, **QUERIES, **MODES["open draw"]))
     before, after = labels_of(folder.phase(1).pool), labels_of(folder.phase(2).pool)
     assert before.items() <= after.items()
+    theirs = dict(zip(pool["id"].to_pylist(), labels, strict=True))
     guessed = {name: label for name, label in after.items() if name not in before}
-    pool = pq.read_table("pool.parquet")
-    true = dict(zip(pool["id"].to_pylist(), pool["label"].to_pylist(), strict=True))
-    wrong = [name for name, label in guessed.items() if true[name] != label]
-    assert 0 < len(wrong) < 0.5 * len(guessed)  # not the pool's labels, and not chance either
+    other = [name for name, label in guessed.items() if theirs[name] != label]
+    # The model has learnt from four of five: it guesses neither the pool's labels, nor by chance.
+    assert 0.1 * len(guessed) < len(other) < 0.5 * len(guessed)
 
 
 def test_nobody_is_asked_for_them(workplace, small, monkeypatch):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -178,7 +180,8 @@ def test_the_unlabeled_train_on_labels_that_the_model_gives(monkeypatch):
 
     monkeypatch.setattr(rehearsal, "fitted_labeler", fitting)
     monkeypatch.setattr(rehearsal, "train_dp_sgd", training)
-    data = DATA.judged_on(range(100, 300), known=range(100))
+    shifted = torch.where(torch.arange(600) % 5 == 0, (DATA.labels + 1) % CLASSES, DATA.labels)
+    data = replace(DATA, labels=shifted).judged_on(range(100, 300), known=range(100))
     plan = certified_plan(spec).plan
     phases = rehearse(plan, data, RehearsalMethod.HIDDEN, acquisition=LEAST, physical_batch=64)
     assert [phase.labels for phase in phases] == [100, 140, 180, 180]
@@ -186,6 +189,7 @@ def test_the_unlabeled_train_on_labels_that_the_model_gives(monkeypatch):
     assert [labels.tolist() for labels in told] == [DATA.validation_labels[:100].tolist()]
     labels, cohorts = trained[-1]
     assert (cohorts == 3).sum() == 420 and labels.shape == (600,)
-    wrong = (labels != DATA.labels).numpy()
-    assert not wrong[cohorts < 3].any()
-    assert 0 < wrong.sum() < 0.4 * 420  # guesses: neither the true labels, nor by chance
+    other = (labels != shifted).numpy()
+    assert not other[cohorts < 3].any()
+    # The model has learnt from four of five: it guesses neither the pool's labels, nor by chance.
+    assert 0.1 * 420 < other.sum() < 0.5 * 420
