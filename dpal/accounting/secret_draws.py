@@ -45,6 +45,8 @@ def exceeding_chance(most: int, *, pool: int, size: int) -> float:
     """
     import scipy  # settings are read without it
 
+    if most >= pool:
+        return 0.0  # there are no more
     return float(scipy.special.bdtrc(most - 1, pool - 1, size / pool)) * (1 + _BINOMIAL_ERROR)
 
 

@@ -145,14 +145,16 @@ class Budget:
         """The epsilon of those whom coins drew for no label: what costs the drawn little.
 
         The drawn keep most of the epsilon e that they could have if the others lost nothing, which
-        is p e^e + 1 - p = e^limit.
+        is p e^e + 1 - p = e^limit. Nobody gets more than the limit, though where most are drawn
+        the mixture would allow it.
         """
         p, _ = self._draw_together
-        whole = np.logaddexp(0.0, np.log(math.expm1(self.limit) / p)) if self.limit < 700 else None
-        if whole is None:
-            return self.limit
-        kept = math.log(p) + _DRAWN_SHARE * float(whole)
-        return float(self.limit + np.log1p(-math.exp(kept - self.limit)) - math.log1p(-p))
+        whole = float(
+            np.logaddexp(0.0, self.limit + math.log(-math.expm1(-self.limit)) - math.log(p))
+        )
+        kept = math.log(p) + _DRAWN_SHARE * whole
+        left = self.limit + math.log1p(-math.exp(kept - self.limit)) - math.log1p(-p)
+        return min(self.limit, left)
 
     @cached_property
     def _directions(self) -> list[tuple[Direction, ...]]:

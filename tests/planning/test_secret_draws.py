@@ -107,6 +107,13 @@ def test_what_is_done_follows_the_planned_number():
     assert known.summary()["phases"][0]["most_labels"] == 400
 
 
+def test_nearly_all_may_be_drawn():
+    """The cap cannot be above the pool, and then nobody is one too many."""
+    drawn = hidden(pool_size=1_000, initial=900, queries=(), acquisition=Acquisition.RANDOM)
+    phase = certified_plan(drawn).plan.phases[0]
+    assert 900 < phase.most_labels <= 1_000
+
+
 def test_a_plan_without_it_has_the_digest_that_it_had():
     assert "secret_draw" not in plain(hidden(secret=False))
     assert plain(hidden())["secret_draw"] is True

@@ -106,6 +106,18 @@ def test_beside_secret_draws_the_drawn_lose_little():
     assert noise[1] < noise[2], "the draw's secrecy still counts"
 
 
+def test_nobody_unlabeled_ends_above_the_promise_where_most_are_drawn():
+    wishes: dict[str, Any] = {
+        "pool_size": 1_000,
+        "initial": 900,
+        "queries": (),
+        "strategy": Strategy.NAIVE,
+    }
+    certified = certified_plan(spec(secret=True, epsilon=1.0, **wishes))
+    assert certified.cohorts[-1].spent.epsilon_pld <= 1.0
+    assert 0.9 < certified.epsilon_pld <= 1.0
+
+
 def test_steps_and_rate_follow_the_planned_number_of_unlabeled():
     base = unlabeled_phase(SelfTraining(epochs=6), 9_001)
     assert base.sample_rate == 901 / 9_001 and base.steps == 6 * 9
