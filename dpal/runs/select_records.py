@@ -130,8 +130,8 @@ def _public_left(campaign: Campaign, phase: Phase) -> Rows:
         for path in _counted_before(campaign, phase)
         for row in read_selection_notes(path)[_PUBLIC]
     ]
-    rows = np.arange(sum(shard.rows for shard in shards_of(campaign.validation, 1)))
-    return np.setdiff1d(rows, passed)
+    rows = [batch.rows for batch in raw_batches(campaign.validation, ["id"])]
+    return np.setdiff1d(np.concatenate(rows), passed)
 
 
 def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory:

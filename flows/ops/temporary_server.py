@@ -137,6 +137,7 @@ class TemporaryServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._log.close()
 
     def _answers(self) -> bool:
         try:

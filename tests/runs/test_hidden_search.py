@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dpal
@@ -62,6 +64,25 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(config, monk
     assert second.public_scores.size == 300 - len(notes[0]["public_passed"])
     gone = [set(note["public_passed"]) for note in notes]
     assert not gone[0] & gone[1]
+
+
+def test_pool_and_validation_set_in_one_file(config, monkeypatch):
+    """A gate reads the validation set's rows alone: the file has more."""
+    parts = [("pool", "train"), ("validation", "test"), ("validation", "neither")]
+    tables = [
+        table.append_column("split", [[split] * table.num_rows])
+        for name, split in parts
+        for table in [pq.read_table(f"{name}.parquet")]
+    ]
+    pq.write_table(pa.concat_tables(tables), "both.parquet")
+    heard = told(monkeypatch)
+    both = dict.fromkeys(("pool", "validation"), Path("both.parquet"))
+    data = config.data.model_copy(update=both)
+    folder = dpal.run(config.model_copy(update={"data": data}))
+    first, second = heard
+    passed = read_selection_notes(folder.phase(1).selection)["public_passed"]
+    assert first.public_scores.size == 300
+    assert second.public_scores.size == 300 - len(passed)
 
 
 @pytest.mark.parametrize("drawn", [None, 40, 260])
