@@ -101,9 +101,12 @@ class PrivacyConfig(Section):
     """sum: the labels of all queries together, so that about a tenth more are bought; one query
     may be larger than asked for. query: the labels of each query. null: sum, and query where the
     labeler is paid or limited by query (teachers, form)."""
-    secret_draw: bool = Field(False, title="Draw by secret coins")
+    secret_draw: Annotated[bool | None, choice("Yes or no", "Where it saves noise")] = Field(
+        None, title="Draw by secret coins"
+    )
     """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
-    promise, and a number of labels that is known only nearly. Hidden selection, no data set."""
+    promise, and a number of labels that is known only nearly. null: hidden selection without a
+    data set, unless the labeler is paid or limited by query (teachers, form)."""
 
 
 class ScheduleConfig(Section):
@@ -236,6 +239,12 @@ class CampaignConfig(RunConfig):
                 f"privacy.label_cap sum lets a query be larger than asked for, and labeler.kind "
                 f"{self.labeler.kind} answers no more than that; use label_cap query or null"
             )
+        if self.privacy.secret_draw and self.labeler.limits_queries:
+            raise ValueError(
+                "privacy.secret_draw draws a number of records that is known only nearly, and "
+                f"labeler.kind {self.labeler.kind} answers no more than planned; use secret_draw "
+                "false or null"
+            )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE
         if self.model.architecture.reads_texts and not fits:
@@ -259,7 +268,7 @@ class CampaignConfig(RunConfig):
         privacy = self.privacy
         if acquisition.is_random:
             privacy = privacy.model_copy(update={"selection_epsilon": None})
-        elif privacy.adjacency is Adjacency.REPLACE_ONE:
+        elif privacy.secret_draw and privacy.adjacency is Adjacency.REPLACE_ONE:
             privacy = privacy.model_copy(update={"secret_draw": False})
         wish = AcquisitionWish(acquisition.value)
         return self.model_copy(update={"acquisition": wish, "privacy": privacy})
@@ -275,6 +284,7 @@ class CampaignConfig(RunConfig):
         carried: int = 0,
         measured: Normalisation | None = None,
         threshold_start: ThresholdStart = ThresholdStart.VALIDATION,
+        draws_openly: bool = False,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -289,6 +299,8 @@ class CampaignConfig(RunConfig):
           measured: normalisation found on the validation set, where that is asked for.
           threshold_start: of hidden selection; plain for a campaign that began when there was no
             other, as its plan is held.
+          draws_openly: where the wishes leave secret draws open, whether there are none; for a
+            campaign that began when they were not the default, as its plan is held.
 
         Raises:
           ParameterError: the wishes contradict each other or the pool's size, pretrained weights
@@ -321,7 +333,7 @@ class CampaignConfig(RunConfig):
             delta = published_delta(privacy.delta, labels=initial + sum(self.schedule.queries))
         else:
             delta = choose_delta(privacy.delta, pool_size=pool_size)
-        return CampaignSpec(
+        spec = CampaignSpec(
             name=self.name,
             pool_size=pool_size,
             target=PrivacyTarget(
@@ -339,7 +351,7 @@ class CampaignConfig(RunConfig):
             dataset=self.data.dataset,
             start_from=self.start_from,
             carries_labels=carried > 0,
-            secret_draw=privacy.secret_draw,
+            secret_draw=privacy.secret_draw is True,
             self_training=None if self.self_training is None else self.self_training.to_spec(),
             schedule=Schedule(
                 initial=initial,
@@ -359,6 +371,9 @@ class CampaignConfig(RunConfig):
             threshold_start=start,
             label_cap=cap,
         )
+        # Who pays by query, or may answer so many, has no use for a number known only nearly.
+        openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries
+        return spec if openly else spec.with_secret_draws()
 
 
 def parse_config(values: Mapping[str, Any]) -> CampaignConfig:

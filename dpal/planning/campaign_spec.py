@@ -18,6 +18,8 @@ from dpal.privacy import Accountant, Adjacency, PrivacyTarget
 if TYPE_CHECKING:
     from dpal.ledger.datasets import BlockShare
 
+LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
+
 
 class Strategy(StrEnum):
     """How steps and sample rates follow from the schedule."""
@@ -212,8 +214,8 @@ class CampaignSpec:
             )
         if self.secret_draw and (reason := self.why_no_secret_draw):
             raise ParameterError(
-                f"privacy.secret_draw would save nothing that can be proven: {reason}; set "
-                "privacy.secret_draw: false"
+                f"privacy.secret_draw true is not possible: {reason}; set it to false, or to null, "
+                "which draws by secret coins where that saves noise"
             )
         if self.carries_labels and self.target.adjacency is Adjacency.REPLACE_ONE:
             raise ParameterError(
@@ -250,12 +252,15 @@ class CampaignSpec:
             if openly.seeks_thresholds:
                 start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
             openly = replace(openly, threshold_start=start, label_cap=cap)
-        secret = self.secret_draw and openly.why_no_secret_draw is None
-        return replace(openly, secret_draw=True) if secret else openly
+        return openly.with_secret_draws() if self.secret_draw else openly
+
+    def with_secret_draws(self) -> CampaignSpec:
+        """The same, with secret coins where those save something."""
+        return self if self.why_no_secret_draw else replace(self, secret_draw=True)
 
     @property
     def why_no_secret_draw(self) -> str | None:
-        """Why it does not count that who is drawn at random is a secret; None where it does."""
+        """Why it cannot count that who is drawn at random is a secret; None where it can."""
         if self.selection is not SelectionMode.HIDDEN:
             return f"selection {self.selection} shows who is labeled"
         if self.dataset is not None or self.carries_labels:
@@ -271,6 +276,30 @@ class CampaignSpec:
             if self.self_training is not None:
                 return (
                     "under adjacency replace_one records that train unlabeled leave nothing of it"
+                )
+        return self._why_no_coins()
+
+    def _why_no_coins(self) -> str | None:
+        """Which phase draws too few or too many for its draw to be a secret."""
+        # Settings are read without numpy.
+        from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw
+
+        sizes, pool = self.schedule.cohort_sizes, self.pool_size
+        for phase, size in enumerate(sizes if self.acquisition.is_random else sizes[:1]):
+            if size < LEAST_SECRET_DRAW:
+                return (
+                    f"phase {phase} draws {size:,} records, and {LEAST_SECRET_DRAW} on average are "
+                    "the least of which coins draw some for certain"
+                )
+            if not size < pool - sum(sizes[:phase]):
+                return (
+                    f"phase {phase} asks for all {size:,} records that are left, so that who is "
+                    "drawn is no secret"
+                )
+            if not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
+                return (
+                    f"phase {phase} draws {size:,} of {pool:,} records, so few possible draws that "
+                    "all of them could be tried against a digest of the one that was made"
                 )
         return None
 

@@ -23,7 +23,7 @@ from dpal.accounting.events import (
     SecretDraw,
 )
 from dpal.accounting.safe_search import first_true, smallest_safe
-from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
+from dpal.accounting.secret_draws import exceeding_chance
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.mechanisms.randomized_response import anchored_rates
@@ -41,7 +41,6 @@ _SMALL_QUERY_SHARE = 0.8  # likewise, where a query would otherwise be too small
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _SMALL_QUERY_RESERVE = 0.25  # above it, less noise than usual is worth its price
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
-LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,35 +284,19 @@ def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
     """Coins that draw as many as are planned on average, and a cap far enough above."""
     sizes = spec.schedule.cohort_sizes
     size, left = sizes[phase], spec.pool_size - sum(sizes[:phase])
-    if size < LEAST_SECRET_DRAW:
-        raise ParameterError(
-            f"phase {phase} draws {size:,} records, and by secret coins {LEAST_SECRET_DRAW} is the "
-            "least that is drawn on average, so that nobody is drawn with no chance worth "
-            "mentioning; ask for more, or set privacy.secret_draw: false"
-        )
-    chance = size / left
-    if not chance < 1:
-        raise ParameterError(
-            f"phase {phase} asks for all {left:,} records that are left, so that who is drawn is "
-            "no secret; ask for fewer, or set privacy.secret_draw: false"
-        )
     draws = len(sizes) if spec.acquisition.is_random else 1
     failure = _OVERFLOW_SHARE * spec.target.delta / draws
     # However a record's own coin falls, at most `most` are drawn if fewer others are. Each of
     # the others enters in this phase with chance size / pool: no earlier coin drew it, this does.
     pool = spec.pool_size
-    if not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
-        raise ParameterError(
-            f"phase {phase} draws {size:,} of {pool:,} records, so few possible draws that all of "
-            "them could be tried against a digest of the one that was made; ask for another "
-            "number, or set privacy.secret_draw: false"
-        )
 
     def is_enough(most: int) -> bool:
         return exceeding_chance(most, pool=pool, size=size) <= failure
 
     most = min(pool, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
-    return SecretRandomDraw(draw=SecretDraw(chance=chance, failure_probability=failure), most=most)
+    return SecretRandomDraw(
+        draw=SecretDraw(chance=size / left, failure_probability=failure), most=most
+    )
 
 
 def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:

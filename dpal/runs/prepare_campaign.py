@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Source, missing_label
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
-from dpal.files.artifacts import RECORD, CampaignFolder
+from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
@@ -114,7 +114,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     remarks: tuple[str, ...] = ()
     folder = folder_of(config)
     begins = not (folder.root / RECORD).is_file()
-    threshold_start = ThresholdStart.VALIDATION if begins else _threshold_start(folder)
+    held = None if begins else folder.read_record().get("config", {}).get("privacy", {})
     if begins:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
         require_other_records(pool, validation)
@@ -135,7 +135,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 unit=unit,
                 carried=carried,
                 measured=measured,
-                threshold_start=threshold_start,
+                threshold_start=_threshold_start(held),
+                draws_openly=_draws_openly(held),
             )
 
         return spec_for
@@ -161,11 +162,21 @@ def open_data(config: CampaignConfig) -> OpenedData:
     return opened
 
 
-def _threshold_start(folder: CampaignFolder) -> ThresholdStart:
-    """Where a campaign that has begun looks for thresholds: its plan is held."""
+# What a campaign that has begun was planned with, as its plan is held. `held` is what it recorded
+# of privacy; None where it begins now.
+
+
+def _threshold_start(held: Mapping[str, Any] | None) -> ThresholdStart:
+    """Where thresholds are looked for."""
     # Versions that knew no other start than the plain one recorded no cap either.
-    settings = folder.read_record().get("config", {}).get("privacy", {})
-    return ThresholdStart.VALIDATION if "label_cap" in settings else ThresholdStart.PLAIN
+    plain = held is not None and "label_cap" not in held
+    return ThresholdStart.PLAIN if plain else ThresholdStart.VALIDATION
+
+
+def _draws_openly(held: Mapping[str, Any] | None) -> bool:
+    """Whether chance draws openly where settings do not say."""
+    # Versions whose default it was recorded false, or nothing.
+    return held is not None and held.get("secret_draw", False) is False
 
 
 def prepare(config: CampaignConfig) -> Campaign:

@@ -81,6 +81,7 @@ def _scaled_spec(spec: CampaignSpec, records: int, share: float) -> CampaignSpec
     return replace(
         spec,
         pool_size=records,
+        secret_draw=False,  # as its steps
         schedule=replace(
             schedule,
             initial=max(1, round(share * schedule.initial)),

@@ -39,11 +39,10 @@ SALT, POOL = b"s" * 32, b"the pool's bytes"
 
 
 def plan_of(mode: str, **changes: Any) -> Plan:
-    """Hidden and visible selection need larger queries than the others."""
+    """Hidden and visible selection need larger queries than the others; chance draws openly."""
+    privacy = {"selection": mode, "secret_draw": False}
     return certified_plan(
-        small_spec(
-            strategy="naive", privacy={"selection": mode}, schedule__queries=[200, 200], **changes
-        )
+        small_spec(strategy="naive", privacy=privacy, schedule__queries=[200, 200], **changes)
     ).plan
 
 

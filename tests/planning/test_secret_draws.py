@@ -10,7 +10,7 @@ import pytest
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.canonical import plain
 from dpal.config.campaign import parse_config
-from dpal.errors import ParameterError
+from dpal.errors import ConfigError, ParameterError
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import (
     Acquisition,
@@ -236,7 +236,45 @@ def test_other_wishes_look_for_thresholds_as_settings_would():
     assert searched(hidden().varied(acquisition=Acquisition.MARGIN)) == (*plain_search, True)
 
 
-def test_the_setting_reaches_the_plan():
-    config = parse_config(small_values(privacy={"selection": "hidden", "secret_draw": True}))
+@pytest.mark.parametrize(
+    ("wish", "changes", "secret"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (None, {}, True),
+        (None, {"acquisition": "random"}, True),
+        # Where it would save nothing, where the draw is no secret, and where nobody
+        # may be asked for another number.
+        (None, {"privacy__selection": "visible"}, False),
+        (None, {"privacy__accountant": "rdp"}, False),
+        (None, {"privacy__adjacency": "replace_one", "strategy": "naive"}, False),
+        (None, {"schedule__initial": 20}, False),
+        (
+            None,
+            {"schedule__initial": 520, "schedule__queries": [80], "acquisition": "random"},
+            False,
+        ),
+        (None, {"labeler": {"kind": "teachers", "teachers": "ward"}}, False),
+    ],
+)
+def test_a_wish_left_open_means_secret_coins_where_they_save_noise(wish, changes, secret):
+    privacy = {"selection": "hidden", "secret_draw": wish}
+    config = parse_config(small_values(privacy=privacy, **changes))
     spec = config.to_spec(pool_size=600, input_shape=(8,), classes=3)
-    assert spec.secret_draw
+    assert spec.secret_draw is secret
+
+
+def test_a_labeler_that_answers_no_more_than_planned_refuses_secret_coins():
+    privacy = {"selection": "hidden", "secret_draw": True}
+    with pytest.raises(ConfigError) as refused:
+        parse_config(small_values(privacy=privacy, labeler={"kind": "teachers", "teachers": "x"}))
+    assert "secret_draw" in str(refused.value)
+
+
+def test_a_campaign_that_began_openly_stays_so():
+    config = parse_config(small_values(privacy={"selection": "hidden"}))
+    about: dict[str, Any] = {"pool_size": 600, "input_shape": (8,), "classes": 3}
+    assert not config.to_spec(**about, draws_openly=True).secret_draw
+    wanted = config.privacy.model_copy(update={"secret_draw": True})
+    config = config.model_copy(update={"privacy": wanted})
+    assert config.to_spec(**about, draws_openly=True).secret_draw

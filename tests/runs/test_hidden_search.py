@@ -153,8 +153,9 @@ def test_a_campaign_of_an_earlier_version_keeps_its_plan(config):
     started = prepare(config)
     assert started.plan.spec.threshold_start is ThresholdStart.VALIDATION
     assert started.plan.spec.label_cap is LabelCap.SUM
+    assert started.plan.spec.secret_draw
     written = config.model_dump(mode="json")
-    del written["privacy"]["label_cap"]
+    del written["privacy"]["label_cap"], written["privacy"]["secret_draw"]
     started.folder.root.mkdir(parents=True)
     started.folder.write_record({"config": written})
     plan = prepare(config).plan
@@ -164,6 +165,7 @@ def test_a_campaign_of_an_earlier_version_keeps_its_plan(config):
         ThresholdStart.PLAIN,
         LabelCap.QUERY,
     )
+    assert not plan.spec.secret_draw
     assert gate.start is ThresholdStart.PLAIN
     assert gate.confirming_share == 0
     assert np.isclose(gate.count_noise, 2.0 * np.sqrt(gate.comparisons))

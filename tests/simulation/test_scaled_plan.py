@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from dpal.acquisition.selection import QueryHistory, select
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import LabelCap
 from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.selection_steps import HiddenGate, VisibleAnswers
+from dpal.planning.selection_steps import HiddenGate, RandomDraw, VisibleAnswers
 from dpal.simulation.scaled_plan import scaled_plan
 from tests.conftest import RepeatableBits, small_spec
 
@@ -85,8 +87,12 @@ def test_a_smaller_selection_buys_what_it_says(plans, selection):
 
 def test_records_enough_leave_the_plan_as_it_is(plans):
     plan = plans["hidden"]
-    assert scaled_plan(plan, 5000).phases == plan.phases
-    assert scaled_plan(plan, 50_000).phases == plan.phases
+    assert plan.spec.secret_draw
+    # In a rehearsal nothing is to be kept secret: chance draws the planned number.
+    first, *later = plan.phases
+    for records in (5000, 50_000):
+        phases = scaled_plan(plan, records).phases
+        assert phases == (replace(first, selection=RandomDraw()), *later)
 
 
 def test_a_pool_that_is_labeled_nearly_whole_stays_so():
