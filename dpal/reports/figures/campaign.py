@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -46,7 +47,10 @@ def budget_chart(summary: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]
 
 
 def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> Chart:
-    """The headline figure over labels, or over `campaign_epsilon`."""
+    """The headline figure over labels, or over `campaign_epsilon`.
+
+    What a phase brought that bought no labels (self-training) is a line of its own.
+    """
     name, _ = headline(phases[0])
     points = tuple((float(phase[key]), headline(phase)[1]) for phase in phases)
     values, places = [value for _, value in points], [place for place, _ in points]
@@ -54,11 +58,22 @@ def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> 
     told = ", ".join(f"{percent(value)} at {place:,.4g}" for place, value in points)
     room = 0.04 * max(max(places) - min(places), 1e-9)
     labels = tuple(f"{100 * value:.1f}" for value in values)
+    bought = next(
+        (number for number, (earlier, later) in enumerate(pairwise(phases), 1)
+         if later["labels"] == earlier["labels"]),
+        len(phases),
+    )  # fmt: skip
+    lines = [Line(name=name, points=points[:bought], style=style_of(0), labels=labels[:bought])]
+    if bought < len(phases):
+        beside, told_of = points[bought - 1 :], ("", *labels[bought:])
+        lines.append(
+            Line(name="self-training, no labels", points=beside, style=style_of(1), labels=told_of)
+        )
     return Chart(
         name="accuracy" if key == "labels" else "accuracy-by-epsilon",
         title=f"Validation {name}",
         below="on the validation set, which is not protected",
-        lines=(Line(name=name, points=points, style=style_of(0), labels=labels),),
+        lines=tuple(lines),
         x=axis(title, min(places) - room, max(places) + room),
         y=axis(
             f"validation {name}",
