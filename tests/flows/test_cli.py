@@ -123,6 +123,7 @@ def test_init_writes_what_plan_can_read(called, workplace):
     assert called("init", "clinic").returncode == 0
     text = Path("clinic.yaml").read_text()
     assert yaml.safe_load(text)["name"] == "clinic"
+    assert yaml.safe_load(text)["acquisition"] == "auto"
     assert text.count("#") > 15
     assert "exists already" in sentence(called("init", "clinic"))
     own = ["--set", "data.pool=pool.parquet", "--set", "data.validation=validation.parquet"]

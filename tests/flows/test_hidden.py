@@ -116,7 +116,7 @@ def public_files(finished) -> Iterator[Path]:
 def test_it_selected_within_its_budget(finished):
     """The campaign is a real one: gates let some pass, and never too many."""
     sizes = [len(names) for names in finished.selected]
-    assert 800 < sizes[0] <= 1200 and sizes[0] != 1000  # by coins: 28 is one standard deviation
+    assert 800 < sizes[0] <= 1200  # by coins: 29 is one standard deviation
     assert all(size > 1200 for size in sizes[1:])
     assert sum(sizes[1:]) <= 3000
     names = [name for part in finished.selected for name in part]
