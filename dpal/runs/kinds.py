@@ -45,6 +45,8 @@ class RunKind:
       redraws: whether its trainings can be thrown away and paid again, one by one.
       of_ballots: whether what is private to it are ballots that others cast, and no records.
       template: file below `flows/configs` that `dpal init` writes.
+      for_own_data: lines of the template that suit the sample data alone, and what `dpal init`
+        writes in their place.
       does: what a run of it does, as a sentence.
       does_named: the same of one named run; `{name}` stands for it.
     """
@@ -65,6 +67,7 @@ class RunKind:
     recorded: str = ""
     redraws: bool = False
     of_ballots: bool = False
+    for_own_data: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -90,6 +93,8 @@ CAMPAIGN = RunKind(
     does_named="Runs the campaign {name}, or continues it from where it stands.",
     views="flows.cli.plan_campaign",
     redraws=True,
+    # The sample names a score, to show a selection; whether one pays on other data is open.
+    for_own_data={"acquisition: entropy": "acquisition: auto   "},
 )
 IMPROVEMENT = RunKind(
     name=KIND,

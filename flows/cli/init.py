@@ -43,9 +43,8 @@ def init(
         raise ConfigError(f"{target} exists already; choose another name or remove it")
     # The comments above the name speak of the sample; a person's own file starts at the name.
     settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
-    if kind is CAMPAIGN:
-        # The demo names a score, to show a selection; whether one pays on other data is open.
-        settings = settings.replace("acquisition: entropy", "acquisition: auto   ", 1)
+    for shown, usual in kind.for_own_data.items():
+        settings = settings.replace(shown, usual, 1)
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
     target.write_text(f"{header}{kind.line}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; name your own files in it, then: dpal plan {target}")

@@ -43,7 +43,8 @@ def test_what_the_ledger_adds_up_is_what_was_certified(ledger, mode):
     certified = PLANNED[mode]
     run_all(ledger, certified.plan)
     assert ledger.spent() == list(certified.plan.releases())
-    assert len(ledger.spent()) == 5
+    # Three trainings and two queries; whom a hidden campaign draws at first is a release as well.
+    assert len(ledger.spent()) == (6 if mode == "hidden" else 5)
     epsilon = campaign_epsilon(ledger.spent(), ledger.target())
     assert epsilon == pytest.approx(certified.epsilon_pld, abs=1e-12)
     assert epsilon <= 8
@@ -81,7 +82,8 @@ def test_a_selection_that_does_not_fit_is_refused(ledger):
     loud = replace(phase, selection=replace(phase.selection, threshold=threshold))
     plan = Plan(plan.spec, (plan.phases[0], loud))
     hold(ledger, plan)
-    first, second, _ = plan.releases()
+    initial, first, second, _ = plan.releases()
+    draw(ledger, initial)
     draw(ledger, first)
     drawing = Drawing(ledger.folder / "x")
     with pytest.raises(BudgetExceeded, check=having(release="phase-1/selection")):
@@ -107,7 +109,8 @@ def test_an_overflow_above_delta_is_never_affordable(ledger):
     leaking = replace(phase, selection=replace(phase.selection, threshold=threshold))
     plan = Plan(plan.spec, (plan.phases[0], leaking))
     hold(ledger, plan)
-    first, second, _ = plan.releases()
+    initial, first, second, _ = plan.releases()
+    draw(ledger, initial)
     draw(ledger, first)
     with pytest.raises(BudgetExceeded, check=having(requested=math.inf)):
         draw(ledger, second)
