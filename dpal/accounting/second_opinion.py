@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
 from dpal.accounting.second_opinion_on_draws import (
     along_chords,
-    chance_of_draw,
+    coin_of_phase,
     failing_draws,
     mixed,
     mixed_beside_a_shared_branch,
@@ -84,7 +84,8 @@ def second_opinion_epsilon(
       An upper bound on epsilon; infinity beyond what was looked at.
     """
     phases = range(_last_phase(releases) + 1)
-    chances = [chance for phase in phases if (chance := chance_of_draw(releases, phase))]
+    coins = [coin for phase in phases if (coin := coin_of_phase(releases, phase))]
+    chances = [chance for coin in coins if (chance := coin.entry_chance)]
     # What is drawn in secret may lose as much more as it is seldom drawn.
     highest = 2 * limit + 10 - math.log(min([1.0, *chances]))
     epsilons = np.arange(-2 * limit - 10, highest, _SPACING)
@@ -99,12 +100,16 @@ def _envelope(
     releases: Sequence[Release], epsilons: Curve, adjacency: Adjacency, removing: bool
 ) -> Curve:
     """The worst path's delta at every epsilon, in one direction."""
-    value = _after_entry(releases, NEVER_SELECTED, epsilons, adjacency, removing)
+    aside = value = _after_entry(releases, NEVER_SELECTED, epsilons, adjacency, removing)
     shared = not _events_after(releases, NEVER_SELECTED)  # nothing about those in no cohort yet
     inside, drawn = np.zeros(0), 0.0  # replace-one: cohorts that are drawn out of such a pool
     for phase in range(_last_phase(releases), -1, -1):
         entered = _after_entry(releases, str(phase), epsilons, adjacency, removing)
-        chance = chance_of_draw(releases, phase)
+        coin = coin_of_phase(releases, phase)
+        chance = None if coin is None else coin.entry_chance
+        if coin is not None and coin.candidate_chance < 1:
+            value = _among_candidates(coin, value, aside, epsilons, adjacency, removing)
+            shared = False
         if chance is None:
             selection = [
                 charge.event
@@ -124,6 +129,21 @@ def _envelope(
         else:
             value = chance * entered + (1 - chance) * value
     return np.minimum(1.0, value + failing_draws(releases))
+
+
+def _among_candidates(
+    coin: Event,
+    candidates: Curve,
+    aside: Curve,
+    epsilons: Curve,
+    adjacency: Adjacency,
+    removing: bool,
+) -> Curve:
+    """Those whom the coin does not draw: candidates of later queries, and all others."""
+    share = coin.candidate_chance
+    if adjacency is Adjacency.ZERO_OUT:
+        return mixed(share, candidates, aside, epsilons, removing=removing)
+    return share * candidates + (1 - share) * aside
 
 
 def _last_phase(releases: Sequence[Release]) -> int:

@@ -13,33 +13,34 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.events import Release
+from dpal.accounting.events import Event, Release
 from dpal.errors import ParameterError
 
 Curve = NDArray[np.float64]
 
-# Shares of e^epsilon that are given to those who are not drawn.
-_FEW = np.geomspace(1e-9, 0.5, 80)
-_SHARES = np.concatenate([_FEW, 1 - _FEW[-2::-1]])
+# Shares of e^epsilon that are given to those who are not drawn, evenly by their odds.
+_ODDS = np.linspace(-21.0, 21.0, 169)
+_SHARES = 1 / (1 + np.exp(-_ODDS))
 _NEARBY = 8  # further shares on either side of the best one,
 _ROUNDS = 3  # and again around the best of those
 
 
-def chance_of_draw(releases: Sequence[Release], phase: int) -> float | None:
-    """With which chance the coin of a phase draws; None where something else does.
+def coin_of_phase(releases: Sequence[Release], phase: int) -> Event | None:
+    """The coins by which a phase draws; None where something else selects.
 
     Raises:
       ParameterError: something else selects in this phase, too.
     """
     selecting = [
-        charge.event.entry_chance
+        charge.event
         for release in releases
         if release.phase == phase and release.selects
         for charge in release.charges
     ]
-    if len(selecting) > 1 and any(selecting):
+    coins = [event for event in selecting if event.entry_chance]
+    if coins and len(selecting) > 1:
         raise ParameterError("secret coins draw once in a phase, and nothing else selects in it")
-    return selecting[0] if selecting else None
+    return coins[0] if coins else None
 
 
 def failing_draws(releases: Sequence[Release]) -> float:
@@ -73,7 +74,7 @@ def mixed(chance: float, drawn: Curve, others: Curve, epsilons: Curve, *, removi
         tried = at(np.full(epsilons.size, share))
         best = np.where(tried < least, share, best)
         least = np.minimum(least, tried)
-    step = math.log(_FEW[1] / _FEW[0])
+    step = _ODDS[1] - _ODDS[0]
     for _ in range(_ROUNDS):
         for shares in _around(best, step):
             tried = at(shares)

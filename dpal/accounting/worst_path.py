@@ -24,9 +24,14 @@ from dataclasses import dataclass
 
 from dpal.accounting.events import NEVER_SELECTED, Answer, Event, Release
 from dpal.accounting.events.event import Outcome
-from dpal.accounting.events.secret_draw import entry_chance
+from dpal.accounting.events.secret_draw import coin_of
 from dpal.accounting.pld import compose, discretise, fit_grid
-from dpal.accounting.profiles import Grid, PrivacyProfile, pointwise_maximum
+from dpal.accounting.profiles import (
+    Grid,
+    PrivacyProfile,
+    lossless_profile,
+    pointwise_maximum,
+)
 from dpal.accounting.secret_draws import SecretCohorts, amplified_epsilon, mixed_profile
 from dpal.accounting.step_curves import Direction
 from dpal.privacy import Adjacency
@@ -44,7 +49,7 @@ def campaign_profile(
       direction: which side has the record.
     """
     never = events_after_entry(releases, last_phase(releases) + 1)
-    value = compose(never, grid=grid, adjacency=adjacency, direction=direction)
+    aside = value = compose(never, grid=grid, adjacency=adjacency, direction=direction)
     others_lose_nothing = not never
     drawn: SecretCohorts | None = None  # the last cohorts, out of a pool that loses nothing else
     failing = 0.0
@@ -52,14 +57,22 @@ def campaign_profile(
         later = events_after_entry(releases, phase)
         entered = compose(later, grid=grid, adjacency=adjacency, direction=direction)
         selection = selection_events(releases, phase)
-        chance = entry_chance(selection)
-        if chance is None:
+        coin = coin_of(selection)
+        if coin is None or coin.entry_chance is None:
             if drawn is not None:
                 value, drawn = drawn.profile(adjacency, direction), None
             value = _before_selection(selection, entered, value, adjacency, direction)
             others_lose_nothing = False
             continue
-        failing += sum(event.delta for event in selection)
+        chance = coin.entry_chance
+        failing += coin.delta
+        if coin.candidate_chance < 1:
+            if drawn is not None:
+                value, drawn = drawn.profile(adjacency, direction), None
+            value = _among_candidates(
+                coin.candidate_chance, value, aside if never else None, adjacency, direction
+            )
+            others_lose_nothing = False
         if not others_lose_nothing:
             value = mixed_profile(chance, entered, value, adjacency=adjacency, direction=direction)
         elif drawn is None:
@@ -107,18 +120,23 @@ def chance_of_entry(releases: Sequence[Release], cohort: int) -> tuple[float, fl
 
     Cohorts that are drawn one after the other, with nothing else that selects in between, are
     one mixture: whichever a record is in, an observer has to guess between all of them and none.
+    Those that queries select are candidates whom coins drew, or all that are left.
     """
-    draws = [selection_events(releases, phase) for phase in range(last_phase(releases) + 1)]
-    chances = [entry_chance(events) for events in draws]
-    first = len(chances)
-    while first and chances[first - 1] is not None:
+    last = last_phase(releases)
+    coins = [coin_of(selection_events(releases, phase)) for phase in range(last + 1)]
+    first = len(coins)
+    while first and coins[first - 1] is not None:
         first -= 1
-    alike = range(first, len(chances)) if cohort >= first else [cohort]
-    drawn = [chance for phase in alike if (chance := chances[phase]) is not None]
-    if cohort >= len(chances) or not drawn:
+    if cohort and coins[0] is not None and coins[0].candidate_chance < 1:
+        # Beside others that train unlabeled, candidates' figures count on no coin.
+        alone = not events_after_entry(releases, last + 1)
+        return (coins[0].candidate_chance, 0.0) if alone else (1.0, 0.0)
+    alike = range(first, len(coins)) if cohort >= first else [cohort]
+    drawn = [coin for phase in alike if (coin := coins[phase]) is not None]
+    if cohort >= len(coins) or not drawn:
         return 1.0, 0.0
-    failing = sum(event.delta for phase in alike for event in draws[phase])
-    return 1 - math.prod(1 - chance for chance in drawn), failing
+    stays = math.prod(1 - (coin.entry_chance or 0.0) for coin in drawn)
+    return 1 - stays, sum(coin.delta for coin in drawn)
 
 
 def path_epsilon(
@@ -209,6 +227,28 @@ def answer_loss(answer: Answer, adjacency: Adjacency, *, selected: bool) -> floa
         for direction in Direction
         for p, q in answer.outcomes(adjacency, direction, yes=selected)
     )
+
+
+def _among_candidates(
+    chance: float,
+    candidate: PrivacyProfile,
+    aside: PrivacyProfile | None,
+    adjacency: Adjacency,
+    direction: Direction,
+) -> PrivacyProfile:
+    """Of those whom no coin drew: candidates of later queries, and the others.
+
+    Args:
+      chance: of being a candidate.
+      candidate: profile of what happens to candidates.
+      aside: of what happens to the others; None for nothing.
+      adjacency: which change of the data is meant.
+      direction: which side has the record.
+    """
+    if aside is None and adjacency is not Adjacency.REPLACE_ONE:
+        return SecretCohorts(chance, candidate).profile(adjacency, direction)
+    nothing = lossless_profile(candidate.grid) if aside is None else aside
+    return mixed_profile(chance, candidate, nothing, adjacency=adjacency, direction=direction)
 
 
 def _before_selection(

@@ -5,7 +5,7 @@ the most that one record can change.
 
 Source: Schwethelm et al. (2025), Sec. 3.2 and Appendix C; ranges are the sensitivities
 there. Disagreement: Houlsby et al. (2011), "Bayesian active learning for classification
-and preference learning".
+and preference learning"; of a committee instead of dropout: McCallum & Nigam (1998).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from dpal import check
+from dpal.acquisition.strata import Strata, StratumKind
 from dpal.errors import ParameterError
 from dpal.labels import Task as Task
 from dpal.planning.campaign_spec import Acquisition
@@ -28,6 +29,17 @@ Scores = NDArray[np.float64]
 Compute = Callable[[Scores], Scores]
 
 ENTROPY_CLIP = 0.8  # a public constant of the source, not read off any data
+
+
+class Passes(StrEnum):
+    """What answers about a record more than once.
+
+    DROPOUT: one model, with units left out.
+    COMMITTEE: several models.
+    """
+
+    DROPOUT = "dropout"
+    COMMITTEE = "committee"
 
 
 class OverLabels(StrEnum):
@@ -51,21 +63,36 @@ class ScoreFunction:
         one value per label, shape (n, labels).
       full_width: of the unclipped range, for a number of classes.
       clip: a public upper bound on the score; infinite for none.
-      reads_passes: whether probabilities of several stochastic passes are needed.
+      passes: what answers several times, where probabilities of several passes are read.
+      strata: within which a record's score is ranked; None for scores as they are.
     """
 
     compute: Compute
     full_width: Callable[[int], float]
     clip: float = math.inf
-    reads_passes: bool = False
+    passes: Passes | None = None
+    strata: StratumKind | None = None
+
+    @property
+    def reads_embeddings(self) -> bool:
+        """Whether a record's embedding matters as well."""
+        return self.strata is StratumKind.CLUSTER
 
     def width(self, classes: int, *, clipped: bool = True) -> float:
         """Returns the width of the range: the bound on one record's influence.
+
+        Ranks within strata have the range [0, 1], whatever the score.
 
         Args:
           classes: number of classes or labels.
           clipped: whether scores are cut at the public bound.
         """
+        if self.strata is not None:
+            return 1.0
+        return self.score_width(classes, clipped=clipped)
+
+    def score_width(self, classes: int, *, clipped: bool = True) -> float:
+        """Returns the width of the score's own range, before it is ranked."""
         full = self.full_width(classes)
         return min(full, self.clip) if clipped else full
 
@@ -77,19 +104,24 @@ def score(
     task: Task = Task.SINGLE_LABEL,
     over_labels: OverLabels = OverLabels.MEAN,
     clipped: bool = True,
+    strata: Strata | None = None,
+    embeddings: Scores | None = None,
 ) -> Scores:
     """Scores records by how unsure a model is of them.
 
     Args:
       acquisition: a score; RANDOM has none.
-      probabilities: (n, classes); BALD takes (passes, n, classes), at least two passes.
-        Rows sum to 1 in a single-label task and are sigmoids in a multi-label one.
+      probabilities: (n, classes); BALD and COMMITTEE take (passes, n, classes), at least two
+        passes. Rows sum to 1 in a single-label task and are sigmoids in a multi-label one.
       task: what a label is.
       over_labels: from the values of labels to a record's score; multi-label only.
       clipped: cut scores at the public bound, for noise of a smaller scale. A selection
         that compares scores with a threshold needs no such bound, and is better off
         without the ties that it makes. Mechanisms that add noise of the clipped width
         refuse unclipped scores.
+      strata: of public records, within which scores are ranked; CLASS_BALANCED and DIVERSE
+        need it, unless these very scores are to make it.
+      embeddings: (n, embedding width), for strata that are clusters.
 
     Returns:
       (n,) values in [0, width]. A record for which the model gives anything not finite
@@ -108,8 +140,8 @@ def score(
     if task is Task.MULTI_LABEL:
         values = _REDUCTIONS[over_labels](values)
     finite = np.where(sound & np.isfinite(values), values, 0.0)
-    bounded: Scores = np.clip(finite, 0.0, function.width(classes, clipped=clipped))
-    return bounded
+    bounded: Scores = np.clip(finite, 0.0, function.score_width(classes, clipped=clipped))
+    return bounded if strata is None else strata.ranked(bounded, probabilities, embeddings)
 
 
 def score_function(acquisition: Acquisition, *, task: Task = Task.SINGLE_LABEL) -> ScoreFunction:
@@ -128,7 +160,7 @@ def score_function(acquisition: Acquisition, *, task: Task = Task.SINGLE_LABEL) 
     if acquisition in SCORES:
         raise ParameterError(
             f"acquisition {acquisition} is not defined for {task} tasks: labels are no rivals, "
-            f"none has a runner-up; use one of {', '.join(functions)}"
+            f"none is the one that a model predicts; use one of {', '.join(functions)}"
         )
     raise ParameterError(f"acquisition {acquisition} does not score records")
 
@@ -137,13 +169,13 @@ def _check_shape(
     acquisition: Acquisition, function: ScoreFunction, task: Task, probabilities: Scores
 ) -> int:
     """Returns the number of classes of an array that fits."""
-    shape = ("passes", "n", "classes") if function.reads_passes else ("n", "classes")
+    shape = ("passes", "n", "classes") if function.passes else ("n", "classes")
     if probabilities.ndim != len(shape):
         raise ParameterError(
             f"acquisition {acquisition} reads probabilities of shape ({', '.join(shape)}), "
             f"got {probabilities.shape}"
         )
-    if function.reads_passes:
+    if function.passes:
         # One pass agrees with itself: everyone would score 0.
         check.at_least(2, passes=probabilities.shape[0])
     classes = int(probabilities.shape[-1])
@@ -200,7 +232,16 @@ SCORES: dict[Acquisition, ScoreFunction] = {
     Acquisition.MARGIN: ScoreFunction(compute=_margin, full_width=_one),
     Acquisition.ENTROPY: ScoreFunction(compute=_entropy, full_width=_one, clip=ENTROPY_CLIP),
     Acquisition.BALD: ScoreFunction(
-        compute=_disagreement(_entropy), full_width=_one, reads_passes=True
+        compute=_disagreement(_entropy), full_width=_one, passes=Passes.DROPOUT
+    ),
+    Acquisition.COMMITTEE: ScoreFunction(
+        compute=_disagreement(_entropy), full_width=_one, passes=Passes.COMMITTEE
+    ),
+    Acquisition.CLASS_BALANCED: ScoreFunction(
+        compute=_margin, full_width=_one, strata=StratumKind.PREDICTED_CLASS
+    ),
+    Acquisition.DIVERSE: ScoreFunction(
+        compute=_margin, full_width=_one, strata=StratumKind.CLUSTER
     ),
 }
 
@@ -210,7 +251,13 @@ MULTI_LABEL_SCORES: dict[Acquisition, ScoreFunction] = {
     ),
     Acquisition.ENTROPY: ScoreFunction(compute=_binary_entropy, full_width=_one, clip=ENTROPY_CLIP),
     Acquisition.BALD: ScoreFunction(
-        compute=_disagreement(_binary_entropy), full_width=_one, reads_passes=True
+        compute=_disagreement(_binary_entropy), full_width=_one, passes=Passes.DROPOUT
+    ),
+    Acquisition.COMMITTEE: ScoreFunction(
+        compute=_disagreement(_binary_entropy), full_width=_one, passes=Passes.COMMITTEE
+    ),
+    Acquisition.DIVERSE: ScoreFunction(
+        compute=_closeness_to_half, full_width=lambda labels: 0.5, strata=StratumKind.CLUSTER
     ),
 }
 

@@ -85,11 +85,13 @@ class Selection:
       retired: rows that said yes beyond the label budget. They leave the pool unlabeled:
         back in it they would answer a second time.
       counted: what a gate counted, where one count accepts its threshold.
+      candidates: rows that later queries may select from; None for all that are left.
     """
 
     rows: Rows
     retired: Rows
     counted: GateCount | None = None
+    candidates: Rows | None = None
 
     def __repr__(self) -> str:
         return "Selection(confidential)"  # wherever it might be printed or logged
@@ -133,7 +135,9 @@ def _(
     rng: BitSource,
     history: QueryHistory | None = None,
 ) -> Selection:
-    return select_at_random((rows for rows, _ in scored), count, rng=rng)
+    return select_at_random(
+        (rows for rows, _ in scored), count, candidates=step.candidates, rng=rng
+    )
 
 
 @select.register
@@ -275,37 +279,53 @@ def _(
     return Selection(np.concatenate([yes, _some(no, count - yes.size, rng=rng)]), _NOBODY)
 
 
-def select_at_random(eligible: Iterable[Rows], count: int, *, rng: BitSource) -> Selection:
+def select_at_random(
+    eligible: Iterable[Rows], count: int, *, candidates: int | None = None, rng: BitSource
+) -> Selection:
     """Picks `count` rows uniformly without replacement. Costs nothing: no record is read.
 
     Args:
       eligible: batches of row numbers.
       count: rows to pick.
+      candidates: further rows to pick, that later queries select from; None for all others.
       rng: source of random words.
 
     Raises:
       ParameterError: fewer rows are eligible.
     """
-    best = _Best(count)
+    best = _Best(count + (candidates or 0))
     for rows in eligible:
         best.offer(np.zeros(rows.size, dtype=np.int64), rows, rng=rng)
-    return Selection(best.rows(), _NOBODY)
+    if candidates is None:
+        return Selection(best.rows(), _NOBODY)
+    picked = _some(best.rows(), count + candidates, rng=rng)
+    return Selection(picked[:count], _NOBODY, candidates=picked[count:])
 
 
 def select_by_coins(
     eligible: Iterable[Rows], step: SecretRandomDraw, *, rng: BitSource
 ) -> Selection:
-    """Every row tosses a coin of its own. Reads no record; how many are drawn is a secret, too.
+    """Every row tosses coins of its own. Reads no record; how many are drawn is a secret, too.
 
     Args:
       eligible: batches of row numbers.
-      step: the chance of each coin, and how many may be labeled.
+      step: the chances of each coin, and how many may be labeled.
       rng: source of random words.
     """
-    drawn = [rows[include(rows.size, step.draw.chance, rng=rng)] for rows in eligible]
-    rows = np.concatenate(drawn).astype(np.int64) if drawn else _NOBODY
+    drawn, candidates = [_NOBODY], [_NOBODY]
+    has_candidates = step.draw.candidates < 1
+    for rows in eligible:
+        taken = include(rows.size, step.draw.chance, rng=rng)
+        drawn.append(rows[taken])
+        if has_candidates:
+            left = np.delete(rows, taken)
+            candidates.append(left[include(left.size, step.draw.candidates, rng=rng)])
     # More than the cap are drawn with a chance that the plan counts as delta.
-    return Selection(_some(rows, step.most, rng=rng), _NOBODY)
+    return Selection(
+        _some(np.concatenate(drawn).astype(np.int64), step.most, rng=rng),
+        _NOBODY,
+        candidates=np.concatenate(candidates).astype(np.int64) if has_candidates else None,
+    )
 
 
 def _some(rows: Rows, count: int, *, rng: BitSource) -> Rows:

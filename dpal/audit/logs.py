@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dpal.acquisition import scores as scoring
 from dpal.acquisition import selection
+from dpal.acquisition.strata import strata_of
 from dpal.audit.findings import AuditFinding, Layer
 from dpal.labels import Task
 from dpal.models.build_model import build_model
@@ -24,8 +25,9 @@ from dpal.planning.campaign_plan import Plan
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import BitSource
 from dpal.training.evaluation import probabilities
-from dpal.training.losses import per_record_loss, probabilities_of
-from dpal.training.mc_dropout import draw_masks, mc_probabilities
+from dpal.training.losses import per_record_loss
+from dpal.training.mc_dropout import draw_masks
+from dpal.training.score_inputs import ScoredModel
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _DIGITS = 4  # a number with as many does not agree with a secret by chance
@@ -162,17 +164,26 @@ def _select(
         clipped = step.clips_scores
         task = spec.model.task
         function = scoring.score_function(spec.acquisition, task=task)
-        if function.reads_passes:
-            guesses = mc_probabilities(
-                model,
-                inputs,
-                draw_masks(model, rng=rng),
-                physical_batch=physical_batch,
-                to_probabilities=probabilities_of(task),
+        of_committee = function.passes is scoring.Passes.COMMITTEE
+        read = ScoredModel(
+            model=model.eval(),
+            task=task,
+            classes=spec.model.classes,
+            physical_batch=physical_batch,
+            masks=draw_masks(model, rng=rng) if function.passes is scoring.Passes.DROPOUT else {},
+            members=(model, model) if of_committee else (),
+            reads_embeddings=function.reads_embeddings,
+        ).read(inputs)
+        scores = scoring.score(spec.acquisition, read.probabilities, task=task, clipped=clipped)
+        if function.strata is not None:
+            strata = strata_of(
+                function.strata,
+                scores,
+                read.probabilities,
+                read.embeddings,
+                width=function.score_width(spec.model.classes, clipped=clipped),
             )
-        else:
-            guesses = probabilities(model, inputs, physical_batch=physical_batch, task=task)
-        scores = scoring.score(spec.acquisition, guesses, task=task, clipped=clipped)
+            scores = strata.ranked(scores, read.probabilities, read.embeddings)
         width = function.width(spec.model.classes, clipped=clipped)
         history = selection.QueryHistory(left=len(inputs), public_scores=scores)
         selection.select(step, [(rows, scores)], count, width=width, rng=rng, history=history)

@@ -33,11 +33,11 @@ _BINS = 64
 _FAR = 40.0  # deviations of noise that no count sees
 _COINS, _LEAST_RUNS = 4096, 128  # records that toss a coin, and how often they do at least
 _OF_SECRET_DRAWS = (
-    ("secret draws: coins / planned chance", "coins fall as the plan does not say"),
-    ("secret draws: variance of how many / coins", "a fixed number is drawn, so records compete"),
-    ("secret draws: variance of who / coins", "some records are drawn more often, or coins are "
+    ("coins / planned chance", "coins fall as the plan does not say"),
+    ("variance of how many / coins", "a fixed number is drawn, so records compete"),
+    ("variance of who / coins", "some records are drawn more often, or coins are "
      "used twice"),
-    ("secret draws: correlation of two", "the coins of one draw are those of another"),
+    ("correlation of two", "the coins of one draw are those of another"),
 )  # fmt: skip
 
 
@@ -73,15 +73,26 @@ def _(step: Remaining, *, draws: int, rng: BitSource) -> list[AuditFinding]:
 @_sampled.register
 def _(step: SecretRandomDraw, *, draws: int, rng: BitSource) -> list[AuditFinding]:
     # So few that the cap, which the plan counts in delta, is out of reach.
-    records = max(1, min(_COINS, int(step.most / step.draw.chance / 2)))
-    matrix = np.zeros((max(_LEAST_RUNS, draws // records), records), dtype=np.bool_)
+    draw = step.draw
+    records = max(1, min(_COINS, int(step.most / draw.chance / 2)))
+    is_drawn = np.zeros((max(_LEAST_RUNS, draws // records), records), dtype=np.bool_)
+    is_candidate = np.zeros_like(is_drawn)
     rows = np.arange(records, dtype=np.int64)
-    for drawn in matrix:
-        drawn[selection.select_by_coins([rows], step, rng=rng).rows] = True
-    findings = findings_about_batches([BatchMembership("secret draw", step.draw.chance, matrix)])
+    for drawn, candidates in zip(is_drawn, is_candidate, strict=True):
+        chosen = selection.select_by_coins([rows], step, rng=rng)
+        drawn[chosen.rows] = True
+        if chosen.candidates is not None:
+            candidates[chosen.candidates] = True
+    sides = [BatchMembership("secret draws", draw.chance, is_drawn)]
+    if draw.candidates < 1:
+        chance = (1 - draw.chance) * draw.candidates
+        sides.append(BatchMembership("secret candidates", chance, is_candidate))
     return [
-        replace(finding, what=what, likely=likely)
-        for finding, (what, likely) in zip(findings, _OF_SECRET_DRAWS, strict=True)
+        replace(finding, what=f"{side.name}: {what}", likely=likely)
+        for side in sides
+        for finding, (what, likely) in zip(
+            findings_about_batches([side]), _OF_SECRET_DRAWS, strict=True
+        )
     ]
 
 

@@ -7,6 +7,7 @@ descriptions below. `runtime` changes where and how fast, never what is released
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
 from dpal.models.spec import Task
 from dpal.planning.campaign_spec import (
+    USUAL_CHOICE,
     Acquisition,
     CampaignSpec,
     LabelCap,
@@ -66,6 +68,9 @@ class AcquisitionWish(StrEnum):
     MARGIN = Acquisition.MARGIN.value
     ENTROPY = Acquisition.ENTROPY.value
     BALD = Acquisition.BALD.value
+    COMMITTEE = Acquisition.COMMITTEE.value
+    CLASS_BALANCED = Acquisition.CLASS_BALANCED.value
+    DIVERSE = Acquisition.DIVERSE.value
 
 
 class PrivacyConfig(Section):
@@ -107,6 +112,12 @@ class PrivacyConfig(Section):
     """Who is drawn at random is decided by coins that nobody outside sees: less noise for the same
     promise, and a number of labels that is known only nearly. null: hidden selection without a
     data set, unless the labeler is paid or limited by query (teachers, form)."""
+    candidates: Annotated[Count | None, choice("A number", "Four a label")] = Field(
+        None, title="Candidates of the queries"
+    )
+    """Records that secret coins let queries select from: fewer mean less noise for the same
+    promise, and less to choose from. null: four for each label that queries ask for, where the
+    initial cohort is drawn by secret coins; as many as the pool has, or more, are all."""
 
 
 class ScheduleConfig(Section):
@@ -191,8 +202,10 @@ class CampaignConfig(RunConfig):
     by less noise. continual: new records train alone first. naive: one rate for all."""
     acquisition: AcquisitionWish = AcquisitionWish.ENTROPY
     """Which unlabeled records are wanted most: random (free, reads no record), or those the model
-    is least sure of by least_confidence, margin, entropy or bald (dropout). auto: rehearsed on the
-    validation set, random unless a score is better beyond noise."""
+    is least sure of by least_confidence, margin, entropy, bald (dropout) or committee (weights of
+    the last steps). class_balanced and diverse: least sure among those of the same predicted class,
+    or of the same cluster, and as many of each. auto: rehearsed on the validation set, random
+    unless a score is better beyond noise."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")
@@ -285,6 +298,7 @@ class CampaignConfig(RunConfig):
         measured: Normalisation | None = None,
         threshold_start: ThresholdStart = ThresholdStart.VALIDATION,
         draws_openly: bool = False,
+        offers_all: bool = False,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -301,6 +315,8 @@ class CampaignConfig(RunConfig):
             other, as its plan is held.
           draws_openly: where the wishes leave secret draws open, whether there are none; for a
             campaign that began when they were not the default, as its plan is held.
+          offers_all: where the wishes leave candidates open, whether queries select from all; for
+            a campaign that began when they did.
 
         Raises:
           ParameterError: the wishes contradict each other or the pool's size, pretrained weights
@@ -309,7 +325,7 @@ class CampaignConfig(RunConfig):
         if self.is_to_be_chosen:
             raise ParameterError(
                 "acquisition auto is chosen for one campaign, by dpal plan or dpal run; name one "
-                "for this: acquisition random, least_confidence, margin, entropy or bald"
+                f"for this: acquisition {', '.join(Acquisition)}"
             )
         acquisition = Acquisition(self.acquisition.value)
         if (measured is not None) != self.data.normalisation.measured:
@@ -373,7 +389,23 @@ class CampaignConfig(RunConfig):
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
         openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries
-        return spec if openly else spec.with_secret_draws()
+        spec = spec if openly else spec.with_secret_draws()
+        return self._with_candidates(spec, offers_all=offers_all)
+
+    def _with_candidates(self, spec: CampaignSpec, *, offers_all: bool) -> CampaignSpec:
+        wanted = self.privacy.candidates
+        if wanted is None:
+            usual = USUAL_CHOICE * sum(spec.schedule.queries)
+            return spec if offers_all else spec.with_candidates(usual)
+        if wanted >= spec.pool_size - spec.schedule.initial:
+            return spec
+        if not spec.secret_draw:
+            raise ParameterError(
+                f"privacy.candidates {wanted:,} would narrow the choice and save no noise, as the "
+                f"initial cohort is not drawn by secret coins: "
+                f"{spec.why_no_secret_draw or 'privacy.secret_draw is false'}; leave it null"
+            )
+        return replace(spec, candidates=wanted)
 
 
 def parse_config(values: Mapping[str, Any]) -> CampaignConfig:

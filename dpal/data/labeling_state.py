@@ -31,8 +31,10 @@ from dpal.labels import Label, Task
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
 EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
+ASIDE = -4  # unlabeled, and no candidate of queries: secret coins decided so
 
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
+_WITH_CANDIDATES = _SELECTION.append(pa.field("candidate", pa.bool_()))
 _NOTED = b"dpal.noted"
 
 
@@ -43,7 +45,7 @@ def _state(label: pa.DataType) -> pa.Schema:
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
-    """Reads which cohort each row is in, or UNLABELED, RETIRED, EXCLUDED; two bytes a row."""
+    """Reads which cohort each row is in, or which of the codes above; two bytes a row."""
     column = pq.read_table(state, columns=["cohort"]).column("cohort")
     return np.asarray(column.to_numpy(), dtype=np.int16)
 
@@ -92,6 +94,7 @@ def write_merged(
     after: Path,
     *,
     retired: Sequence[str] = (),
+    selection: Path | None = None,
 ) -> None:
     """Writes the state in which the records named in `labels` form a new cohort.
 
@@ -101,6 +104,8 @@ def write_merged(
       cohort: its number.
       after: where to write.
       retired: ids that leave the pool without a label.
+      selection: file of the selection. Where it names candidates of later queries, all others
+        that are unlabeled are put aside.
 
     Raises:
       DataError: a record is not in the pool or is labeled already; nothing was written.
@@ -113,6 +118,7 @@ def write_merged(
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal matched
+        candidates = None if selection is None else _candidates_in(selection)
         with pq.ParquetFile(before) as file:
             for batch in file.iter_batches():
                 ids = batch.column("id").to_pylist()
@@ -123,13 +129,15 @@ def write_merged(
                 matched += int(new.sum())
                 cohorts[new] = cohort
                 cohorts[[name in leaving for name in ids]] = RETIRED
+                if candidates is not None:
+                    cohorts[(cohorts == UNLABELED) & ~candidates.among(ids)] = ASIDE
                 old_labels = batch.column("label").to_pylist()
                 merged = [labels.get(name, old) for name, old in zip(ids, old_labels, strict=True)]
                 columns = [pa.array(cohorts), pa.array(merged, stored)]
                 yield pa.record_batch(
                     [batch.column("id"), *columns, batch.column("block")], schema=schema
                 )
-        if matched != len(labels):
+        if matched != len(labels) or (candidates is not None and not candidates.all_met):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
 
@@ -157,7 +165,7 @@ def write_pseudo_labeled(
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
                 here = labels[first : first + len(cohorts)].tolist()
                 first += len(cohorts)
-                left = cohorts == UNLABELED
+                left = np.isin(cohorts, [UNLABELED, ASIDE])
                 old = batch.column("label").to_pylist()
                 merged = [
                     guessed if is_left else bought
@@ -180,6 +188,7 @@ def write_selection(
     retired: NDArray[np.int64],
     path: Path,
     *,
+    candidates: NDArray[np.int64] | None = None,
     noted: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the ids of selected and retired rows, in file order: who, never in which rank.
@@ -189,9 +198,10 @@ def write_selection(
       rows: the selected ones.
       retired: rows that leave the pool unlabeled.
       path: where to write.
+      candidates: rows that later queries may select from; None for all others.
       noted: what the selection tells later ones, for `read_selection_notes`.
     """
-    schema = _SELECTION
+    schema = _SELECTION if candidates is None else _WITH_CANDIDATES
     if noted is not None:
         schema = schema.with_metadata({_NOTED: json.dumps(noted, sort_keys=True).encode()})
 
@@ -199,9 +209,14 @@ def write_selection(
         for batch in raw_batches(source, ["id"]):
             leaving = np.isin(batch.rows, retired, assume_unique=True)
             chosen = leaving | np.isin(batch.rows, rows, assume_unique=True)
+            marks = [leaving]
+            if candidates is not None:
+                marks.append(np.isin(batch.rows, candidates, assume_unique=True))
+                chosen |= marks[1]
             if chosen.any():
                 ids = batch.table.column("id").cast(pa.string()).filter(pa.array(chosen))
-                yield pa.record_batch([ids, pa.array(leaving[chosen])], schema=schema)
+                named = [pa.array(mark[chosen]) for mark in marks]
+                yield pa.record_batch([ids, *named], schema=schema)
 
     write_private_parquet(path, schema, batches)
 
@@ -230,9 +245,46 @@ def read_retired(path: Path) -> list[str]:
 
 
 def _selected(path: Path, *, retired: bool) -> list[str]:
-    table = pq.read_table(path, schema=_SELECTION)
+    table = pq.read_table(path)
+    if "candidate" in table.column_names:
+        table = table.filter(pc.invert(table.column("candidate")))
     wanted = np.asarray(table.column("retired").to_numpy(), dtype=bool) == retired
     return [str(name) for name in table.column("id").filter(pa.array(wanted)).to_pylist()]
+
+
+class _Candidates:
+    """The candidates that a selection names, met in the order of the pool's file."""
+
+    def __init__(self, ids: Iterator[str]) -> None:
+        self._ids = ids
+        self._next = next(ids, None)
+
+    def among(self, ids: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of the next ids of the pool are candidates, shape (n,)."""
+        named = np.zeros(len(ids), dtype=np.bool_)
+        for place, name in enumerate(ids):
+            if name == self._next:
+                named[place] = True
+                self._next = next(self._ids, None)
+        return named
+
+    @property
+    def all_met(self) -> bool:
+        """Whether each of them was in the pool."""
+        return self._next is None
+
+
+def _candidates_in(selection: Path) -> _Candidates | None:
+    """Streams the candidates of a selection; None where it names none and all are."""
+    if "candidate" not in pq.read_schema(selection).names:
+        return None
+
+    def named() -> Iterator[str]:
+        with pq.ParquetFile(selection) as file:
+            for batch in file.iter_batches(columns=["id", "candidate"]):
+                yield from batch.column("id").filter(batch.column("candidate")).to_pylist()
+
+    return _Candidates(named())
 
 
 def write_labels(labels: Mapping[str, Label], path: Path) -> None:

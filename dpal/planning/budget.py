@@ -41,6 +41,7 @@ class Budget:
       pool_limit: the epsilon aimed for by those whom secret coins did not draw, and who may be
         selected or train unlabeled later; None before it is known, or where coins decide nothing
         like that.
+      later_limit: the epsilon aimed for by those of them that queries select, likewise.
     """
 
     spec: CampaignSpec
@@ -49,13 +50,14 @@ class Budget:
     initial_limit: float | None = None
     by_renyi: bool = False
     pool_limit: float | None = None
+    later_limit: float | None = None
 
     def limit_of(self, cohort: int) -> float:
         """The epsilon that a cohort may end with."""
         if cohort == 0 and self.initial_limit is not None:
             return self.initial_limit
-        if cohort > 0 and self.pool_limit is not None and not self._all_drawn:
-            return self.pool_limit
+        if cohort > 0 and self.later_limit is not None and not self._all_drawn:
+            return self.later_limit
         return self.limit
 
     @cached_property
@@ -84,7 +86,7 @@ class Budget:
     def _undrawn(self, cohort: int, training: Sequence[PhaseExposure]) -> float:
         """What a cohort ends with that no secret coin draws, or none beside which others lose."""
         events, answers = self._selected[cohort]
-        path, delta = Path((*events, *training), answers, *self._drawn), self.spec.target.delta
+        path, delta = Path((*events, *training), answers, *self._chance), self.spec.target.delta
         return self._path_epsilon(cohort, path, _POOL_SHARE * delta if self._splits else delta)
 
     def _path_epsilon(self, cohort: int, path: Path, delta: float) -> float:
@@ -105,8 +107,7 @@ class Budget:
     @cached_property
     def _splits(self) -> bool:
         """Whether secret coins draw, and others lose something, too: by queries, or by training."""
-        spec = self.spec
-        return spec.secret_draw and (spec.selects or spec.self_training is not None)
+        return self.spec.splits_budget
 
     @cached_property
     def _all_drawn(self) -> bool:
@@ -114,11 +115,16 @@ class Budget:
         return self.spec.secret_draw and not self.spec.selects
 
     @cached_property
-    def _drawn(self) -> tuple[float, float]:
-        """The chance of being drawn by a secret coin, and that too many are."""
-        if not self._draws or self._splits:
+    def _puts_aside(self) -> bool:
+        """Whether coins leave records that are no candidate of any query, and train unlabeled."""
+        return self.spec.candidates is not None and self.spec.self_training is not None
+
+    @cached_property
+    def _chance(self) -> tuple[float, float]:
+        """The chance of coming into question by secret coins, and that too many are drawn."""
+        if not self._draws or self._puts_aside:
             return 1.0, 0.0
-        return self._draw_together
+        return (self._draws[0].candidates, 0.0) if self._splits else self._draw_together
 
     @cached_property
     def _draw_together(self) -> tuple[float, float]:
@@ -144,11 +150,13 @@ class Budget:
     def _pool_beside_drawn(self) -> float:
         """The epsilon of those whom coins drew for no label: what costs the drawn little.
 
-        The drawn keep most of the epsilon e that they could have if the others lost nothing, which
-        is p e^e + 1 - p = e^limit. Nobody gets more than the limit, though where most are drawn
-        the mixture would allow it.
+        The drawn, and candidates, keep most of the epsilon e that they could have if the others
+        lost nothing, which is p e^e + 1 - p = e^limit. Nobody gets more than the limit, though
+        where most are drawn the mixture would allow it.
         """
         p, _ = self._draw_together
+        if self._puts_aside:
+            p += (1 - p) * self._draws[0].candidates
         whole = float(
             np.logaddexp(0.0, self.limit + math.log(-math.expm1(-self.limit)) - math.log(p))
         )
@@ -188,7 +196,11 @@ class Budget:
         fitted = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
         sigma = fitted._least_noise(_GRID_MARGIN * sigma)
         if self._splits:
-            return sigma, replace(fitted, pool_limit=fitted._pool_epsilon(sigma))
+            fitted = replace(
+                fitted,
+                pool_limit=fitted._pool_epsilon(sigma),
+                later_limit=None if self._all_drawn else fitted._later_epsilon(sigma),
+            )
         return sigma, fitted
 
     def _least_noise(self, low: float) -> float:
@@ -223,6 +235,14 @@ class Budget:
         """What the worst of those ends with whom secret coins did not draw; None trains nobody."""
         if self._all_drawn:
             return self._pool_beside_drawn()
+        later = self._later_epsilon(sigma)
+        if not self._puts_aside:
+            return later
+        share, aside = self._draws[0].candidates, self._pool_beside_drawn()
+        return float(np.logaddexp(math.log(share) + later, math.log1p(-share) + aside))
+
+    def _later_epsilon(self, sigma: float | None) -> float:
+        """What the worst of those ends with whom queries may select; None trains nobody."""
         exposures = [] if sigma is None else [phase.exposure(sigma) for phase in self.base]
         later = range(1, len(self.base))
         return max(self._undrawn(cohort, exposures[cohort:]) for cohort in later)
@@ -240,10 +260,14 @@ class Budget:
         budget, last = self, len(self.base)
         if self.spec.accountant is Accountant.PLD:
             budget = replace(self, grid=self._grid_at(_GRID_MARGIN * sigma))
-        limit = budget._pool_epsilon(sigma) if self._splits else self.limit
+        limit = self.limit
+        if self._puts_aside:
+            limit = self._pool_beside_drawn()
+        elif self._splits:
+            limit = budget._pool_epsilon(sigma)
         rough = replace(budget, by_renyi=True)
-        floor = rough._undrawn(last, [])
-        if not max(floor, rough._undrawn(last, [phase.exposure(_HIGHEST_NOISE)])) <= limit:
+        floor = rough._unlabeled([])
+        if not max(floor, rough._unlabeled([phase.exposure(_HIGHEST_NOISE)])) <= limit:
             raise ParameterError(
                 f"what selections release leaves nothing of epsilon {limit:.3g} for self_training; "
                 "set it to null, or raise privacy.epsilon"
@@ -251,9 +275,9 @@ class Budget:
         noise = rough._least_noise_at_end(phase, limit, low=_LOWEST_NOISE)
         if self.spec.accountant is Accountant.RDP:
             return noise
-        least, (events, _) = _GRID_MARGIN * noise, self._selected[last]
+        least = _GRID_MARGIN * noise
         grid = pld.fit_grid(
-            [[*events, phase.exposure(least)]],
+            [[*self._selected[last][0], phase.exposure(least)]],
             delta=self.spec.target.delta,
             adjacency=self.spec.target.adjacency,
             accuracy=pld.SEARCH,
@@ -262,9 +286,21 @@ class Budget:
 
     def _least_noise_at_end(self, phase: BasePhase, limit: float, *, low: float) -> float:
         def end(noise: float) -> float:
-            return self._undrawn(len(self.base), [phase.exposure(noise)])
+            return self._unlabeled([phase.exposure(noise)])
 
         return smallest_safe(end, limit, low=low)
+
+    def _unlabeled(self, training: Sequence[PhaseExposure]) -> float:
+        """What those end with whom nobody labeled.
+
+        Where queries have candidates, whoever is none is counted by no query. The few candidates
+        that nobody selects may lose as much as the selected.
+        """
+        if not self._puts_aside:
+            return self._undrawn(len(self.base), training)
+        return self._path_epsilon(
+            len(self.base), Path(tuple(training)), _POOL_SHARE * self.spec.target.delta
+        )
 
     def _unreachable(self, least: float, what: str) -> ParameterError:
         """Says what could be certified instead of what was asked for."""

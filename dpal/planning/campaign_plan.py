@@ -298,6 +298,7 @@ class CertifiedPlan:
             "blocks": [share_record(share) for share in spec.blocks],
             "carries_labels": spec.carries_labels,
             "self_training": plain(spec.self_training),
+            "candidates": spec.candidates,
             "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [
                 {

@@ -18,6 +18,8 @@ from dpal.privacy import Accountant, Adjacency, PrivacyTarget
 if TYPE_CHECKING:
     from dpal.ledger.datasets import BlockShare
 
+LEAST_CHOICE = 2  # candidates of queries for each label that these ask for, at least
+USUAL_CHOICE = 4  # likewise, where nobody says how many
 LEAST_SECRET_DRAW = 32  # on average; e^-32 is the chance that nobody is drawn
 
 
@@ -38,6 +40,9 @@ class Acquisition(StrEnum):
     MARGIN = "margin"
     ENTROPY = "entropy"
     BALD = "bald"
+    COMMITTEE = "committee"
+    CLASS_BALANCED = "class_balanced"
+    DIVERSE = "diverse"
 
     @property
     def is_random(self) -> bool:
@@ -164,6 +169,8 @@ class CampaignSpec:
         may have looked at records to choose them.
       secret_draw: whether who is drawn at random is a secret, decided by coins, that makes what
         the drawn lose cheaper.
+      candidates: records, on average, that the same coins let queries select from; None lets them
+        select from all that were not drawn.
       self_training: how the records that nobody labeled train; None leaves them out.
       recipe: what else decides the steps of a training.
       extractor: the fixed, public function that makes features of every record first.
@@ -188,6 +195,7 @@ class CampaignSpec:
     start_from: str | None = None
     carries_labels: bool = False
     secret_draw: bool = field(default=False, metadata=LATER)
+    candidates: int | None = field(default=None, metadata=LATER)
     self_training: SelfTraining | None = field(default=None, metadata=LATER)
     recipe: Recipe = field(default_factory=Recipe)
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
@@ -207,6 +215,7 @@ class CampaignSpec:
         self._check_model()
         self._check_selection_epsilon()
         self._check_self_training()
+        self._check_candidates()
         if self.threshold_start is ThresholdStart.PLAIN and self.label_cap is LabelCap.SUM:
             raise ParameterError(
                 "privacy.label_cap sum needs thresholds that are looked for from the validation "
@@ -242,21 +251,35 @@ class CampaignSpec:
     def varied(self, **changes: Any) -> CampaignSpec:
         """The same with other wishes.
 
-        Without secret coins where those would save nothing. Thresholds are looked for as they
-        were; where there were none, as settings would have it, and where there are none any
-        more, nothing is said of them.
+        Without secret coins, or candidates that they draw, where those would save nothing.
+        Thresholds are looked for as they were; where there were none, as settings would have it,
+        and where there are none any more, nothing is said of them.
         """
-        openly = replace(self, secret_draw=False, **changes)
+        openly = replace(self, secret_draw=False, **{"candidates": None, **changes})
         if openly.seeks_thresholds is not self.seeks_thresholds:
             start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
             if openly.seeks_thresholds:
                 start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
             openly = replace(openly, threshold_start=start, label_cap=cap)
-        return openly.with_secret_draws() if self.secret_draw else openly
+        if not self.secret_draw:
+            return openly
+        secretly = openly.with_secret_draws()
+        return secretly if self.candidates is None else secretly.with_candidates(self.candidates)
 
     def with_secret_draws(self) -> CampaignSpec:
         """The same, with secret coins where those save something."""
         return self if self.why_no_secret_draw else replace(self, secret_draw=True)
+
+    def with_candidates(self, candidates: int) -> CampaignSpec:
+        """The same with so many candidates of its queries, where coins draw some and leave some."""
+        if not (self.secret_draw and self.selects) or self._why_no_candidates(candidates):
+            return self
+        return replace(self, candidates=candidates)
+
+    @property
+    def splits_budget(self) -> bool:
+        """Whether secret coins draw, and those whom they leave lose something, too."""
+        return self.secret_draw and (self.selects or self.self_training is not None)
 
     @property
     def why_no_secret_draw(self) -> str | None:
@@ -303,6 +326,34 @@ class CampaignSpec:
                 )
         return None
 
+    def _check_candidates(self) -> None:
+        if self.candidates is None:
+            return
+        if not (self.selects and self.selection is SelectionMode.HIDDEN):
+            raise ParameterError(
+                f"privacy.candidates {self.candidates:,} are what hidden queries select from, and "
+                "there are none; leave it null"
+            )
+        if reason := self._why_no_candidates(self.candidates):
+            raise ParameterError(f"privacy.candidates {self.candidates:,}: {reason}")
+
+    def _why_no_candidates(self, candidates: int) -> str | None:
+        """Why coins cannot draw so many that queries select from; None where they can."""
+        # Settings are read without numpy.
+        from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw
+
+        left, asked = self.pool_size - self.schedule.initial, sum(self.schedule.queries)
+        if candidates < LEAST_CHOICE * asked:
+            return (
+                f"queries ask for {asked:,} labels, and choose from {LEAST_CHOICE * asked:,} "
+                "candidates at least"
+            )
+        if candidates >= left:
+            return f"only {left:,} records are left after the initial cohort; leave it null"
+        if self.secret_draw and not entropy_of_draw(left, candidates) >= LEAST_ENTROPY:
+            return "there are so few ways to draw them that all could be tried; leave it null"
+        return None
+
     def _check_self_training(self) -> None:
         if self.self_training is None:
             return
@@ -318,6 +369,11 @@ class CampaignSpec:
                 "set self_training: null, or use acquisition random, selection visible, or "
                 "adjacency zero_out"
             )
+
+    @property
+    def offered_to_queries(self) -> int:
+        """Records that the first query selects from, as planned."""
+        return self.candidates or self.pool_size - self.schedule.initial
 
     @property
     def unlabeled(self) -> int:

@@ -27,7 +27,7 @@ PLANNERS: dict[Strategy, Callable[[Budget], Plan]] = {
 
 _ATTEMPTS = 6
 _CLOSE = 2e-3  # relative room that is worth no further attempt
-_UNSPLIT = 1.0  # epsilon that planners lose at most by splitting delta before they know how
+_UNSPLIT = 2.0  # epsilon that planners lose at most by splitting delta before they know how
 
 
 def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
@@ -43,8 +43,7 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
       ParameterError: an adaptive clipping bound's count has too little noise for some part.
     """
     wanted, limit = spec.planning_epsilon, spec.planning_epsilon
-    splits = spec.secret_draw and (spec.selects or spec.self_training is not None)
-    highest = wanted + _UNSPLIT * splits
+    highest = wanted + _UNSPLIT * spec.splits_budget
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to
     best: Plan | None = None
     for _ in range(_ATTEMPTS):

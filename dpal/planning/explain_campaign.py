@@ -115,7 +115,7 @@ def _envelope(certified: CertifiedPlan) -> Remark:
     whole, added = certified.epsilon, certified.epsilon - paths[worst]
     largest = f"{paths[worst]:.4f} ({cohort_name(worst)})"
     spec = certified.plan.spec
-    if spec.secret_draw and (spec.selects or spec.self_training is not None):
+    if spec.splits_budget:
         text = (
             "Who is drawn is a secret, and the others lose something as well: nobody knows which "
             f"of the two a record was. The certificate mixes both: {whole:.4f}. A cohort's own "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -40,12 +40,19 @@ _THRESHOLD_SHARE = 0.5  # of epsilon, for the thresholds of gates alone; jointly
 _SMALL_QUERY_SHARE = 0.8  # likewise, where a query would otherwise be too small
 _RESERVE = 0.05  # share of a query that a gate wants to keep as reserve, at most
 _SMALL_QUERY_RESERVE = 0.25  # above it, less noise than usual is worth its price
+_CANDIDATES_SHARE = 0.8  # of epsilon, where all others train unlabeled
 _LEAST_GAIN = 0.5  # of a query must be left after the reserve
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomDraw:
-    """Uniform without replacement. Costs nothing: no record is read."""
+    """Uniform without replacement. Costs nothing: no record is read.
+
+    Attributes:
+      candidates: records that later queries may select from, drawn likewise; None for all others.
+    """
+
+    candidates: int | None = field(default=None, metadata=LATER)
 
     @property
     def clips_scores(self) -> bool:
@@ -63,10 +70,11 @@ class SecretRandomDraw:
     """Every record of the pool tosses a coin of its own; nobody outside learns how it fell.
 
     Costs nothing, and makes what the drawn lose cheaper, as long as nothing tells who was drawn
-    or how many. So many are drawn on average as the phase's cohort has records.
+    or how many. So many are drawn on average as the phase's cohort has records. Of the others the
+    coins may make some the candidates that later queries select from.
 
     Attributes:
-      draw: the chance of each coin, and that of drawing more than `most`.
+      draw: the chances of each coin, and that of drawing more than `most`.
       most: records that are labeled at most; more are drawn with a chance that the plan counts.
     """
 
@@ -277,7 +285,7 @@ def expected_precision(answers: RandomizedResponse, share: float, above: float) 
 
 
 def _open_draw(spec: CampaignSpec, phase: int) -> RandomDraw:
-    return RandomDraw()
+    return RandomDraw(candidates=None if phase else spec.candidates)
 
 
 def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
@@ -294,9 +302,22 @@ def _secret_draw(spec: CampaignSpec, phase: int) -> SecretRandomDraw:
         return exceeding_chance(most, pool=pool, size=size) <= failure
 
     most = min(pool, first_true(is_enough, low=size, guess=size + round(6 * size**0.5)))
-    return SecretRandomDraw(
-        draw=SecretDraw(chance=size / left, failure_probability=failure), most=most
-    )
+    candidates = 1.0
+    if spec.candidates is not None and not phase:
+        candidates = spec.candidates / (left - size)
+    draw = SecretDraw(chance=size / left, failure_probability=failure, candidates=candidates)
+    return SecretRandomDraw(draw=draw, most=most)
+
+
+def _selected_target(spec: CampaignSpec) -> PrivacyTarget:
+    """What is promised to those whom queries may select, if that is a secret of coins."""
+    if not (spec.secret_draw and spec.candidates is not None):
+        return spec.target
+    chance = (spec.schedule.initial + spec.candidates) / spec.pool_size
+    within = math.log1p(math.expm1(spec.target.epsilon) / chance)
+    # Where the others train unlabeled, they have their part of it.
+    share = 1.0 if spec.self_training is None else _CANDIDATES_SHARE
+    return replace(spec.target, epsilon=share * within)
 
 
 def _ranking(spec: CampaignSpec, phase: int) -> NoisyRanking:
@@ -320,7 +341,7 @@ def _confirmed_gate(spec: CampaignSpec, phase: int) -> HiddenGate:
         failure=failure,
         failure_in_all=in_all,
     )
-    noise = spec.threshold_noise or _confirmed_noise(capped, len(queries), spec.target)
+    noise = spec.threshold_noise or _confirmed_noise(capped, len(queries), _selected_target(spec))
     if not capped.loss(noise) <= (1 - _LEAST_GAIN) * capped.cap:
         raise _too_small(spec, phase, capped, noise)
     aims = [0, *capped.aims(noise)]

@@ -27,7 +27,12 @@ from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.notify import notify
 from dpal.runs.select_records import draw_records
+from dpal.training.checkpoints import pack_carried
+from dpal.training.clipping import Clipper
+from dpal.training.committee import Committee
 from dpal.training.evaluation import probabilities
+from dpal.training.optimizers import build_optimizer
+from dpal.training.weight_averaging import WeightAverage
 
 
 def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
@@ -72,6 +77,8 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     write_start(campaign.validation, before.pool)
     with atomic_write(before.model) as temporary:
         temporary.write_bytes(save(model.state_dict()))
+    with atomic_write(before.optimizer) as temporary:
+        temporary.write_bytes(_carried_by(campaign, model))
     ids = [
         str(record_id)
         for batch in raw_batches(campaign.validation, ["id"])
@@ -85,10 +92,26 @@ def _of_a_rehearsal(campaign: Campaign, scratch: Path) -> list[AuditFinding]:
     return [overheard_finding("lines of a rehearsed selection", named, heard)]
 
 
+def _carried_by(campaign: Campaign, model: nn.Module) -> bytes:
+    """What a training would have left beside this model: a committee that always agrees."""
+    spec = campaign.plan.spec
+    committee = Committee(model, 2)
+    for step in (1, 2):
+        committee.update(step)
+    norm, recipe = spec.optimizer.max_grad_norm, spec.recipe
+    return pack_carried(
+        model,
+        build_optimizer(spec.optimizer, model.parameters()),
+        WeightAverage(model, recipe.averaging, 2),
+        Clipper(recipe.clipping, max_grad_norm=norm, precision=recipe.precision),
+        committee,
+    )
+
+
 def _scores(campaign: Campaign, model: nn.Module, phase: Phase) -> list[float]:
     """The scores that such a selection meets; none where they differ from run to run."""
     acquisition, about = campaign.plan.spec.acquisition, campaign.plan.spec.model.task
-    if score_function(acquisition, task=about).reads_passes:
+    if score_function(acquisition, task=about).passes:
         return []
     inputs, _ = load_all(campaign.validation)
     batch = campaign.config.runtime.physical_batch

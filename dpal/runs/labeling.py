@@ -116,6 +116,7 @@ def merge_labels(campaign: Campaign, phase: Phase) -> None:
         phase.index,
         files.pool,
         retired=[*read_retired(files.selection), *skipped],
+        selection=files.selection,
     )
 
 

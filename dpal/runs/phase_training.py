@@ -22,7 +22,7 @@ from dpal.ledger.resume import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.campaign_spec import SelectionMode
+from dpal.planning.campaign_spec import Acquisition, SelectionMode
 from dpal.randomness import secure
 from dpal.reports.validation_figures import (
     RECORDS,
@@ -44,6 +44,7 @@ from dpal.training.checkpoints import (
     restore_training,
 )
 from dpal.training.clipping import Clipper
+from dpal.training.committee import Committee
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
 from dpal.training.evaluation import probabilities
@@ -162,8 +163,10 @@ def _train(
     optimizer = build_optimizer(spec, model.parameters())
     average = WeightAverage(model, recipe.averaging, phase.steps)
     clipper = Clipper(recipe.clipping, max_grad_norm=spec.max_grad_norm, precision=recipe.precision)
+    asked = campaign.plan.spec.acquisition is Acquisition.COMMITTEE
+    committee = Committee(model, phase.steps, wanted=asked)
     if steps.state is not None:
-        restore_training(steps.state, model, optimizer, average, clipper)
+        restore_training(steps.state, model, optimizer, average, clipper, committee)
     elif phase.index > 0:
         before = campaign.folder.phase(phase.index - 1)
         restore_carried(before.optimizer, model, optimizer, average, clipper)
@@ -179,11 +182,12 @@ def _train(
 
         def on_step(done: int) -> None:
             show(done)
+            committee.update(done)
             if done == phase.steps:
                 return  # the model itself comes next
             stops = monitor.must_stop()
             if done % every == 0 or (stops and not hidden):
-                state = pack_state(model, optimizer, average, clipper)
+                state = pack_state(model, optimizer, average, clipper, committee)
                 steps.persist(state, position(phase, done=done))
             if stops:
                 so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
@@ -209,7 +213,7 @@ def _train(
     released = average.averaged_state_dict()
     weights = {name: value.cpu().contiguous() for name, value in released.items()}
     return {
-        files.optimizer.name: pack_carried(model, optimizer, average, clipper),
+        files.optimizer.name: pack_carried(model, optimizer, average, clipper, committee),
         files.model.name: save(weights),
     }
 

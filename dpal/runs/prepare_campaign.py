@@ -48,6 +48,7 @@ from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.training.augmentation import require_images
 from dpal.training.checkpoints import latest_weights
+from dpal.training.embeddings import last_layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +138,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 measured=measured,
                 threshold_start=_threshold_start(held),
                 draws_openly=_draws_openly(held),
+                offers_all=held is not None and "candidates" not in held,
             )
 
         return spec_for
@@ -156,9 +158,11 @@ def open_data(config: CampaignConfig) -> OpenedData:
     if begins:
         spec.schedule.require_labels_for_batch()
     require_images(spec.recipe.augmentation, spec.model.input_shape)
-    build_model(spec.model)  # one that does not fit is refused before it costs
+    model = build_model(spec.model)  # one that does not fit is refused before it costs
     if not spec.acquisition.is_random:
-        score_function(spec.acquisition, task=spec.model.task)
+        function = score_function(spec.acquisition, task=spec.model.task)
+        if function.reads_embeddings:
+            last_layer(model, classes=spec.model.classes)
     return opened
 
 

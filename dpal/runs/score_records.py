@@ -6,33 +6,34 @@ batch of the file: the result is the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import nn
 
 from dpal.acquisition.scores import Scores, score, score_function
+from dpal.acquisition.strata import Strata, strata_of
 from dpal.config.campaign import CampaignConfig
 from dpal.data.readers import records_of
 from dpal.data.shards import Shard, shard_batches
 from dpal.data.sources import Role, Source
-from dpal.errors import DataError
+from dpal.errors import DataError, ParameterError
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import Acquisition
 from dpal.randomness import Words
 from dpal.runs.open_sources import open_sources
 from dpal.training.arithmetic import exact_arithmetic
-from dpal.training.evaluation import probabilities
-from dpal.training.losses import probabilities_of
-from dpal.training.mc_dropout import Masks, draw_masks, mc_probabilities
+from dpal.training.checkpoints import carried_committee
+from dpal.training.committee import committee_of
+from dpal.training.mc_dropout import Masks, draw_masks
+from dpal.training.score_inputs import ScoredModel, ScoreInputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,9 @@ class Scoring:
       device: where the model runs.
       mask_word: what the masks of dropout are drawn from, the same for all records; None
         for a score that has no dropout.
+      carried: file with the committee of the training before, and its digest; None for a score
+        that asks none.
+      strata: of public records, as bytes, within which scores are ranked; None for no ranks.
     """
 
     config: str
@@ -61,6 +65,8 @@ class Scoring:
     clipped: bool
     device: str
     mask_word: int | None
+    carried: tuple[Path, str] | None = None
+    strata: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +112,14 @@ class Scorer:
     Attributes:
       scoring: what it was opened from.
       pool: the records.
-      model: in evaluation mode, on its device.
-      masks: of dropout; empty for a score that has none.
-      physical_batch: records per forward pass.
+      model: on its device.
+      strata: within which scores are ranked, if they are.
     """
 
     scoring: Scoring
     pool: Source
-    model: nn.Module
-    masks: Masks
-    physical_batch: int
+    model: ScoredModel
+    strata: Strata | None
 
     def scored(self, shard: Shard) -> Iterator[ScoredBatch]:
         """Yields the scores of a shard, one batch after the other.
@@ -123,25 +127,55 @@ class Scorer:
         Raises:
           DataError: the file cannot be read, or is another than the campaign's.
         """
+        for first_row, read in self.read(shard):
+            yield ScoredBatch(first_row, self.scores_of(read))
+
+    def read(self, shard: Shard) -> Iterator[tuple[int, ScoreInputs]]:
+        """Yields what the model says of a shard, batch by batch, with the batch's first row.
+
+        Labeled records go through the model, too: who shares a batch with whom must not depend on
+        who was selected, or another record's rounding would.
+        """
         for batch in shard_batches(self.pool, shard, [self.pool.content.value]):
             inputs = records_of(self.pool, batch.table.column(0), rows=batch.numbers)
-            yield ScoredBatch(batch.first_row, self._scores(inputs))
+            yield batch.first_row, self.model.read(inputs)
 
-    def _scores(self, inputs: torch.Tensor) -> Scores:
-        # Labeled records go through the model, too: who shares a batch with whom must not
-        # depend on who was selected, or another record's rounding would.
-        about, physical = self.scoring.model.task, self.physical_batch
-        if self.masks:
-            guesses = mc_probabilities(
-                self.model,
-                inputs,
-                self.masks,
-                physical_batch=physical,
-                to_probabilities=probabilities_of(about),
-            )
-        else:
-            guesses = probabilities(self.model, inputs, physical_batch=physical, task=about)
-        return score(self.scoring.acquisition, guesses, task=about, clipped=self.scoring.clipped)
+    def scores_of(self, read: ScoreInputs) -> Scores:
+        """Scores (n,) of what the model said."""
+        return score(
+            self.scoring.acquisition,
+            read.probabilities,
+            task=self.scoring.model.task,
+            clipped=self.scoring.clipped,
+            strata=self.strata,
+            embeddings=read.embeddings,
+        )
+
+
+def strata_among(scorer: Scorer, shards: Sequence[Shard], rows: NDArray[np.int64]) -> Strata:
+    """Strata of public records, by the scores that they have before they are ranked.
+
+    Args:
+      scorer: of the public records, without strata.
+      shards: of them, in order.
+      rows: (m,) positions of those that count.
+
+    Raises:
+      ParameterError: the acquisition ranks within none.
+    """
+    spec = scorer.scoring.model
+    read = [read for shard in shards for _, read in scorer.read(shard)]
+    embeddings = [part.embeddings for part in read if part.embeddings is not None]
+    function = score_function(scorer.scoring.acquisition, task=spec.task)
+    if function.strata is None:
+        raise ParameterError(f"acquisition {scorer.scoring.acquisition} has no strata")
+    return strata_of(
+        function.strata,
+        np.concatenate([scorer.scores_of(part) for part in read])[rows],
+        np.concatenate([part.probabilities for part in read], axis=-2)[..., rows, :],
+        np.concatenate(embeddings)[rows] if embeddings else None,
+        width=function.score_width(spec.classes, clipped=scorer.scoring.clipped),
+    )
 
 
 def open_scorer(scoring: Scoring, pool: Source | None = None) -> Scorer:
@@ -160,17 +194,27 @@ def open_scorer(scoring: Scoring, pool: Source | None = None) -> Scorer:
         model.load_state_dict(load(_weights(scoring.weights, scoring.digest)))
     if scoring.device != "cpu":
         exact_arithmetic()
-    model = model.to(scoring.device)
-    reads_passes = score_function(scoring.acquisition, task=scoring.model.task).reads_passes
+    model = model.to(scoring.device).eval()
+    function = score_function(scoring.acquisition, task=scoring.model.task)
     masks: Masks = {}
-    if reads_passes and scoring.mask_word is not None:
+    if scoring.mask_word is not None:
         masks = draw_masks(model, rng=_OneWord(scoring.mask_word))
+    members: Sequence[nn.Module] = ()
+    if scoring.carried is not None:
+        members = committee_of(model, carried_committee(_weights(*scoring.carried)))
     return Scorer(
         scoring=scoring,
         pool=_source(config, scoring.role) if pool is None else pool,
-        model=model,
-        masks=masks,
-        physical_batch=config.runtime.physical_batch,
+        model=ScoredModel(
+            model=model,
+            task=scoring.model.task,
+            classes=scoring.model.classes,
+            physical_batch=config.runtime.physical_batch,
+            masks=masks,
+            members=members,
+            reads_embeddings=function.reads_embeddings,
+        ),
+        strata=None if scoring.strata is None else Strata.from_bytes(scoring.strata),
     )
 
 

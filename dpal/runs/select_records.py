@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from dpal.acquisition.scores import Scores, score_function
+from dpal.acquisition.scores import Passes, Scores, score_function
 from dpal.acquisition.selection import (
     QueryHistory,
     Selection,
@@ -19,6 +19,7 @@ from dpal.acquisition.selection import (
     select_at_random,
     select_by_coins,
 )
+from dpal.acquisition.strata import Strata
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
@@ -42,7 +43,14 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.pseudo_labels import ask_nobody
-from dpal.runs.score_records import ScoredBatch, Scoring, ScoringPart, open_scorer, score_shard
+from dpal.runs.score_records import (
+    ScoredBatch,
+    Scoring,
+    ScoringPart,
+    open_scorer,
+    score_shard,
+    strata_among,
+)
 
 
 def select_records(campaign: Campaign, phase: Phase) -> None:
@@ -64,6 +72,7 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
             chosen.rows,
             chosen.retired,
             target,
+            candidates=chosen.candidates,
             noted=_noted(campaign, phase, chosen),
         )
 
@@ -93,6 +102,8 @@ def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selecti
         spec.model.classes, clipped=step.clips_scores
     )
     scoring = _scoring(campaign, phase, clipped=step.clips_scores, rng=rng)
+    if score_function(spec.acquisition, task=spec.model.task).strata is not None:
+        scoring = replace(scoring, strata=_strata(campaign, phase, scoring).to_bytes())
     history = None
     if starts_at_validation(step):
         history = _history(campaign, phase, scoring)
@@ -134,6 +145,12 @@ def _public_left(campaign: Campaign, phase: Phase) -> Rows:
     return np.setdiff1d(np.concatenate(rows), passed)
 
 
+def _strata(campaign: Campaign, phase: Phase, scoring: Scoring) -> Strata:
+    """Strata of the validation set, without those that passed an earlier gate."""
+    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.validation)
+    return strata_among(scorer, shards_of(campaign.validation, 1), _public_left(campaign, phase))
+
+
 def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory:
     """What was counted and selected before, and the validation set's scores."""
     before = _counted_before(campaign, phase)
@@ -147,7 +164,7 @@ def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory
     ]
     spec = campaign.plan.spec
     return QueryHistory(
-        left=spec.pool_size - spec.schedule.initial - noisy_count,
+        left=spec.offered_to_queries - noisy_count,
         noisy_count=noisy_count,
         selected=selected,
         public_scores=np.concatenate(batches)[_public_left(campaign, phase)],
@@ -204,7 +221,11 @@ def _scoring(campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource)
         weights = campaign.folder.phase(phase.index - 1).model.resolve()
     elif campaign.start.earlier is not None:
         weights = campaign.folder.start_model.resolve()
-    passes = score_function(spec.acquisition, task=spec.model.task).reads_passes
+    passes = score_function(spec.acquisition, task=spec.model.task).passes
+    carried = None
+    if passes is Passes.COMMITTEE and phase.index > 0:
+        path = campaign.folder.phase(phase.index - 1).optimizer.resolve()
+        carried = (path, file_digest(path))
     public = spec.model.weights and str(Path(spec.model.weights).resolve())
     return Scoring(
         config=with_absolute_paths(campaign.config).model_dump_json(),
@@ -215,5 +236,6 @@ def _scoring(campaign: Campaign, phase: Phase, *, clipped: bool, rng: BitSource)
         acquisition=spec.acquisition,
         clipped=clipped,
         device=campaign.device,
-        mask_word=int(rng.words(1)[0]) if passes else None,
+        mask_word=int(rng.words(1)[0]) if passes is Passes.DROPOUT else None,
+        carried=carried,
     )

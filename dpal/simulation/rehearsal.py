@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from dpal.acquisition.reference import exact_top_k
-from dpal.acquisition.scores import Scores, score, score_function
+from dpal.acquisition.scores import Passes, Scores, score, score_function
 from dpal.acquisition.selection import QueryHistory, Selection, select
+from dpal.acquisition.strata import Strata, strata_of
 from dpal.acquisition.thresholds import Rows
 from dpal.data.records import LabeledSet
 from dpal.errors import ParameterError
@@ -29,16 +30,17 @@ from dpal.randomness import BitSource, secure
 from dpal.simulation.selection_quality import SelectionQuality, measure_selection
 from dpal.training.augmentation import view_generator
 from dpal.training.clipping import Clipper
-from dpal.training.evaluation import evaluate, probabilities
-from dpal.training.losses import probabilities_of
-from dpal.training.mc_dropout import draw_masks, mc_probabilities
+from dpal.training.committee import Committee, committee_of
+from dpal.training.evaluation import evaluate
+from dpal.training.mc_dropout import draw_masks
 from dpal.training.optimizers import build_optimizer
 from dpal.training.pseudo_labels import fitted_labeler, probabilities_over_views
+from dpal.training.score_inputs import ScoredModel, ScoreInputs
 from dpal.training.train_phase import train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
 
 _BATCH = 4096  # records scored at once
-_UNLABELED, _RETIRED = -1, -2
+_UNLABELED, _RETIRED, _ASIDE = -1, -2, -3
 
 
 class RehearsalMethod(StrEnum):
@@ -184,35 +186,36 @@ def rehearse(
     cohorts = np.full(len(data.labels), _UNLABELED, dtype=np.int16)
     labels, bought, phases = data.labels.clone(), 0, []
     noisy_count, public_left = 0, np.arange(len(data.known[0]))
+    committee = Committee(model, 1, wanted=False)
     for phase in plan.phases:
         eligible = np.flatnonzero(cohorts == _UNLABELED)
+        if phase.is_self_training:
+            eligible = np.flatnonzero((cohorts == _UNLABELED) | (cohorts == _ASIDE))
         scores, width = np.zeros(eligible.size), _width(plan, acquisition, method)
-        history = None
+        history = scorer = None
         if phase.is_self_training:
             labels[eligible] = _pseudo_labels(
                 plan, released, data, eligible, physical_batch, rng=bits_for("views of records")
             )
         elif phase.index:
-            chosen = data.inputs[torch.from_numpy(eligible)]
-            scores = _scores(
-                plan,
-                released,
-                chosen,
+            scorer = _RehearsedScores(
+                plan.spec,
                 acquisition,
-                physical_batch,
-                rng=bits_for(f"masks of {phase.name}"),
+                _model_for_scores(
+                    plan.spec,
+                    acquisition,
+                    released,
+                    committee,
+                    physical_batch=physical_batch,
+                    rng=bits_for(f"masks of {phase.name}"),
+                ),
+                public=data.known[0][torch.from_numpy(public_left)],
             )
-        if starts_at_validation(phase.selection):
-            public = _scores(
-                plan,
-                released,
-                data.known[0],
-                acquisition,
-                physical_batch,
-                rng=bits_for(f"masks of {phase.name} on public records"),
-            )
+            scores = scorer.of(data.inputs[torch.from_numpy(eligible)])
+        if starts_at_validation(phase.selection) and scorer is not None:
+            public = scorer.of(data.known[0])
             history = QueryHistory(
-                left=plan.spec.pool_size - plan.spec.schedule.initial - noisy_count,
+                left=plan.spec.offered_to_queries - noisy_count,
                 noisy_count=noisy_count,
                 selected=int((cohorts > 0).sum()),
                 public_scores=np.minimum(public, width)[public_left],
@@ -224,6 +227,9 @@ def rehearse(
         if picked.counted is not None:
             noisy_count += picked.counted.noisy_count
             public_left = np.delete(public_left, picked.counted.public_passed)
+        if picked.candidates is not None:
+            cohorts[eligible] = _ASIDE
+            cohorts[picked.candidates] = _UNLABELED
         cohorts[picked.rows] = phase.index
         cohorts[picked.retired] = _RETIRED
         labeled = np.flatnonzero(cohorts >= 0)
@@ -231,6 +237,7 @@ def rehearse(
         average = WeightAverage(model, recipe.averaging, phase.steps)
         if carried:
             average.restore(carried)
+        committee = Committee(model, phase.steps, wanted=acquisition is Acquisition.COMMITTEE)
         train_dp_sgd(
             model,
             optimizer,
@@ -246,7 +253,7 @@ def rehearse(
             recipe=recipe,
             clipper=clipper,
             average=average,
-            on_step=on_step,
+            on_step=_both(committee.update, on_step),
         )
         carried = average.carried()
         released.load_state_dict(average.averaged_state_dict())
@@ -329,39 +336,71 @@ def _batches(rows: Rows, scores: Scores) -> Iterator[tuple[Rows, Scores]]:
         yield rows[start : start + _BATCH], scores[start : start + _BATCH]
 
 
-def _scores(
-    plan: Plan,
-    model: nn.Module,
-    inputs: Tensor,
-    acquisition: Acquisition,
-    physical_batch: int,
-    *,
-    rng: BitSource,
-) -> Scores:
-    guesses = _guesses(plan, model, inputs, acquisition, physical_batch, rng=rng)
-    return score(acquisition, guesses, task=plan.spec.model.task, clipped=False)
+def _both(first: Callable[[int], None], second: Callable[[int], None]) -> Callable[[int], None]:
+    """Tells two who want to know of a step."""
+
+    def told(step: int) -> None:
+        first(step)
+        second(step)
+
+    return told
 
 
-def _guesses(
-    plan: Plan,
-    model: nn.Module,
-    inputs: Tensor,
+def _model_for_scores(
+    spec: CampaignSpec,
     acquisition: Acquisition,
-    physical_batch: int,
+    model: nn.Module,
+    committee: Committee,
     *,
+    physical_batch: int,
     rng: BitSource,
-) -> Scores:
-    """Probabilities as the score wants them: one pass, or several with dropout."""
-    task = plan.spec.model.task
-    if score_function(acquisition, task=task).reads_passes:
-        return mc_probabilities(
-            model,
-            inputs,
-            draw_masks(model, rng=rng),
-            physical_batch=physical_batch,
-            to_probabilities=probabilities_of(task),
+) -> ScoredModel:
+    """The model as the score wants it: alone, with dropout, or a committee."""
+    function = score_function(acquisition, task=spec.model.task)
+    of_committee = function.passes is Passes.COMMITTEE
+    return ScoredModel(
+        model=model.eval(),
+        task=spec.model.task,
+        classes=spec.model.classes,
+        physical_batch=physical_batch,
+        masks=draw_masks(model, rng=rng) if function.passes is Passes.DROPOUT else {},
+        members=committee_of(model, committee.state()) if of_committee else (),
+        reads_embeddings=function.reads_embeddings,
+    )
+
+
+class _RehearsedScores:
+    """Whole scores of a phase, ranked within strata of public records where they are."""
+
+    def __init__(
+        self, spec: CampaignSpec, acquisition: Acquisition, model: ScoredModel, *, public: Tensor
+    ) -> None:
+        self._acquisition, self._model, self._task = acquisition, model, spec.model.task
+        self._strata: Strata | None = None
+        function = score_function(acquisition, task=spec.model.task)
+        if function.strata is not None:
+            read = model.read(public)
+            self._strata = strata_of(
+                function.strata,
+                self._of(read),
+                read.probabilities,
+                read.embeddings,
+                width=function.score_width(spec.model.classes, clipped=False),
+            )
+
+    def of(self, inputs: Tensor) -> Scores:
+        """Scores (n,) of records."""
+        return self._of(self._model.read(inputs))
+
+    def _of(self, read: ScoreInputs) -> Scores:
+        return score(
+            self._acquisition,
+            read.probabilities,
+            task=self._task,
+            clipped=False,
+            strata=self._strata,
+            embeddings=read.embeddings,
         )
-    return probabilities(model, inputs, physical_batch=physical_batch, task=task)
 
 
 def _width(plan: Plan, acquisition: Acquisition, method: RehearsalMethod) -> float:

@@ -13,7 +13,7 @@ from functools import singledispatch
 from dpal import check
 from dpal.errors import ParameterError
 from dpal.planning.campaign_plan import Plan, TrainingPhase
-from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.campaign_spec import LEAST_CHOICE, CampaignSpec
 from dpal.planning.selection_steps import (
     HiddenGate,
     NoisyRanking,
@@ -61,7 +61,9 @@ def scaled_plan(plan: Plan, records: int) -> Plan:
         replace(
             phase,
             cohort_size=sizes[phase.index],
-            selection=_scaled_step(
+            selection=RandomDraw(candidates=smaller.candidates)
+            if not phase.index
+            else _scaled_step(
                 phase.selection,
                 share,
                 designed[phase.index]
@@ -78,14 +80,20 @@ def scaled_plan(plan: Plan, records: int) -> Plan:
 
 def _scaled_spec(spec: CampaignSpec, records: int, share: float) -> CampaignSpec:
     schedule = spec.schedule
+    initial = max(1, round(share * schedule.initial))
+    queries = tuple(max(1, round(share * query)) for query in schedule.queries)
+    candidates = None
+    if spec.candidates is not None:
+        candidates = max(round(share * spec.candidates), LEAST_CHOICE * sum(queries))
     return replace(
         spec,
         pool_size=records,
         secret_draw=False,  # as its steps
+        candidates=candidates if candidates and candidates < records - initial else None,
         schedule=replace(
             schedule,
-            initial=max(1, round(share * schedule.initial)),
-            queries=tuple(max(1, round(share * query)) for query in schedule.queries),
+            initial=initial,
+            queries=queries,
             batch_size=max(1, round(share * schedule.batch_size)),
         ),
     )

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
 from dpal.training.clipping import Clipper
+from dpal.training.committee import Committee
 from dpal.training.optimizers import restore_state, state_tensors
 from dpal.training.weight_averaging import WeightAverage
 
 _MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER = "model", "optimizer", "average", "clipper"
+_COMMITTEE = "committee"
+_SECTIONS = {_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER, _COMMITTEE}
 _BETWEEN = "/"  # of a section and a tensor's name, which has dots
 
 
@@ -27,6 +30,7 @@ def pack_state(
     optimizer: torch.optim.Optimizer,
     average: WeightAverage | None = None,
     clipper: Clipper | None = None,
+    committee: Committee | None = None,
 ) -> bytes:
     """Writes, in mid-phase, all that was computed so far, as safetensors."""
     return _pack(
@@ -35,6 +39,7 @@ def pack_state(
             _OPTIMIZER: state_tensors(optimizer),
             _AVERAGE: {} if average is None else average.state(),
             _CLIPPER: {} if clipper is None else clipper.state(),
+            _COMMITTEE: {} if committee is None else committee.state(),
         }
     )
 
@@ -45,6 +50,7 @@ def restore_training(
     optimizer: torch.optim.Optimizer,
     average: WeightAverage | None = None,
     clipper: Clipper | None = None,
+    committee: Committee | None = None,
 ) -> None:
     """Puts back what `pack_state` wrote, in place.
 
@@ -55,11 +61,14 @@ def restore_training(
     wanted = {_MODEL, _OPTIMIZER}
     wanted |= {_AVERAGE} if average is not None else set()
     wanted |= {_CLIPPER} if clipper is not None and clipper.adaptive else set()
+    wanted |= {_COMMITTEE} if committee is not None else set()
     sections = _unpack(path, wanted)
     if average is not None:
         average.restore(sections[_AVERAGE])
     if clipper is not None:
         clipper.restore(sections[_CLIPPER])
+    if committee is not None:
+        committee.restore(sections[_COMMITTEE])
     model.load_state_dict(sections[_MODEL])
     restore_state(optimizer, sections[_OPTIMIZER])
 
@@ -69,10 +78,12 @@ def pack_carried(
     optimizer: torch.optim.Optimizer,
     average: WeightAverage,
     clipper: Clipper,
+    committee: Committee | None = None,
 ) -> bytes:
     """Writes what the next phase takes up beside the released model.
 
-    Where that one is an average, training goes on from the last, raw weights instead.
+    Where that one is an average, training goes on from the last, raw weights instead. Where the
+    next selection asks a committee, its members are there, too.
     """
     return _pack(
         {
@@ -80,6 +91,7 @@ def pack_carried(
             _OPTIMIZER: state_tensors(optimizer),
             _AVERAGE: average.carried(),
             _CLIPPER: clipper.state(),
+            _COMMITTEE: {} if committee is None else committee.state(),
         }
     )
 
@@ -96,7 +108,7 @@ def restore_carried(
     Raises:
       ParameterError: the file holds what this version does not know, or another average.
     """
-    sections = _unpack(path, {_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER})
+    sections = _unpack(path, _SECTIONS)
     if sections[_AVERAGE]:
         average.restore(sections[_AVERAGE])
     clipper.restore(sections[_CLIPPER])
@@ -118,11 +130,19 @@ def latest_weights(released: Path, carried: Path) -> bytes:
     return save(raw) if raw else released.read_bytes()
 
 
+def carried_committee(carried: bytes) -> dict[str, Tensor]:
+    """The committee that a finished phase left, by `pack_carried`; nothing where there is none."""
+    prefix = f"{_COMMITTEE}{_BETWEEN}"
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in load(carried).items()
+        if name.startswith(prefix)
+    }
+
+
 def _unpack(path: Path, wanted: Set[str]) -> dict[str, dict[str, Tensor]]:
     """Reads every section; one that nobody would take up is refused."""
-    sections: dict[str, dict[str, Tensor]] = {
-        name: {} for name in (_MODEL, _OPTIMIZER, _AVERAGE, _CLIPPER)
-    }
+    sections: dict[str, dict[str, Tensor]] = {name: {} for name in _SECTIONS}
     for key, value in load_file(path).items():
         section, _, name = key.partition(_BETWEEN)
         if section not in wanted:

@@ -38,13 +38,21 @@ RATES = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
 PHYSICAL = 2048
 TRIES, RUNS = 3, 5
 RANDOM = Acquisition.RANDOM
-ARMS = {  # secret draw, self-training, and by what the second half of the labels is chosen
-    "draw known": (False, None, RANDOM),
-    "secret draw": (True, None, RANDOM),
-    "self-training": (False, SelfTraining(epochs=6), RANDOM),
-    "both": (True, SelfTraining(epochs=6), RANDOM),
-    "both, half by margin": (True, SelfTraining(epochs=6), Acquisition.MARGIN),
-    "half by margin": (False, None, Acquisition.MARGIN),
+MARGIN = Acquisition.MARGIN
+PSEUDO = SelfTraining(epochs=6)
+# Secret draw, self-training, by what the second half of the labels is chosen, and out of how many
+# candidates for each of them (None: all records).
+ARMS: dict[str, tuple[bool, SelfTraining | None, Acquisition, int | None]] = {
+    "draw known": (False, None, RANDOM, None),
+    "secret draw": (True, None, RANDOM, None),
+    "self-training": (False, PSEUDO, RANDOM, None),
+    "both": (True, PSEUDO, RANDOM, None),
+    "both, half by margin": (True, PSEUDO, MARGIN, None),
+    "half by margin": (False, None, MARGIN, None),
+    "half by margin of 10": (True, None, MARGIN, 10),
+    "half by margin of 4": (True, None, MARGIN, 4),
+    "both, half by margin of 10": (True, PSEUDO, MARGIN, 10),
+    "both, half by margin of 4": (True, PSEUDO, MARGIN, 4),
 }
 
 
@@ -60,7 +68,7 @@ def wish(
     epsilon: float, labels: int, arm: str, rate: float, shape: tuple[int, ...]
 ) -> CampaignSpec:
     """A campaign of an arm: one phase of labels, or two of half of them; 60 steps at rate 1/2."""
-    secret, self_training, acquisition = ARMS[arm]
+    secret, self_training, acquisition, choice = ARMS[arm]
     initial = labels if acquisition is RANDOM else labels // 2
     config = parse_config(
         {
@@ -81,7 +89,8 @@ def wish(
         }
     )  # fmt: skip
     spec = config.to_spec(pool_size=POOL, input_shape=shape, classes=10)
-    return replace(spec, secret_draw=secret, self_training=self_training)
+    candidates = None if choice is None else choice * (labels - initial)
+    return replace(spec, secret_draw=secret, self_training=self_training, candidates=candidates)
 
 
 def run(plan: Plan, digits: Digits) -> tuple[float, float]:
@@ -92,8 +101,9 @@ def run(plan: Plan, digits: Digits) -> tuple[float, float]:
         inputs, labels = digits.test
         tested.append(accuracy(model, inputs, labels, physical_batch=PHYSICAL))
 
+    score = plan.spec.acquisition
     phases = rehearse(
-        plan, digits.data, RehearsalMethod.HIDDEN, acquisition=Acquisition.LEAST_CONFIDENCE,
+        plan, digits.data, RehearsalMethod.HIDDEN, acquisition=MARGIN if score is RANDOM else score,
         physical_batch=PHYSICAL, on_model=look,
     )  # fmt: skip
     figures = [phase.figures["accuracy"] for phase in phases]

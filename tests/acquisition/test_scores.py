@@ -67,9 +67,12 @@ def test_multi_label_values_by_hand():
 
 def test_widths():
     widths = {name: function.width(4) for name, function in SCORES.items()}
-    assert widths == approx({"least_confidence": 0.75, "margin": 1, "entropy": 0.8, "bald": 1})
+    ranked = {"class_balanced": 1, "diverse": 1}
+    unranked = {"least_confidence": 0.75, "margin": 1, "entropy": 0.8, "bald": 1, "committee": 1}
+    assert widths == approx(unranked | ranked)
     widths = {name: function.width(4) for name, function in MULTI_LABEL_SCORES.items()}
-    assert widths == approx({"least_confidence": 0.5, "entropy": 0.8, "bald": 1})
+    unranked = {"least_confidence": 0.5, "entropy": 0.8, "bald": 1, "committee": 1}
+    assert widths == approx(unranked | {"diverse": 1})
     for task in Task:
         assert score_function(Acquisition.ENTROPY, task=task).width(4, clipped=False) == 1
 
@@ -84,11 +87,12 @@ def test_scores_stay_in_their_range(task, acquisition, clipped, raw, over_labels
     shares = (raw + 1e-300) / (raw + 1e-300).sum(axis=-1, keepdims=True)
     probabilities = shares if task is SINGLE else raw
     function = score_function(acquisition, task=task)
-    offered = probabilities if function.reads_passes else probabilities[0]
+    offered = probabilities if function.passes else probabilities[0]
     scores = score(acquisition, offered, task=task, over_labels=over_labels, clipped=clipped)
     assert scores.shape == (5,)
     assert (scores >= 0).all()
-    assert (scores <= function.width(4, clipped=clipped)).all()
+    assert (scores <= function.score_width(4, clipped=clipped)).all()
+    assert function.score_width(4, clipped=clipped) <= function.width(4, clipped=clipped)
 
 
 @pytest.mark.parametrize(("task", "acquisition"), ALL)
@@ -97,13 +101,13 @@ def test_both_ends_of_the_range_are_reached(task, acquisition):
     function = score_function(acquisition, task=task)
     sure, torn = np.array([1.0, 0.0]), np.array([0.5, 0.5])
     low, high = np.stack([sure, sure])[:, None], np.stack([torn, torn])[:, None]
-    if function.reads_passes:
+    if function.passes:
         high = np.stack([sure, 1 - sure])[:, None]
     else:
         low, high = low[0], high[0]
     for clipped in (True, False):
         assert score(acquisition, low, task=task, clipped=clipped) == approx([0])
-        width = function.width(2, clipped=clipped)
+        width = function.score_width(2, clipped=clipped)
         assert score(acquisition, high, task=task, clipped=clipped) == approx([width])
 
 
@@ -112,7 +116,7 @@ def test_both_ends_of_the_range_are_reached(task, acquisition):
 def test_a_record_that_breaks_the_model_is_wanted_least(task, acquisition, broken):
     """Published code ranks NaN first: such a record is selected whatever the noise."""
     probabilities = rows([broken, 0.5, 0.5], [0.2, 0.4, 0.4])
-    if score_function(acquisition, task=task).reads_passes:
+    if score_function(acquisition, task=task).passes:
         # One broken pass among sound ones is enough.
         probabilities = np.stack([rows([0.8, 0.1, 0.1], [0.8, 0.1, 0.1]), probabilities])
     with np.errstate(all="raise"):
@@ -127,7 +131,7 @@ def test_a_score_reads_its_own_record_only(task, acquisition, raw):
     probabilities = raw / raw.sum(axis=-1, keepdims=True)
     changed = probabilities.copy()
     changed[:, 1:] = math.nan
-    if not score_function(acquisition, task=task).reads_passes:
+    if not score_function(acquisition, task=task).passes:
         probabilities, changed = probabilities[0], changed[0]
     before = score(acquisition, probabilities, task=task)
     assert score(acquisition, changed, task=task)[0] == before[0]

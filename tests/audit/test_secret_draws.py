@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,50 @@ def test_records_that_are_drawn_together(plan, monkeypatch):
 
     monkeypatch.setattr(selection, "include", together)
     assert likely(plan)
+
+
+@pytest.fixture(scope="module")
+def narrowed():
+    """A plan whose queries select from candidates that the same coins draw."""
+    return small_plan(
+        privacy__selection="hidden", privacy__secret_draw=True, privacy__candidates=400,
+        schedule__queries=[100],
+    )  # fmt: skip
+
+
+def test_sound_candidates_pass(narrowed):
+    findings = sampler_findings(narrowed, draws=DRAWS, rng=randomness.secure())
+    assert all(finding.passed for finding in findings)
+    assert sum(finding.what.startswith("secret candidates") for finding in findings) == 4
+
+
+def test_a_fixed_number_of_candidates_charged_as_coins(narrowed, monkeypatch):
+    real = selection.select_by_coins
+
+    def fixed(eligible, step, *, rng):
+        rows = np.concatenate(list(eligible))
+        drawn = real([rows], step, rng=rng)
+        left = np.setdiff1d(rows, drawn.rows)
+        count = round(left.size * step.draw.candidates)
+        few = selection.select_at_random([left], count, rng=rng)
+        return replace(drawn, candidates=few.rows)
+
+    monkeypatch.setattr(selection, "select_by_coins", fixed)
+    assert any("fixed number" in words for words in likely(narrowed))
+
+
+def test_candidates_that_stay_the_same(narrowed, monkeypatch):
+    """Who is one follows from a record's place: whoever knows it needs no luck."""
+    real = selection.select_by_coins
+
+    def placed(eligible, step, *, rng):
+        drawn = real(eligible, step, rng=rng)
+        kept = int(step.draw.candidates * 4096)
+        rows = np.concatenate(list(eligible))
+        return replace(drawn, candidates=np.setdiff1d(rows[:kept], drawn.rows))
+
+    monkeypatch.setattr(selection, "select_by_coins", placed)
+    assert any("more often" in words for words in likely(narrowed))
 
 
 def test_a_campaign_with_gates_is_audited_and_listened_to(workplace, small):

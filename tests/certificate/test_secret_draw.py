@@ -12,8 +12,10 @@ from dpal.accounting.events import Charge, Release, SecretDraw
 from dpal.certificate.verify import verify_certificate
 from dpal.ledger.entries import Entry
 from dpal.planning.campaign_plan import Plan
+from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.selection_steps import SecretRandomDraw
 from tests.certificate.certifying import asserted, certified, failures, plan_of, run
+from tests.conftest import small_spec
 
 
 def secretly(**changes: Any) -> Plan:
@@ -125,3 +127,39 @@ def test_a_plan_whose_draw_was_never_held_is_found(tmp_path):
     cheap = replace(plan, spec=replace(plan.spec, target=replace(plan.spec.target, epsilon=40.0)))
     _, entries = run(tmp_path, cheap, releases=releases)
     assert "plan" in failures(verify_certificate(asserted(entries, cheap), ledger=entries))
+
+
+def with_candidates(**changes: Any) -> Plan:
+    """A plan whose queries select from 250 candidates of 500 records that are left."""
+    return certified_plan(
+        small_spec(
+            strategy="naive",
+            privacy={"selection": "hidden", "secret_draw": True, "candidates": 250},
+            schedule__queries=[120],
+            **changes,
+        )
+    ).plan
+
+
+def test_a_true_certificate_of_queries_among_candidates_passes(tmp_path):
+    plan = with_candidates()
+    _, entries = run(tmp_path, plan)
+    document = certified(entries, plan)
+    assert failures(verify_certificate(document, ledger=entries)) == {}
+    drawn = next(event for event in document["cohorts"][1]["events"] if "chance" in event)
+    assert drawn["candidates"] == 0.5
+
+
+@pytest.mark.parametrize("share", [0.1, 0.49])
+def test_candidates_that_are_charged_as_fewer_are_found(tmp_path, share):
+    plan = with_first_step(with_candidates(), draw={"candidates": share})
+    _, entries = run(tmp_path, plan)
+    found = failures(verify_certificate(asserted(entries, plan), ledger=entries))
+    assert "plan" in found
+
+
+def test_candidates_that_the_plan_does_not_have_are_found(tmp_path):
+    """Queries of all records, charged as if half of them had not been looked at."""
+    plan = with_first_step(secretly(), draw={"candidates": 0.5})
+    _, entries = run(tmp_path, plan)
+    assert set(failures(verify_certificate(asserted(entries, plan), ledger=entries))) == {"plan"}

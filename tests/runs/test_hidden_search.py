@@ -28,6 +28,8 @@ SETTINGS = {
     "schedule": {"initial": 200, "queries": [200, 150], "batch_size": 100, "epochs_per_phase": 1},
 }
 
+CANDIDATES = 1400  # four for each label of the queries
+
 
 @pytest.fixture
 def config(workplace):
@@ -54,10 +56,10 @@ def test_a_query_aims_by_what_was_released_and_keeps_the_cap_of_all(config, monk
     first, second = heard
     notes = [read_selection_notes(folder.phase(index).selection) for index in (1, 2)]
     chosen = [len(read_selection(folder.phase(index).selection)) for index in (1, 2)]
-    assert (first.noisy_count, first.selected, first.left) == (0, 0, 2800)
+    assert (first.noisy_count, first.selected, first.left) == (0, 0, CANDIDATES)
     assert second.noisy_count == notes[0]["noisy_count"]
     assert second.selected == chosen[0]
-    assert second.left == 2800 - notes[0]["noisy_count"]  # never by the true number
+    assert second.left == CANDIDATES - notes[0]["noisy_count"]  # never by the true number
     assert sum(chosen) <= 350
     # What passed the first gate of the public records is gone from them, as from the pool.
     assert first.public_scores.size == 300
@@ -86,16 +88,22 @@ def test_pool_and_validation_set_in_one_file(config, monkeypatch):
 
 
 @pytest.mark.parametrize("drawn", [None, 40, 260])
-def test_no_query_is_told_how_many_secret_coins_drew(config, monkeypatch, drawn):
-    """200 are planned. Who and how many were drawn is what makes training cheaper, and a secret.
+def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
+    config, monkeypatch, drawn
+):
+    """200 are planned, and 1,400 candidates. Who and how many were drawn is what makes training cheaper, and a secret.
 
     A threshold that followed it would be released, and paid for by nobody.
     """
     heard, real = told(monkeypatch), selection.select_by_coins
 
     def drawing(eligible, step, *, rng):
-        rows = real(eligible, step, rng=rng).rows if drawn is None else np.arange(drawn)
-        return selection.Selection(rows, np.empty(0, dtype=np.int64))
+        chosen = real(eligible, step, rng=rng)
+        if drawn is None:
+            return chosen
+        rows = np.arange(drawn)
+        left = np.setdiff1d(chosen.candidates, rows)[: 5 * drawn]
+        return selection.Selection(rows, np.empty(0, dtype=np.int64), candidates=left)
 
     monkeypatch.setattr(select_records, "select_by_coins", drawing)
     privacy = config.privacy.model_copy(update={"secret_draw": True})
@@ -104,8 +112,8 @@ def test_no_query_is_told_how_many_secret_coins_drew(config, monkeypatch, drawn)
     counted = read_selection_notes(folder.phase(1).selection)["noisy_count"]
     chosen = [len(read_selection(folder.phase(index).selection)) for index in range(3)]
     assert drawn is None or chosen[0] == drawn
-    assert (first.left, first.noisy_count, first.selected) == (2800, 0, 0)
-    assert (second.left, second.noisy_count) == (2800 - counted, counted)
+    assert (first.left, first.noisy_count, first.selected) == (CANDIDATES, 0, 0)
+    assert (second.left, second.noisy_count) == (CANDIDATES - counted, counted)
     assert second.selected == chosen[1]  # without the initial cohort: the cap is the queries'
     assert sum(chosen[1:]) <= 350
     most = folder.read_record()["plan"]["phases"][-1]["most_labels_in_all"]

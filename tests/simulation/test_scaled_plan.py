@@ -92,7 +92,8 @@ def test_records_enough_leave_the_plan_as_it_is(plans):
     first, *later = plan.phases
     for records in (5000, 50_000):
         phases = scaled_plan(plan, records).phases
-        assert phases == (replace(first, selection=RandomDraw()), *later)
+        chance = RandomDraw(candidates=plan.spec.candidates)
+        assert phases == (replace(first, selection=chance), *later)
 
 
 def test_a_pool_that_is_labeled_nearly_whole_stays_so():

@@ -90,6 +90,11 @@ class Event(ABC):
         return None
 
     @property
+    def candidate_chance(self) -> float:
+        """Chance with which whom such a coin does not draw may be selected later."""
+        return 1.0
+
+    @property
     def training_steps(self) -> int | None:
         """Optimizer steps that it stands for; None where it is no training."""
         return None

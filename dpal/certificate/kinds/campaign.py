@@ -263,7 +263,28 @@ def _unsound_draws(plan: Mapping[str, Any], adjacency: Adjacency) -> Iterator[st
                 yield f"phase {phase['index']} draws more than it may label too often"
             elif not entropy_of_draw(pool, size) >= LEAST_ENTROPY:
                 yield f"phase {phase['index']} makes a draw that its digest would tell"
+            yield from _unsound_candidates(phase, spec, left=left - size)
         left -= phase["cohort_size"]
+
+
+def _unsound_candidates(
+    phase: Mapping[str, Any], spec: Mapping[str, Any], *, left: int
+) -> Iterator[str]:
+    """Candidates of queries that are no secret, or of another number than the plan's.
+
+    Args:
+      phase: that draws by secret coins.
+      spec: of the campaign.
+      left: records that it does not draw, on average.
+    """
+    told, planned = phase["selection"]["draw"].get("candidates", 1.0), spec.get("candidates")
+    if planned is None or phase["index"]:
+        if told != 1.0:
+            yield f"phase {phase['index']} draws candidates of queries that the plan does not have"
+    elif told != planned / left:
+        yield f"phase {phase['index']} draws candidates with another chance than the plan means"
+    elif not entropy_of_draw(left, planned) >= LEAST_ENTROPY:
+        yield f"phase {phase['index']} draws candidates that its digest would tell"
 
 
 def _uncovered(
