@@ -117,7 +117,7 @@ def features(name: str) -> tuple[Tensor, Tensor]:
     extract, parts = ScatteringExtractor(), []
     for start in range(0, table.num_rows, 500):
         pictures = [
-            np.asarray(Image.open(io.BytesIO(content)), dtype=np.float32) / 255
+            np.asarray(Image.open(io.BytesIO(content)))
             for content in table["image"][start : start + 500].to_pylist()
         ]
         parts.append(extract(torch.from_numpy(np.stack(pictures))[:, None]).float())

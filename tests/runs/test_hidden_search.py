@@ -91,7 +91,7 @@ def test_pool_and_validation_set_in_one_file(config, monkeypatch):
 def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
     config, monkeypatch, drawn
 ):
-    """200 are planned, and 1,400 candidates. Who and how many were drawn is what makes training cheaper, and a secret.
+    """200 are planned, and 1,400 candidates. Who and how many is what makes training cheaper.
 
     A threshold that followed it would be released, and paid for by nobody.
     """
