@@ -144,7 +144,10 @@ def precision_of(plan: Plan, phase: int) -> float | None:
         case RandomDraw() | SecretRandomDraw():
             return share
         case HiddenGate():
-            return 1.0  # who passes lies above who does not, and about as many as aimed at pass
+            # Who passes lies above who does not, and about as many as aimed at pass; of those who
+            # are no candidates, as many would have.
+            spec = plan.spec
+            return spec.offered_to_queries / (spec.pool_size - spec.schedule.initial)
         case VisibleAnswers(aim=aim, answers=answers):
             return expected_precision(answers, share, aim / pool_at(plan, phase))
     return None

@@ -58,7 +58,25 @@ def selection(certified: CertifiedPlan) -> Remark:
         noise, steps = telling_noise(free), total_steps(free)
         numbers |= {"noise_if_random": noise, "steps_if_random": steps}
         text += f" Random selection would cost nothing, with {against(free, certified.plan)}."
-    return Remark(topic=topic, text=text + _secrecy(certified.plan, numbers), numbers=numbers)
+    text += _secrecy(certified.plan, numbers) + _choice(certified.plan, numbers)
+    return Remark(topic=topic, text=text, numbers=numbers)
+
+
+def _choice(plan: Plan, numbers: dict[str, Any]) -> str:
+    """What it saves that queries select from some records only."""
+    spec = plan.spec
+    if spec.candidates is None:
+        return ""
+    numbers["candidates"] = spec.candidates
+    text = (
+        f" Queries select from about {spec.candidates:,} candidates, whom the same coins draw "
+        "(privacy.candidates)"
+    )
+    other = solved(replace(spec, candidates=None))
+    if not isinstance(other, Plan):
+        return f"{text}; from all records, no plan would keep the promise."
+    numbers["noise_if_all_are_candidates"] = telling_noise(other)
+    return f"{text}; from all records, the same promise would mean {against(other, plan)}."
 
 
 def _secrecy(plan: Plan, numbers: dict[str, Any]) -> str:
@@ -150,6 +168,14 @@ def _search_sentences(
     )
 
 
+def _highest(plan: Plan) -> str:
+    """Which of the highest-scored a gate selects."""
+    share = precision_of(plan, 1)
+    if plan.spec.candidates is None or share is None:
+        return "all are among the highest-scored"
+    return f"all are among the highest-scored candidates, and {share:.0%} among those of the pool"
+
+
 def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
     steps = [phase.selection for phase in plan.labeling_phases[1:]]
     chance = shares(numbers["precision_by_chance"])
@@ -173,8 +199,8 @@ def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
         what = "queries may buy together" if together else "the query may buy"
         yield (
             f"More pass than {what} with a chance below {overflow:.2g} in all, which is counted "
-            f"in delta ({overflow / plan.spec.target.delta:.1%} of it). Of the selected, all are "
-            f"among the highest-scored, where chance would find {chance}."
+            f"in delta ({overflow / plan.spec.target.delta:.1%} of it). Of the selected, "
+            f"{_highest(plan)}, where chance would find {chance}."
         )
     elif any(isinstance(step, VisibleAnswers) for step in steps):
         yield (

@@ -102,6 +102,7 @@ def test_no_query_is_told_how_many_secret_coins_drew_or_left_as_candidates(
         if drawn is None:
             return chosen
         rows = np.arange(drawn)
+        assert chosen.candidates is not None
         left = np.setdiff1d(chosen.candidates, rows)[: 5 * drawn]
         return selection.Selection(rows, np.empty(0, dtype=np.int64), candidates=left)
 
