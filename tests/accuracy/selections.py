@@ -32,7 +32,11 @@ from dpal.labels import Task
 from dpal.planning.campaign_plan import Plan
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, LabelCap, ThresholdStart
 from dpal.planning.certify_campaign import certified_or_next_best
-from dpal.simulation.paired_comparison import estimate_mean
+from dpal.simulation.paired_comparison import (
+    ComparisonVerdict,
+    compare_with_reference,
+    estimate_mean,
+)
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spec_for
 from dpal.training.evaluation import evaluate
 from tests.conftest import SHARED
@@ -234,6 +238,7 @@ def measure(about: DataSet, loaded: Loaded, epsilon: float, arm: str) -> dict[st
     found = [run(plan, loaded, method, score) for _ in range(RUNS)]
     mean = estimate_mean([test for _, test, _ in found])
     return {
+        "validation": [known for known, *_ in found],
         "learning_rate": rate,
         "acquisition": score.value if method is not RehearsalMethod.RANDOM else "random",
         "strategy": plan.spec.strategy.value,
@@ -245,6 +250,18 @@ def measure(about: DataSet, loaded: Loaded, epsilon: float, arm: str) -> dict[st
         "mean": mean.mean,
         "half_width_95": mean.half_width,
     }
+
+
+def chosen(random: dict[str, Any], hidden: dict[str, Any]) -> str:
+    """Which of the two `acquisition: auto` would take: the score, if it is ahead beyond noise."""
+    if "refused" in hidden:
+        return "random"
+    figures = {
+        name: dict(enumerate(cell["validation"]))
+        for name, cell in (("random", random), ("hidden", hidden))
+    }
+    verdict = compare_with_reference(figures, "random")["hidden"].verdict
+    return "hidden" if verdict is ComparisonVerdict.BETTER else "random"
 
 
 def _undefined(score: Acquisition, task: Task) -> bool:
@@ -278,6 +295,9 @@ def main() -> None:
         except DpalError as refused:
             done[key] = {"refused": str(refused)}
             print(f"{key}: refused, {refused}", flush=True)
+        now = [done.get(f"{name} | epsilon {epsilon:g} | {one}") for one in ("random", "hidden")]
+        if arm == "hidden" and now[0] and now[1]:
+            done[key]["auto"] = chosen(now[0], now[1])
         place.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
 
 

@@ -46,9 +46,9 @@ AFTER_DATA = [
     ),
     (
         [HIDDEN, "schedule.queries=[100]", "privacy.epsilon=0.5"],
-        "89 in reserve",
-        "noise of 6.85",
-        "178 or more",
+        "79 in reserve",
+        "noise of 6.05",
+        "158 or more",
         "select visible",
     ),
     (
