@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
+from dpal.acquisition.highest_of_stream import HighestOfStream
 from dpal.acquisition.projection import Projection
 from dpal.acquisition.public_choice import (
     LEAST,
@@ -74,7 +75,7 @@ def count_votes(poll: Poll, seen: Iterable[ModelOutputs]) -> Rows:
     points = poll.projection(poll.candidates.embeddings)
     index = NearestNeighbors(n_neighbors=1).fit(np.where(np.isfinite(points), points, 0.0))
     counts = np.zeros(size, dtype=np.int64)
-    best = _Best(size if poll.voters is Voters.TOP_K else 0)
+    best = HighestOfStream(size)
     for batch in seen:
         unsure = uncertainty(batch.logits, poll.kind, task=poll.task)
         own = poll.projection(batch.embeddings)
@@ -90,25 +91,11 @@ def count_votes(poll: Poll, seen: Iterable[ModelOutputs]) -> Rows:
         if poll.voters is Voters.THRESHOLD:
             counts += np.bincount(votes, minlength=size)
         else:
-            best.add(unsure[sound], batch.rows[sound], votes)
-    if poll.voters is Voters.TOP_K:
-        counts += np.bincount(best.votes, minlength=size)
+            # Of equally uncertain records the one with the lower row number votes.
+            best.offer(unsure[sound], -batch.rows[sound], votes)
+    if kept := best.columns():
+        counts += np.bincount(kept[-1], minlength=size)
     return counts
-
-
-class _Best:
-    """The votes of the most uncertain records of a stream; equal ones by row number."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._unsure, self._rows = np.empty(0), np.empty(0, dtype=np.int64)
-        self.votes = np.empty(0, dtype=np.int64)
-
-    def add(self, unsure: Floats, rows: Rows, votes: Rows) -> None:
-        unsure = np.concatenate([self._unsure, unsure])
-        rows, votes = np.concatenate([self._rows, rows]), np.concatenate([self.votes, votes])
-        order = np.lexsort((rows, -unsure))[: self._count]
-        self._unsure, self._rows, self.votes = unsure[order], rows[order], votes[order]
 
 
 def choose_supported(rows: Rows, support: Floats, count: int) -> ChosenRecords:

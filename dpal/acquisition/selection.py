@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.events import LAPLACE_GRID
+from dpal.acquisition.highest_of_stream import HighestOfStream
 from dpal.acquisition.thresholds import (
     Rows,
     Scores,
@@ -183,7 +184,7 @@ def _(
     processes noisy values.
     """
     check.positive(width=width)
-    best = _Best(count)
+    best = _HighestKeys(count)
     for rows, scores in scored:
         # The range is the sensitivity: a score outside of it would not be protected.
         if not ((scores >= 0) & (scores <= width)).all():
@@ -293,7 +294,7 @@ def select_at_random(
     Raises:
       ParameterError: fewer rows are eligible.
     """
-    best = _Best(count + (candidates or 0))
+    best = _HighestKeys(count + (candidates or 0))
     for rows in eligible:
         best.offer(np.zeros(rows.size, dtype=np.int64), rows, rng=rng)
     if candidates is None:
@@ -342,28 +343,23 @@ def _some(rows: Rows, count: int, *, rng: BitSource) -> Rows:
     return rows[:count]
 
 
-class _Best:
+class _HighestKeys:
     """The `count` highest keys seen, ties broken by fresh random words."""
 
     def __init__(self, count: int) -> None:
         check.at_least(1, count=count)
         self._count = count
-        self._keys = np.empty(0, dtype=np.int64)
-        self._ties = np.empty(0, dtype=np.uint64)
-        self._rows = np.empty(0, dtype=np.int64)
+        self._highest = HighestOfStream(count)
 
     def offer(self, keys: NDArray[np.int64], rows: Rows, *, rng: BitSource) -> None:
-        keys = np.concatenate([self._keys, keys])
-        ties = np.concatenate([self._ties, rng.words(rows.size)])
-        rows = np.concatenate([self._rows, rows])
-        kept = np.lexsort((ties, keys))[-self._count :]
-        self._keys, self._ties, self._rows = keys[kept], ties[kept], rows[kept]
+        self._highest.offer(keys, rng.words(rows.size), rows)
 
     def rows(self) -> Rows:
-        if self._rows.size < self._count:
+        _, _, rows = self._highest.columns() or (_NOBODY, _NOBODY, _NOBODY)
+        if rows.size < self._count:
             # How many are left may be confidential.
             raise ParameterError.before_release(
                 f"{self._count} records are to be selected and fewer are unlabeled; lower "
                 "schedule.queries"
             )
-        return self._rows
+        return rows

@@ -41,8 +41,7 @@ from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse, spe
 from dpal.training.evaluation import evaluate
 from tests.conftest import SHARED
 
-EPSILONS = (1.0, 3.0, 8.0)
-RATES = (0.1, 0.5, 2.0)
+RATES = (0.1, 0.5, 2.0, 8.0)
 TRIES, RUNS, PHYSICAL = 2, 5, 4096
 SCORES = (
     Acquisition.ENTROPY,
@@ -63,6 +62,7 @@ class DataSet:
       queries: labels of each query.
       picture: side to which pictures are resized, and their mode; None for features.
       tail: chance with which a record of class c is kept, to the power of c; of the pool alone.
+      epsilons: at which it is measured.
     """
 
     files: tuple[str, ...]
@@ -70,12 +70,21 @@ class DataSet:
     queries: tuple[int, ...]
     picture: tuple[int, str] | None = None
     tail: float | None = None
+    epsilons: tuple[float, ...] = (1.0, 3.0, 8.0)
 
 
 SETS = {
     "digits, long tail": DataSet(
         files=("mnist-train", "mnist-test"), initial=600, queries=(200, 200, 200),
         picture=(28, "L"), tail=0.62,
+    ),
+    "digits, long tail, 5,000 labels": DataSet(
+        files=("mnist-train", "mnist-test"), initial=1000, queries=(1000, 1000, 1000, 1000),
+        picture=(28, "L"), tail=0.62, epsilons=(8.0,),
+    ),
+    "digits, 5,000 labels": DataSet(
+        files=("mnist-train", "mnist-test"), initial=3000, queries=(500, 500, 500, 500),
+        picture=(28, "L"), epsilons=(3.0,),
     ),
     "letters": DataSet(
         files=("notmnist-10k",), initial=500, queries=(200, 200), picture=(28, "L")
@@ -272,7 +281,7 @@ def _undefined(score: Acquisition, task: Task) -> bool:
 def cells(names: list[str]) -> Iterator[tuple[str, float, str]]:
     """Every cell of the table."""
     for name in names or SETS:
-        for epsilon in EPSILONS:
+        for epsilon in SETS[name].epsilons:
             for arm in ARMS:
                 yield name, epsilon, arm
 
