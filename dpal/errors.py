@@ -451,6 +451,13 @@ class StoreUnreachable(StoreError):
         self.args = (place, reason)
 
 
+class ProtocolError(DpalError):
+    """A party of a vote between sites got a message that cannot come. It sent nothing more."""
+
+    code = "protocol"
+    released = False
+
+
 class TrainingStopped(DpalError):
     """Somebody asked a training to stop. What it had made is persisted."""
 

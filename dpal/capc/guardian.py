@@ -1,0 +1,141 @@
+"""The guardian's part in a batch: deals masks and keys, adds up votes that it cannot read.
+
+It learns nothing: what sites send it is padded, and what it opens with who asks is masked by a
+site. It must not collude: with who asks it would find the sites' weights, with a site the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpal.capc.key_streams import KeyStream, fresh_seed
+from dpal.capc.messages import (
+    GuardianAnswer,
+    LastDeal,
+    MaskedMargin,
+    PaddedVotes,
+    QuerierDeal,
+    SiteDeal,
+    dealt_fields,
+)
+from dpal.capc.parties import Outbox, Outgoing, unexpected
+from dpal.capc.ring import Ring, ring_product
+from dpal.capc.shared_signs import SignKeys, deal_signs, sign_keys, sign_shares
+from dpal.capc.terms import QUERIER, QueryBatch
+from dpal.randomness import BitSource
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GuardianBatch:
+    """Where the guardian stands.
+
+    Attributes:
+      batch: what is asked.
+      total: (queries, labels) sum of what sites sent.
+      voted: sites that did.
+      last_deal: for the noisy majorities, once it came.
+      margin: from who asks, once it came.
+      is_done: whether its answer was given.
+    """
+
+    batch: QueryBatch
+    total: Ring
+    voted: frozenset[str] = field(default_factory=frozenset)
+    last_deal: LastDeal | None = None
+    margin: MaskedMargin | None = None
+    is_done: bool = False
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Parties whose messages must come before its answer."""
+        missing = set(self.batch.sites) - self.voted
+        if self.last_deal is None:
+            missing.add(self.batch.dealer)
+        if self.margin is None:
+            missing.add(QUERIER)
+        return frozenset() if self.is_done else frozenset(missing)
+
+    def receive(self, sender: str, data: bytes) -> tuple[GuardianBatch, Outbox]:
+        """What it becomes by a message, and what it sends: its answer after the last one.
+
+        Raises:
+          ProtocolError: the message cannot come now.
+        """
+        return _with_answer(self._after(sender, data))
+
+    def _after(self, sender: str, data: bytes) -> GuardianBatch:
+        if self.is_done:
+            raise unexpected(sender, self.awaited)
+        if sender == QUERIER and self.margin is None:
+            return replace(self, margin=MaskedMargin.decode(data, self.batch))
+        if sender == self.batch.dealer and self.last_deal is None:
+            return replace(self, last_deal=LastDeal.decode(data, self.batch))
+        if sender in self.batch.sites and sender not in self.voted:
+            votes = PaddedVotes.decode(data, self.batch).values
+            return replace(self, total=self.total + votes, voted=self.voted | {sender})
+        raise unexpected(sender, self.awaited)
+
+
+def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch, Outbox]:
+    """Deals a batch: to who asks, and to each site.
+
+    Args:
+      batch: what is asked; paid for before.
+      rng: source of all masks and keys.
+    """
+    shape = (batch.queries, batch.labels)
+    querier_seed, salt = fresh_seed(rng), fresh_seed(rng)
+    site_seeds = {site: fresh_seed(rng) for site in batch.sites}
+    query_masks = KeyStream(querier_seed, "queries").ring(batch.queries, batch.features)
+    products = np.stack(
+        [
+            ring_product(query_masks, weight_masks(seed, batch).T) - product_shares(seed, batch)
+            for seed in site_seeds.values()
+        ]
+    )
+    first = sign_keys(querier_seed, "signs", products.size)
+    second = [sign_keys(seed, "signs", batch.answers) for seed in site_seeds.values()]
+    corrections = deal_signs(first, _joined(second), salt)
+    deal = QuerierDeal(
+        **dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape),
+        products=products,
+    )
+    outbox = [Outgoing(QUERIER, deal)]
+    for place, (site, seed) in enumerate(site_seeds.items()):
+        own = corrections.part(place * batch.answers, (place + 1) * batch.answers)
+        outbox.append(Outgoing(site, SiteDeal(**dealt_fields(seed, salt, own, *shape))))
+    return GuardianBatch(batch=batch, total=np.zeros(shape, dtype=np.uint32)), tuple(outbox)
+
+
+def weight_masks(seed: bytes, batch: QueryBatch) -> Ring:
+    """(labels, features) what hides a site's weights, from the seed that it is dealt."""
+    return KeyStream(seed, "weights").ring(batch.labels, batch.features)
+
+
+def product_shares(seed: bytes, batch: QueryBatch) -> Ring:
+    """(queries, labels) the site's share of what its mask makes of the queries' masks."""
+    return KeyStream(seed, "products").ring(batch.queries, batch.labels)
+
+
+def _joined(keys: list[SignKeys]) -> SignKeys:
+    return SignKeys(
+        np.concatenate([one.masks for one in keys]),
+        np.concatenate([one.roots for one in keys]),
+        np.concatenate([one.tops for one in keys]),
+    )
+
+
+def _with_answer(state: GuardianBatch) -> tuple[GuardianBatch, Outbox]:
+    """The answer, where nothing is missing."""
+    deal, margin = state.last_deal, state.margin
+    if state.awaited or deal is None or margin is None:
+        return state, ()
+    keys = sign_keys(deal.seed.tobytes(), "signs", state.batch.answers)
+    # The margin is twice the count, less what who asks takes off its own share.
+    masked = 2 * state.total + keys.masks.reshape(state.total.shape)
+    opened = (masked + margin.values).ravel()
+    shares = sign_shares(opened, 1, keys, deal.corrections, deal.salt.tobytes())
+    answer = GuardianAnswer(masked, shares.reshape(masked.shape))
+    return replace(state, is_done=True), (Outgoing(QUERIER, answer),)

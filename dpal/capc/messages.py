@@ -1,0 +1,273 @@
+"""Messages between parties: fixed fields of fixed sizes, and nothing that could be run.
+
+No message says how long it is or what is in it: its kind and the batch do. Whatever has another
+length or another kind than its receiver waits for is refused before anything in it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal.capc.distributed_comparison import SALT_BYTES, Corrections
+from dpal.capc.key_streams import SEED_BYTES
+from dpal.capc.ring import Ring
+from dpal.capc.shared_signs import LEVELS, SignCorrections
+from dpal.capc.terms import QueryBatch
+from dpal.errors import ProtocolError
+
+FORMAT: Final = 1
+Layout = Mapping[str, tuple[str, tuple[str, ...]]]
+
+_HEADER: Final = 6  # format, kind, number of the batch
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One message. Fields are bytes, or arrays in little-endian order, one after the other.
+
+    Attributes:
+      kind: its number on the wire; never given to another kind.
+      layout: type and dimensions of each field, in order.
+    """
+
+    kind: ClassVar[int]
+    layout: ClassVar[Layout]
+
+    @classmethod
+    def size(cls, batch: QueryBatch) -> int:
+        """Bytes of a message of this kind."""
+        return _HEADER + sum(_bytes_of(*shape, batch) for shape in cls.layout.values())
+
+    def encode(self, batch: QueryBatch) -> bytes:
+        """Its bytes."""
+        parts = [bytes([FORMAT, self.kind]), batch.number.to_bytes(4, "little")]
+        for name, (dtype, dimensions) in self.layout.items():
+            array = np.ascontiguousarray(getattr(self, name), dtype=dtype)
+            if array.shape != _shape(dimensions, batch):
+                raise ProtocolError(f"{type(self).__name__} has a field {name} of another size")
+            parts.append(array.tobytes())
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: bytes, batch: QueryBatch) -> Self:
+        """Reads a message of this kind in this batch.
+
+        Raises:
+          ProtocolError: it is anything else.
+        """
+        if len(data) < _HEADER or data[0] != FORMAT or data[1] != cls.kind:
+            raise ProtocolError(f"a message came that is no {cls.__name__}")
+        if int.from_bytes(data[2:_HEADER], "little") != batch.number:
+            raise ProtocolError(f"a {cls.__name__} of another batch came")
+        if len(data) != cls.size(batch):
+            raise ProtocolError(
+                f"a {cls.__name__} has {len(data):,} bytes where it must have {cls.size(batch):,}"
+            )
+        values, start = {}, _HEADER
+        for name, (dtype, dimensions) in cls.layout.items():
+            stop = start + _bytes_of(dtype, dimensions, batch)
+            values[name] = np.frombuffer(data[start:stop], dtype).reshape(_shape(dimensions, batch))
+            start = stop
+        return cls(**values)
+
+
+def _signs(*comparisons: str) -> Layout:
+    """Fields that carry corrections of signs for so many comparisons."""
+    return {
+        "salt": ("u1", ("salt",)),
+        "seeds": ("<u8", ("levels", *comparisons, "two")),
+        "values": ("<u4", ("leaves", *comparisons)),
+        "turns": ("<u4", ("two", *comparisons)),
+        "tops": ("<u4", comparisons),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Dealt(Message):
+    """A seed, and corrections for comparisons.
+
+    Attributes:
+      seed: from which the receiver's own part is expanded.
+      salt: of the comparisons' generator.
+      seeds: as in `Corrections`; likewise the next two.
+      values: as in `Corrections`.
+      turns: as in `Corrections`.
+      tops: as in `SignCorrections`.
+    """
+
+    seed: NDArray[np.uint8]
+    salt: NDArray[np.uint8]
+    seeds: NDArray[np.uint64]
+    values: Ring
+    turns: Ring
+    tops: Ring
+
+    @property
+    def corrections(self) -> SignCorrections:
+        """All of them in one row."""
+        count = self.tops.size
+        return SignCorrections(
+            Corrections(
+                self.seeds.reshape(LEVELS, count, 2),
+                self.values.reshape(LEVELS + 1, count),
+                self.turns.reshape(2, count),
+            ),
+            self.tops.reshape(count),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class QuerierDeal(_Dealt):
+    """From the guardian to who asks: one deal for all sites.
+
+    Attributes:
+      products: (sites, queries, labels) its share of what each site's mask makes of the query's.
+    """
+
+    kind = 1
+    layout: ClassVar[Layout] = {
+        "seed": ("u1", ("seed",)),
+        **_signs("sites", "queries", "labels"),
+        "products": ("<u4", ("sites", "queries", "labels")),
+    }  # fmt: skip
+    products: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class SiteDeal(_Dealt):
+    """From the guardian to a site."""
+
+    kind = 2
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "labels")}
+
+
+@dataclass(frozen=True, eq=False)
+class LastDeal(_Dealt):
+    """From the dealing site to the guardian, and another one to who asks: the noisy majorities."""
+
+    kind = 3
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "labels")}
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenWeights(Message):
+    """From a site to who asks: its weights under a mask of the guardian's, once for each batch.
+
+    Attributes:
+      difference: (labels, features).
+    """
+
+    kind = 4
+    layout: ClassVar[Layout] = {"difference": ("<u4", ("labels", "features"))}
+    difference: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenQuery(Message):
+    """From who asks to a site.
+
+    Attributes:
+      difference: (queries, features) the queries under a mask.
+      masked: (queries, labels) its share of the outcomes, under its part of a mask.
+    """
+
+    kind = 5
+    layout: ClassVar[Layout] = {
+        "difference": ("<u4", ("queries", "features")),
+        "masked": ("<u4", ("queries", "labels")),
+    }
+    difference: Ring
+    masked: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class _Shares(Message):
+    """One number for every answer.
+
+    Attributes:
+      values: (queries, labels).
+    """
+
+    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "labels"))}
+    values: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedOutcome(_Shares):
+    """From a site to who asks: its share of the outcomes, under its part of a mask."""
+
+    kind = 6
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedVotes(_Shares):
+    """From a site to the guardian: its share of its votes, its noise, and pads."""
+
+    kind = 7
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedMargin(_Shares):
+    """From who asks to the guardian: its share of the noisy margins, masked."""
+
+    kind = 8
+
+
+@dataclass(frozen=True, eq=False)
+class GuardianAnswer(Message):
+    """From the guardian to who asks: with it the noisy majorities are released.
+
+    Attributes:
+      masked: (queries, labels) its share of the noisy margins, masked.
+      shares: (queries, labels) its shares of the answers.
+    """
+
+    kind = 9
+    layout: ClassVar[Layout] = {
+        "masked": ("<u4", ("queries", "labels")),
+        "shares": ("<u4", ("queries", "labels")),
+    }
+    masked: Ring
+    shares: Ring
+
+
+def dealt_fields(
+    seed: bytes, salt: bytes, corrections: SignCorrections, *shape: int
+) -> dict[str, Any]:
+    """Fields of a deal, its comparisons in this shape."""
+    comparisons = corrections.comparisons
+    return {
+        "seed": np.frombuffer(seed, np.uint8),
+        "salt": np.frombuffer(salt, np.uint8),
+        "seeds": comparisons.seeds.reshape(LEVELS, *shape, 2),
+        "values": comparisons.values.reshape(LEVELS + 1, *shape),
+        "turns": comparisons.turns.reshape(2, *shape),
+        "tops": corrections.tops.reshape(shape),
+    }
+
+
+def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
+    lengths = {
+        "seed": SEED_BYTES,
+        "salt": SALT_BYTES,
+        "levels": LEVELS,
+        "leaves": LEVELS + 1,
+        "two": 2,
+        "sites": len(batch.sites),
+        "queries": batch.queries,
+        "labels": batch.labels,
+        "features": batch.features,
+    }
+    return tuple(lengths[name] for name in dimensions)
+
+
+def _bytes_of(dtype: str, dimensions: tuple[str, ...], batch: QueryBatch) -> int:
+    size = np.dtype(dtype).itemsize
+    for length in _shape(dimensions, batch):
+        size *= length
+    return size

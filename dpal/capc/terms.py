@@ -1,0 +1,165 @@
+"""What the parties of a vote agree on: public, and the same for everybody."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal import check
+from dpal.capc.ring import MOST_FEATURES
+from dpal.errors import ParameterError
+from dpal.mechanisms.skellam import skellam_noise
+from dpal.randomness import BitSource
+
+GUARDIAN, QUERIER = "guardian", "querier"  # the parties that are no sites
+
+MOST_LABELS = 1_024
+MOST_QUERIES = 1_024
+MOST_SITES = 1_000
+
+Features = NDArray[np.int8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Who votes on what, and with how much noise.
+
+    Attributes:
+      sites: names of all enrolled sites, in the order of their messages.
+      labels: yes-or-no labels of a query.
+      features: length of a query, in whole numbers of 8 bits.
+      queries: of a batch, at most.
+      sigma: standard deviation of the noise on each of the two counts of a label, in votes, as in
+        `dpal.accounting.events.MajorityVotes`: on the count of yes alone it is sigma / sqrt(2).
+      colluding: sites that may collude with whoever asks, at most; the noise of all others alone
+        has this deviation.
+      absent: sites that may be missing from a batch, at most.
+    """
+
+    sites: tuple[str, ...]
+    labels: int
+    features: int
+    queries: int
+    sigma: float
+    colluding: int = 0
+    absent: int = 0
+
+    def __post_init__(self) -> None:
+        check.within(2, MOST_SITES, sites=len(self.sites))
+        if {GUARDIAN, QUERIER} & set(self.sites):
+            raise ParameterError(f"no site can be called {GUARDIAN} or {QUERIER}; name it anew")
+        if len(set(self.sites)) < len(self.sites):
+            raise ParameterError("two sites have the same name; give each one of its own")
+        check.within(1, MOST_LABELS, labels=self.labels)
+        check.within(1, MOST_FEATURES, features=self.features)
+        check.within(1, MOST_QUERIES, queries=self.queries)
+        check.positive(sigma=self.sigma)
+        check.at_least(0, colluding=self.colluding, absent=self.absent)
+        if len(self.sites) - self.colluding - self.absent < 2:
+            raise ParameterError(
+                f"of {len(self.sites)} sites {self.colluding} may collude and {self.absent} be "
+                "absent, which leaves fewer than 2 whose noise counts; lower one of them"
+            )
+
+    @property
+    def least_live(self) -> int:
+        """Sites that a batch needs: any fewer, and noise of the honest ones may be missing."""
+        return len(self.sites) - self.absent
+
+    @property
+    def share_variance(self) -> float:
+        """Variance of each site's noise, so that any honest sites add up to sigma**2 / 2 or more.
+
+        Rounded up: of the sites that are there all but `colluding` are honest.
+        """
+        honest = len(self.sites) - self.colluding - self.absent
+        return math.nextafter(self.sigma**2 / 2 / honest, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryBatch:
+    """Queries that are answered together.
+
+    Attributes:
+      number: 1, 2, ... in a session; keys, masks and pads of a number serve once.
+      queries: how many.
+      labels: of each.
+      features: of each.
+      sites: those that are there, in the order of `Terms.sites`.
+      dealer: the site that deals the last comparison.
+    """
+
+    number: int
+    queries: int
+    labels: int
+    features: int
+    sites: tuple[str, ...]
+    dealer: str
+
+    @property
+    def answers(self) -> int:
+        """Released answers."""
+        return self.queries * self.labels
+
+
+def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> QueryBatch:
+    """The batch of a number among the sites that are there.
+
+    Raises:
+      ParameterError: too few are, a stranger is among them, or there are too many queries.
+    """
+    check.at_least(1, number=number)
+    check.within(1, terms.queries, queries=queries)
+    if live != tuple(site for site in terms.sites if site in live):
+        raise ParameterError.before_release("the sites of a batch are not those that agreed")
+    if len(live) < terms.least_live:
+        raise ParameterError.before_release(
+            f"{len(live)} of {len(terms.sites)} sites are there and a batch needs "
+            f"{terms.least_live} (capc.absent is {terms.absent}); ask again once more are"
+        )
+    return QueryBatch(
+        number=number,
+        queries=queries,
+        labels=terms.labels,
+        features=terms.features,
+        sites=live,
+        dealer=live[number % len(live)],  # each in turn
+    )
+
+
+def noise_share(terms: Terms, batch: QueryBatch, *, rng: BitSource) -> NDArray[np.int64]:
+    """One site's (queries, labels) noise on the counts of a batch; private."""
+    drawn = skellam_noise(batch.answers, terms.share_variance, rng=rng)
+    return drawn.reshape(batch.queries, batch.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteModel:
+    """A site's private linear heads on public features: yes where weights @ x + bias >= 0.
+
+    Attributes:
+      weights: (labels, features) whole numbers of 8 bits; private.
+      bias: (labels,) whole numbers, at most 2**30 in size; private.
+    """
+
+    weights: NDArray[np.int8]
+    bias: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        fits = self.weights.ndim == 2 and self.bias.shape == self.weights.shape[:1]
+        if not fits or self.weights.dtype != np.int8:
+            raise ParameterError.before_release(
+                "a site's model needs (labels, features) weights of 8 bits and a bias for each "
+                "label"
+            )
+        check.within(1, MOST_FEATURES, features=self.weights.shape[1])
+        if self.bias.size and np.abs(self.bias).max() > 1 << 30:
+            raise ParameterError.before_release("a bias of a site's model is above 2**30 in size")
+
+    def votes(self, queries: Features) -> NDArray[np.bool_]:
+        """(queries, labels) what it would say in plain text."""
+        products = queries.astype(np.int64) @ self.weights.astype(np.int64).T
+        return np.asarray(products + self.bias >= 0)

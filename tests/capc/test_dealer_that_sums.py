@@ -1,0 +1,93 @@
+"""The guardian makes the keys and adds up the votes: from one bare share it finds the outcome.
+
+Each candidate for an outcome gives one share, as the share is a function of keys that the
+guardian made. Without the pad of site and querier exactly one of 65,536 candidates fits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpal.capc import site as site_steps
+from dpal.capc.messages import PaddedVotes, QuerierDeal, SiteDeal
+from dpal.capc.parties import pad
+from dpal.capc.shared_signs import SignCorrections, SignKeys, sign_keys, sign_shares
+from dpal.capc.terms import GUARDIAN, QUERIER
+from tests.capc.together import hold_vote, random_models, terms_of
+
+CANDIDATES = np.arange(-(1 << 15), 1 << 15)
+
+
+def vote_of_small_outcomes():
+    rng = np.random.default_rng(6)
+    terms = terms_of(3, labels=4, features=4, queries=2)
+    models = {name: type(model)(np.clip(model.weights, -40, 40), model.bias // 4)
+              for name, model in random_models(terms, rng).items()}  # fmt: skip
+    asked = rng.integers(-100, 100, (2, 4), dtype=np.int8)
+    return models, asked, hold_vote(terms, models, asked)
+
+
+def fitting_outcomes(vote, site: str, answer: int) -> list[int]:
+    """Outcomes of one vote that fit what the guardian was sent, by all that it dealt itself."""
+    (deal,) = vote.sent(SiteDeal, site)
+    (querier,) = vote.sent(QuerierDeal, QUERIER)
+    place = vote.batch.sites.index(site) * vote.batch.answers + answer
+    other = sign_keys(querier.seed.tobytes(), "signs", querier.products.size)
+    own = sign_keys(deal.seed.tobytes(), "signs", vote.batch.answers)
+    here = slice(answer, answer + 1)
+    count = CANDIDATES.size
+    keys = SignKeys(np.repeat(own.masks[here], count), np.repeat(own.roots[here], count, axis=0),
+                    np.repeat(own.tops[here], count))  # fmt: skip
+    one = deal.corrections.part(answer, answer + 1)
+    comparisons = type(one.comparisons)(*(np.repeat(array, count, axis=1) for array in (
+        one.comparisons.seeds, one.comparisons.values, one.comparisons.turns)))  # fmt: skip
+    corrections = SignCorrections(comparisons, np.repeat(one.tops, count))
+    opened = CANDIDATES.astype(np.uint32) + other.masks[place] + own.masks[answer]
+    shares = sign_shares(opened, 1, keys, corrections, deal.salt.tobytes())
+    sent = next(message for sender, to, message, _ in vote.wire
+                if (sender, to) == (site, GUARDIAN) and type(message) is PaddedVotes)  # fmt: skip
+    return CANDIDATES[shares == sent.values.ravel()[answer]].tolist()
+
+
+def outcomes(models, asked, site: str) -> np.ndarray:
+    model = models[site]
+    return (asked.astype(int) @ model.weights.astype(int).T + model.bias).ravel()
+
+
+def test_the_guardian_cannot_tell_outcomes_from_what_it_adds_up():
+    """A false alarm in 2,000 runs: 24 shares, 65,536 candidates each, of 2**32 numbers."""
+    models, asked, vote = vote_of_small_outcomes()
+    for site in vote.batch.sites:
+        truth = outcomes(models, asked, site)
+        assert np.abs(truth).max() < 1 << 15, "the search would not see it"
+        for answer in range(vote.batch.answers):
+            assert fitting_outcomes(vote, site, answer) == []
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Sites that forget their pads."""
+    monkeypatch.setattr(site_steps.SiteBatch, "_pads", lambda self: np.uint32(0))
+
+
+def test_without_the_pad_it_finds_every_outcome_exactly(bare):
+    models, asked, vote = vote_of_small_outcomes()
+    for site in vote.batch.sites:
+        truth = outcomes(models, asked, site)
+        for answer in range(vote.batch.answers):
+            found = fitting_outcomes(vote, site, answer)
+            assert truth[answer] in found and len(found) <= 2
+
+
+def test_pads_between_sites_cancel_and_hide_each_site():
+    """The pad with who asks apart, which it takes off again."""
+    kept = site_steps.SiteBatch._pads
+
+    def without_querier(state):
+        return np.asarray(kept(state) - pad(state.secrets[QUERIER], state.batch))
+
+    _, _, vote = vote_of_small_outcomes()
+    of_sites = {name: without_querier(vote.parties[name]) for name in vote.batch.sites}
+    assert not np.sum(list(of_sites.values()), axis=0, dtype=np.uint32).any()
+    assert all((one != 0).all() for one in of_sites.values())
