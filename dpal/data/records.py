@@ -27,6 +27,7 @@ from dpal.data.sources import Source
 from dpal.errors import DataError
 
 CACHE_MIB = 2048
+GROUP = "group"  # in a pool's state, where groups are protected
 WORKERS = min(8, os.cpu_count() or 1)
 
 _PART = 64  # records that a thread decodes at a time
@@ -87,6 +88,8 @@ class LabeledSet:
       cohorts: (n,) int16 phase in which each record was labeled.
       participation: (n,) factor on each record's sample rates; None is 1 for all.
       share: whose they are; all of the pool's, or those of one process among several.
+      owners: (n,) the group of each record, where groups are protected: row of its first record
+        in the pool.
     """
 
     inputs: Tensor | EncodedRecords
@@ -94,6 +97,7 @@ class LabeledSet:
     cohorts: NDArray[np.int16]
     participation: NDArray[np.float64] | None = None
     share: Share = WHOLE
+    owners: NDArray[np.int64] | None = None
 
     def batch(self, rows: Rows) -> Batch:
         """The records of a batch by their numbers, read part by part."""
@@ -165,7 +169,9 @@ def load_labeled(
       StorageError: there is no room in `scratch`.
     """
     table = _labeled_rows(state)
-    table = table.take(share.of(table.column("row").to_numpy()))
+    # A group's records have one owner among the processes, too.
+    grouped = GROUP in table.column_names
+    table = table.take(share.of(table.column(GROUP if grouped else "row").to_numpy()))
     rows = table.column("row").to_numpy()
     first = next(iter(raw_batches(source, [source.content.value]))).table.column(0)
     like = records_of(source, first.slice(0, 1), rows=None)
@@ -181,14 +187,16 @@ def load_labeled(
         cohorts=np.array(table.column("cohort"), dtype=np.int16),
         participation=_by_block(np.array(table.column("block"), dtype=np.int16), participation),
         share=share,
+        owners=table.column(GROUP).to_numpy() if grouped else None,
     )
 
 
 def _labeled_rows(state: Path) -> pa.Table:
-    """Rows of the pool that are labeled, with their cohort, label and block."""
+    """Rows of the pool that are labeled, with their cohort, label, block, and group, if any."""
     batches, first = [], 0
     with pq.ParquetFile(state) as file:
-        for batch in file.iter_batches(_STATE_ROWS, columns=["cohort", "label", "block"]):
+        columns = [name for name in file.schema_arrow.names if name != "id"]
+        for batch in file.iter_batches(_STATE_ROWS, columns=columns):
             labeled = np.flatnonzero(np.asarray(batch.column("cohort")) >= 0)
             kept = pa.Table.from_batches([batch]).take(pa.array(labeled))
             batches.append(kept.append_column("row", pa.array(first + labeled)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from dpal import check
 from dpal.data.readers import to_input
 from dpal.data.records import Batch
+from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.training_recipe import Recipe
@@ -18,10 +21,18 @@ from dpal.training.augmentation import augment, view_generator
 from dpal.training.backends import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.losses import per_record_loss
-from dpal.training.per_record.backend import PerRecordGradients, trainable
+from dpal.training.per_record.backend import (
+    Copies,
+    PerRecordGradients,
+    stretches_by_size,
+    trainable,
+)
 from dpal.training.per_record.choose_method import per_record_gradients
 from dpal.training.per_record.screening import refuse_known_mixing
-from dpal.training.physical_batches import chunks
+from dpal.training.physical_batches import chunks, group_chunks
+
+Sizes = NDArray[np.int64]
+"""Records of each group of a batch, shape (n_groups,)."""
 
 
 class PrivateGradient:
@@ -77,21 +88,23 @@ class PrivateGradient:
         """The clipping norm of the next step."""
         return self._clipper.bound
 
-    def write(self, inputs: Batch, labels: Tensor) -> None:
+    def write(self, inputs: Batch, labels: Tensor, sizes: Sizes | None = None) -> None:
         """Sets every parameter's `grad` for one batch; an empty batch gives noise alone.
 
         Args:
           inputs: (n, *input_shape) decoded records.
           labels: (n,) class numbers, or (n, labels) zeros and ones.
+          sizes: as in `clipped_sum`.
         """
-        total = self.clipped_sum(inputs, labels)
+        total = self.clipped_sum(inputs, labels, sizes)
         self.release(total, self._clipper.take_count())
 
     def release(self, total: NDArray[np.float64], count: float) -> None:
         """Adds noise to a clipped sum, writes it to the parameters, and moves the bound.
 
         Args:
-          total: (n_parameters,) sum over all records of the step, wherever it was computed.
+          total: (n_parameters,) sum over all records, or groups, of the step, wherever it was
+            computed.
           count: of the same records, by `Clipper.take_count`; 0 without an adaptive bound.
         """
         scale = self._multiplier * self._clipper.bound
@@ -106,26 +119,49 @@ class PrivateGradient:
             released = noisy_sum(np.array([count]), deviation, rng=self._rng)[0]
             self._clipper.move(float(released), expected_batch_size=self._divisor)
 
-    def clipped_sum(self, inputs: Batch, labels: Tensor) -> NDArray[np.float64]:
+    def clipped_sum(
+        self, inputs: Batch, labels: Tensor, sizes: Sizes | None = None
+    ) -> NDArray[np.float64]:
         """Sums the clipped gradients of a batch, without noise: (n_parameters,) float64.
 
-        Every record contributes a vector of norm at most C; one whose gradient is not
-        finite contributes zero.
+        Every record contributes a vector of norm at most C, or every group does: the mean of
+        the gradients of its records, clipped once. One whose gradient is not finite contributes
+        zero.
+
+        Args:
+          inputs: (n, *input_shape) decoded records; those of a group stand side by side.
+          labels: (n,) class numbers, or (n, labels) zeros and ones.
+          sizes: (n_groups,) records of each group, in order; groups of one size in a row save
+            time. None protects records.
+
+        Raises:
+          ParameterError: sizes do not add up to the batch.
         """
+        if sizes is not None and (sizes.sum() != len(inputs) or (sizes < 1).any()):
+            raise ParameterError("sizes of groups must be 1 at least and add up to the batch")
         self._clipper.take_count()  # of an attempt that broke off: no part of this sum
         device = self._parameters[0].device
         copies = self._recipe.augmentation.multiplicity
         total = torch.zeros(sum(p.numel() for p in self._parameters), dtype=torch.float64)
         total = total.to(device)
-        for rows, chunk in chunks(inputs, physical_batch=max(1, self._physical // copies)):
-            real = rows.stop - rows.start
+        most = max(1, self._physical // copies)
+        for rows, chunk, members in _chunks(inputs, sizes, physical_batch=most):
+            count = rows.stop - rows.start
             targets = labels.new_zeros(len(chunk), *labels.shape[1:])
-            targets[:real] = labels[rows]
+            targets[:count] = labels[rows]
             views = to_input(self._views(chunk.to(device)))
             targets = targets.to(device).repeat_interleave(copies, dim=0)
+            stretches: Copies = copies
+            if members is not None:
+                filler = [1] * (len(chunk) - count)
+                stretches = stretches_by_size([copies * size for size in (*members, *filler)])
             engine = self._ready(views, targets)
             sums = engine.weighted_sum(
-                views, targets, real=real, copies=copies, weigh=self._clipper.weigh
+                views,
+                targets,
+                real=count if members is None else len(members),
+                copies=stretches,
+                weigh=self._clipper.weigh,
             )
             total += torch.cat([part.reshape(-1) for part in sums])
         return np.asarray(total.cpu().numpy())
@@ -158,3 +194,14 @@ class PrivateGradient:
                 targets=targets,
             )
         return self._engine
+
+
+def _chunks(
+    inputs: Batch, sizes: Sizes | None, *, physical_batch: int
+) -> Iterator[tuple[slice, Tensor, list[int] | None]]:
+    """Yields chunks as `chunks` does, each with the sizes of its groups, where there are groups."""
+    if sizes is None:
+        for rows, chunk in chunks(inputs, physical_batch=physical_batch):
+            yield rows, chunk, None
+    else:
+        yield from group_chunks(inputs, sizes.tolist(), physical_batch=physical_batch)

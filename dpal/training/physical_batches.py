@@ -7,7 +7,7 @@ therefore filled up to a multiple of `GRAIN` with blank records whose results ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -28,11 +28,34 @@ def chunks(inputs: Batch, *, physical_batch: int) -> Iterator[tuple[slice, Tenso
       Which rows of `inputs` a chunk holds, and the chunk: these rows first, then blank
       records up to a multiple of GRAIN (or of `physical_batch`, if smaller).
     """
-    grain = min(GRAIN, physical_batch)
     for start in range(0, len(inputs), physical_batch):
         rows = slice(start, min(start + physical_batch, len(inputs)))
-        part = inputs[rows]
-        missing = -len(part) % grain
-        if missing:
-            part = torch.cat([part, part.new_zeros(missing, *part.shape[1:])])
-        yield rows, part
+        yield rows, _filled(inputs[rows], physical_batch)
+
+
+def group_chunks(
+    inputs: Batch, sizes: Sequence[int], *, physical_batch: int
+) -> Iterator[tuple[slice, Tensor, list[int]]]:
+    """Splits records into filled-up chunks that break up no group.
+
+    Args:
+      inputs: (n, *input_shape); the records of a group stand side by side.
+      sizes: records of each group, in order; n in all.
+      physical_batch: most records of `inputs` in a chunk, unless one group has more.
+
+    Yields:
+      What `chunks` does, and the sizes of the chunk's groups.
+    """
+    start, members = 0, list[int]()
+    for size in [*sizes, 0]:  # the 0 stands for the end
+        count = sum(members)
+        if members and (size == 0 or count + size > physical_batch):
+            rows = slice(start, start + count)
+            yield rows, _filled(inputs[rows], physical_batch), members
+            start, members = rows.stop, []
+        members.append(size)
+
+
+def _filled(part: Tensor, physical_batch: int) -> Tensor:
+    missing = -len(part) % min(GRAIN, physical_batch)
+    return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part

@@ -19,9 +19,9 @@ from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
 from dpal.training.backends import Backend
 from dpal.training.clipping import Clipper
-from dpal.training.dp_sgd import PrivateGradient
+from dpal.training.dp_sgd import PrivateGradient, Sizes
 from dpal.training.learning_rates import rate_at, set_rate
-from dpal.training.poisson_batches import PoissonBatches
+from dpal.training.poisson_batches import GroupBatches, PoissonBatches, group_sizes
 from dpal.training.weight_averaging import WeightAverage
 
 
@@ -36,6 +36,7 @@ class Work:
       recipe: clipping, augmentation and precision.
       backend: what computes clipped sums.
       done: steps that the model has behind it.
+      group_records: records of a group in a step, at most; where groups are protected.
     """
 
     phase: Phase
@@ -44,6 +45,7 @@ class Work:
     recipe: Recipe = field(default_factory=Recipe)
     backend: Backend = Backend.BOOK_KEEPING
     done: int = 0
+    group_records: int = 1
 
 
 class TrainingWorkers(Protocol):
@@ -57,7 +59,12 @@ class TrainingWorkers(Protocol):
         ...
 
     def write(
-        self, gradient: PrivateGradient, clipper: Clipper, inputs: Batch, labels: Tensor
+        self,
+        gradient: PrivateGradient,
+        clipper: Clipper,
+        inputs: Batch,
+        labels: Tensor,
+        sizes: Sizes | None,
     ) -> None:
         """Sets every parameter's `grad` for a step of all processes, with one draw of noise."""
         ...
@@ -78,6 +85,7 @@ def train_dp_sgd(
     average: WeightAverage | None = None,
     crew: TrainingWorkers | None = None,
     done: int = 0,
+    group_records: int = 1,
     before_step: Callable[[int], None] = lambda step: None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
@@ -97,6 +105,8 @@ def train_dp_sgd(
       average: told of every step, if there is one.
       crew: processes that own the other labeled records; None where there are none.
       done: steps that the model has behind it.
+      group_records: records of a group in a step, at most; where `labeled` has groups, they are
+        what is sampled and clipped.
       before_step: told the number of each step before anything of it is computed; raises
         to forbid it.
       on_step: told the number of finished steps; nothing about records.
@@ -110,7 +120,7 @@ def train_dp_sgd(
         recipe.clipping, max_grad_norm=spec.max_grad_norm, precision=recipe.precision
     )
     work = Work(phase=phase, spec=spec, physical_batch=physical_batch, recipe=recipe,
-                backend=backend, done=done)  # fmt: skip
+                backend=backend, done=done, group_records=group_records)  # fmt: skip
     if crew is not None:
         crew.begin(model, work, labeled)
     elif labeled.share.processes > 1:
@@ -119,13 +129,13 @@ def train_dp_sgd(
             "are not there; train with a crew, or load all records"
         )
     with closing(own_batches(model, labeled, work, clipper=clipper, rng=rng)) as batches:
-        for gradient, records, labels in batches:
+        for gradient, records, labels, sizes in batches:
             before_step(done + 1)
             set_rate(optimizer, rate_at(recipe, spec.learning_rate, done + 1, phase.steps))
             if crew is None:
-                gradient.write(records, labels)
+                gradient.write(records, labels, sizes)
             else:
-                crew.write(gradient, clipper, records, labels)
+                crew.write(gradient, clipper, records, labels, sizes)
             optimizer.step()
             done += 1
             if average is not None:
@@ -135,8 +145,10 @@ def train_dp_sgd(
 
 def own_batches(
     model: nn.Module, labeled: LabeledSet, work: Work, *, clipper: Clipper, rng: BitSource
-) -> Generator[tuple[PrivateGradient, Batch, Tensor]]:
+) -> Generator[tuple[PrivateGradient, Batch, Tensor, Sizes | None]]:
     """Yields for every step that is left what computes its sum, its records and their labels.
+
+    Where groups are protected, also how many records of each group there are.
 
     Args:
       model: that will be trained, or follows one that is.
@@ -148,10 +160,9 @@ def own_batches(
     model.train()
     # Dropout takes its masks from here: from no seed that anybody knows beforehand.
     torch.manual_seed(int(rng.words(1)[0]))
-    phase, cohorts = work.phase, labeled.cohorts
+    phase, owners = work.phase, labeled.owners
     for part, first in remaining(phase, done=work.done):
-        batches = PoissonBatches.of_part(part, phase.index, cohorts, labeled.participation)
-        batches = replace(batches, steps=part.steps - first)
+        part_left = replace(part, steps=part.steps - first)
         gradient = PrivateGradient(
             model,
             max_grad_norm=work.spec.max_grad_norm,
@@ -164,12 +175,27 @@ def own_batches(
             clipper=clipper,
         )
         try:
-            drawn = batches.draw(rng=rng)
+            drawn = _batches(labeled, part_left, work).draw(rng=rng)
             part_size = max(1, work.physical_batch // work.recipe.augmentation.multiplicity)
             for rows, records in labeled.batches(drawn, part=part_size):
-                yield gradient, records, labeled.labels[torch.from_numpy(rows)]
+                sizes = None if owners is None else group_sizes(owners[rows])
+                yield gradient, records, labeled.labels[torch.from_numpy(rows)], sizes
         finally:
             gradient.close()
+
+
+def _batches(labeled: LabeledSet, part: TrainingPhase, work: Work) -> PoissonBatches | GroupBatches:
+    phase, cohorts = work.phase.index, labeled.cohorts
+    if labeled.owners is None:
+        return PoissonBatches.of_part(part, phase, cohorts, labeled.participation)
+    return GroupBatches.of_part(
+        part,
+        phase,
+        cohorts,
+        labeled.owners,
+        most=work.group_records,
+        participation=labeled.participation,
+    )
 
 
 def remaining(phase: Phase, *, done: int) -> Iterator[tuple[TrainingPhase, int]]:

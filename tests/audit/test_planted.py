@@ -130,10 +130,10 @@ def test_shuffling_instead_of_coins(plan, tmp_path, monkeypatch):
 def test_a_mean_instead_of_a_sum(plan, tmp_path, monkeypatch):
     real = dp_sgd.PrivateGradient.write
 
-    def mean(self, inputs, labels):
+    def mean(self, inputs, labels, sizes=None):
         planned, self._divisor = self._divisor, float(max(1, len(inputs)))
         try:
-            real(self, inputs, labels)
+            real(self, inputs, labels, sizes)
         finally:
             self._divisor = planned
 
@@ -149,7 +149,9 @@ def test_a_mean_inside_of_the_sum(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(
         dp_sgd.PrivateGradient,
         "clipped_sum",
-        lambda self, inputs, labels: real(self, inputs, labels) / max(1, len(inputs)),
+        lambda self, inputs, labels, *sizes: (
+            real(self, inputs, labels, *sizes) / max(1, len(inputs))
+        ),
     )
     report = audited(plan, tmp_path)
     assert "taken instead" in words(report)
@@ -241,9 +243,9 @@ def test_a_retry_that_draws_a_committed_release_again(plan, tmp_path, monkeypatc
 def test_an_empty_batch_that_is_skipped(plan, tmp_path, monkeypatch):
     real = dp_sgd.PrivateGradient.write
 
-    def skipping(self, inputs, labels):
+    def skipping(self, inputs, labels, sizes=None):
         if len(inputs):
-            real(self, inputs, labels)
+            real(self, inputs, labels, sizes)
 
     monkeypatch.setattr(dp_sgd.PrivateGradient, "write", skipping)
     report = audited(plan, tmp_path)

@@ -152,11 +152,11 @@ def test_whole_campaigns_do_not_tell_how_many_labels_were_bought(place, monkeypa
     """
     summed, label, waited = PrivateGradient.clipped_sum, OracleLabeler.label, []
 
-    def slowly(gradient, inputs, labels):
+    def slowly(gradient, inputs, labels, *sizes):
         begun = time.monotonic()
         time.sleep(2e-4 * len(labels))
         waited.append(time.monotonic() - begun)
-        return summed(gradient, inputs, labels)
+        return summed(gradient, inputs, labels, *sizes)
 
     monkeypatch.setattr(PrivateGradient, "clipped_sum", slowly)
     monkeypatch.setattr(PoolLabels, "may_skip", True)

@@ -195,9 +195,9 @@ def test_a_step_made_again_has_other_noise_and_another_batch(in_ledger, monkeypa
     before, reached, batches = load_file(kept), [], []
 
     class Watched(PrivateGradient):
-        def write(self, inputs, labels):
+        def write(self, inputs, labels, sizes=None):
             batches.append(inputs[:])
-            super().write(inputs, labels)
+            super().write(inputs, labels, sizes)
 
     monkeypatch.setattr("dpal.training.train_phase.PrivateGradient", Watched)
 

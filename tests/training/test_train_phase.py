@@ -103,9 +103,9 @@ def test_new_records_catch_up_alone_before_the_rest(monkeypatch):
             super().__init__(*given, **named)
             self.noise = named["noise_multiplier"]
 
-        def write(self, inputs, labels):
+        def write(self, inputs, labels, sizes=None):
             records.append((len(inputs), self.noise))
-            super().write(inputs, labels)
+            super().write(inputs, labels, sizes)
 
     monkeypatch.setattr("dpal.training.train_phase.PrivateGradient", Watched)
     train_dp_sgd(

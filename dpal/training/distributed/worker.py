@@ -107,8 +107,8 @@ def handle_messages(
             raise ParameterError("a step was asked for before any phase was begun")
         clipper.bound = order.bound
         team.share_weights(model, watch=_nothing)
-        gradient, records, labels = next(steps)
-        total = gradient.clipped_sum(records, labels)
+        gradient, records, labels, sizes = next(steps)
+        total = gradient.clipped_sum(records, labels, sizes)
         send(link, READY)
         team.add_up(np.append(total, clipper.take_count()), watch=_nothing)
 

@@ -38,7 +38,7 @@ from dpal.training.distributed.messages import (
     place,
 )
 from dpal.training.distributed.worker_handle import WorkerHandle, start_worker
-from dpal.training.dp_sgd import PrivateGradient
+from dpal.training.dp_sgd import PrivateGradient, Sizes
 from dpal.training.train_phase import Work
 
 PATIENCE = 600.0  # seconds that a helper may lag behind, or a vector take on its way
@@ -154,7 +154,12 @@ class WorkerPool:
         self._model = model
 
     def write(
-        self, gradient: PrivateGradient, clipper: Clipper, inputs: Batch, labels: Tensor
+        self,
+        gradient: PrivateGradient,
+        clipper: Clipper,
+        inputs: Batch,
+        labels: Tensor,
+        sizes: Sizes | None = None,
     ) -> None:
         """Sets every parameter's `grad` for one step of all ranks.
 
@@ -163,6 +168,7 @@ class WorkerPool:
           clipper: bounds every record, here and in the helpers.
           inputs: this rank's records in the batch.
           labels: of these.
+          sizes: of their groups, where groups are protected.
 
         Raises:
           ProcessLost: a helper ended; nothing was released.
@@ -173,7 +179,7 @@ class WorkerPool:
             for helper in self._helpers:
                 helper.tell(ComputeClippedSum(bound=clipper.bound))
             self._team.share_weights(self._model, watch=self._watch)
-            total = gradient.clipped_sum(inputs, labels)
+            total = gradient.clipped_sum(inputs, labels, sizes)
             for helper in self._helpers:
                 helper.hear(self._patience)
             own = np.append(total, clipper.take_count())
@@ -240,7 +246,8 @@ def in_memory(labeled: LabeledSet) -> Loader:
 
 
 def _part(labeled: LabeledSet, *, share: Share) -> LabeledSet:
-    rows = share.of(np.arange(len(labeled.labels)))
+    owners = labeled.owners
+    rows = share.of(np.arange(len(labeled.labels)) if owners is None else owners)
     positions = torch.from_numpy(rows)
     factors = labeled.participation
     return replace(
@@ -250,4 +257,5 @@ def _part(labeled: LabeledSet, *, share: Share) -> LabeledSet:
         cohorts=labeled.cohorts[rows],
         participation=None if factors is None else factors[rows],
         share=share,
+        owners=None if owners is None else owners[rows],
     )

@@ -22,7 +22,19 @@ from torch import Tensor, nn
 
 from dpal.planning.training_recipe import Precision
 from dpal.training.arithmetic import passes, products
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
+from dpal.training.per_record.backend import (
+    Copies,
+    Loss,
+    Stretch,
+    Weigh,
+    broken_records,
+    mean_losses,
+    records_of_rows,
+    slices,
+    stretches_of,
+    trainable,
+    zero_rows,
+)
 from dpal.training.per_record.capture import hook_calls
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.layer_rule import (
@@ -46,19 +58,33 @@ _TRIED_ON = 16  # records on which ways are timed
 
 @dataclass(eq=False)
 class _Layer:
-    """A layer, its rule, and what the pass under way has left behind."""
+    """A layer, its rule, and what the pass under way has left behind, stretch by stretch.
+
+    Attributes:
+      name: of the layer.
+      rule: for its gradients.
+      parameters: numbers of those that it holds.
+      shares: whether another layer holds one of them, too.
+      calls: inputs and output gradients of each call: of a whole chunk where gradients of several
+        calls add up, else of the stretch with this number.
+      kept: gradients of the records, by stretch.
+      is_whole: whether the only call is of a whole chunk, none of whose stretches was kept.
+      expected: calls in the forward pass.
+      way: how calls of a shape are measured.
+    """
 
     name: str
     rule: Rule
     parameters: list[int]
     shares: bool
-    calls: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    kept: PerRecord | None = None
+    calls: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    kept: dict[int, PerRecord] = field(default_factory=dict)
     expected: int = 0
+    is_whole: bool = False
     way: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def clear(self) -> None:
-        self.calls, self.kept, self.expected = [], None, 0
+        self.calls, self.kept, self.expected, self.is_whole = {}, {}, 0, False
 
 
 class BookKeeping:
@@ -108,29 +134,27 @@ class BookKeeping:
             _LOG.warning("no rule for %s: torch.func serves there", ", ".join(self.fallbacks))
 
     def weighted_sum(
-        self, inputs: Tensor, targets: Tensor, *, real: int, copies: int, weigh: Weigh
+        self, inputs: Tensor, targets: Tensor, *, real: int, copies: Copies, weigh: Weigh
     ) -> list[Tensor]:
         """See `PerRecordGradients`."""
-        records = len(inputs) // copies
-        shape = (max(self._groups) + 1, records)
-        norms = [torch.zeros(shape, device=inputs.device) for _ in ("value", "rounding")]
+        stretches = stretches_of(copies, len(inputs))
+        norms = self._no_norms(stretches, inputs)
         try:
             with products(self._precision):
-                self._pass(inputs, targets, records, copies, norms)
+                self._pass(inputs, targets, stretches, norms)
             weights, broken = self._weights(norms[0] + norms[1], real, weigh)
             with products(self._precision):
-                return self._sums(weights, broken, records)
+                return self._sums(weights, broken, stretches)
         finally:
             for layer in self._layers:
                 layer.clear()
 
-    def squared_norms(self, inputs: Tensor, targets: Tensor, *, copies: int = 1) -> Tensor:
+    def squared_norms(self, inputs: Tensor, targets: Tensor, *, copies: Copies = 1) -> Tensor:
         """Squared norms (groups, n) as computed, without room for rounding; for checks."""
-        records = len(inputs) // copies
-        norms = [torch.zeros(max(self._groups) + 1, records, device=inputs.device)
-                 for _ in range(2)]  # fmt: skip
+        stretches = stretches_of(copies, len(inputs))
+        norms = self._no_norms(stretches, inputs)
         try:
-            self._pass(inputs, targets, records, copies, norms)
+            self._pass(inputs, targets, stretches, norms)
             return norms[0]
         finally:
             for layer in self._layers:
@@ -143,20 +167,27 @@ class BookKeeping:
     def close(self) -> None:
         """Nothing stays on the model between passes."""
 
+    def _no_norms(self, stretches: Sequence[Stretch], inputs: Tensor) -> list[Tensor]:
+        """Zeros for values and rounding of squared norms, (groups, n) each."""
+        shape = (max(self._groups) + 1, sum(stretch.records for stretch in stretches))
+        return [torch.zeros(shape, device=inputs.device) for _ in ("value", "rounding")]
+
     def _pass(
-        self, inputs: Tensor, targets: Tensor, records: int, copies: int, norms: list[Tensor]
+        self, inputs: Tensor, targets: Tensor, stretches: Sequence[Stretch], norms: list[Tensor]
     ) -> None:
         """Runs forward and backward; afterwards `norms` are complete."""
         anchor = torch.zeros(0, device=inputs.device, requires_grad=True)
-        with self._watched(anchor, records, norms), torch.enable_grad():
+        with self._watched(anchor, stretches, norms), torch.enable_grad():
             with passes(self._precision, inputs.device):
                 logits = self._model(inputs)
             losses = self._loss(logits.float(), targets)
-            torch.autograd.backward(losses.sum() / copies)
-        self._measure_shared(records, norms)
+            torch.autograd.backward(mean_losses(losses, stretches))
+        self._measure_shared(stretches, norms)
 
     @contextmanager
-    def _watched(self, anchor: Tensor, records: int, norms: list[Tensor]) -> Iterator[None]:
+    def _watched(
+        self, anchor: Tensor, stretches: Sequence[Stretch], norms: list[Tensor]
+    ) -> Iterator[None]:
         handles = []
         for layer in self._layers:
 
@@ -164,7 +195,7 @@ class BookKeeping:
                 layer.expected += 1
 
                 def receive(grads: Tensor) -> None:
-                    self._receive(layer, inputs, grads, records, norms)
+                    self._receive(layer, inputs, grads, stretches, norms)
 
                 return receive
 
@@ -180,7 +211,12 @@ class BookKeeping:
                 handle.remove()
 
     def _receive(
-        self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int, norms: list[Tensor]
+        self,
+        layer: _Layer,
+        inputs: Tensor,
+        grads: Tensor,
+        stretches: Sequence[Stretch],
+        norms: list[Tensor],
     ) -> None:
         # Norms and sums are float32 whatever the passes computed in; the input is rounded
         # to what the layer read.
@@ -188,33 +224,43 @@ class BookKeeping:
             inputs = inputs.to(grads.dtype).float()
         grads = grads.detach().float()
         if layer.shares or layer.expected > 1:
-            layer.calls.append((inputs, grads))
+            layer.calls[len(layer.calls)] = (inputs, grads)
             return
-        way = self._way(layer, inputs, grads, records)
-        if way == KEEP:
-            layer.kept = layer.rule.per_record(inputs, grads, records)
-            record_norms = SquaredNorms.exact(squared(layer.kept))
-        else:
-            record_norms = layer.rule.squared_norms(inputs, grads, records, way=way)
-            layer.calls.append((inputs, grads))
         group = self._groups[layer.parameters[0]]
-        norms[0][group] += record_norms.value
-        norms[1][group] += record_norms.rounding
+        for number, (stretch, records, rows) in enumerate(slices(stretches)):
+            read, sent = inputs[rows], grads[rows]
+            way = self._way(layer, read, sent, stretch.records)
+            if way == KEEP:
+                kept = layer.rule.per_record(read, sent, stretch.records)
+                layer.kept[number] = kept
+                record_norms = SquaredNorms.exact(squared(kept))
+            else:
+                record_norms = layer.rule.squared_norms(read, sent, stretch.records, way=way)
+                layer.calls[number] = (read, sent)
+            norms[0][group, records] += record_norms.value
+            norms[1][group, records] += record_norms.rounding
+        layer.is_whole = not layer.kept and len(layer.calls) > 1
+        if layer.is_whole:
+            layer.calls = {0: (inputs, grads)}
 
-    def _measure_shared(self, records: int, norms: list[Tensor]) -> None:
+    def _measure_shared(self, stretches: Sequence[Stretch], norms: list[Tensor]) -> None:
         """Layers called several times, or sharing parameters: gradients add up first."""
         totals: dict[int, Tensor] = {}
         for layer in self._layers:
             if not (layer.shares or layer.expected > 1):
                 continue
-            for inputs, grads in layer.calls:
-                gradients = layer.rule.per_record(inputs, grads, records)
+            for inputs, grads in layer.calls.values():
+                parts = [
+                    layer.rule.per_record(inputs[rows], grads[rows], stretch.records)
+                    for stretch, _, rows in slices(stretches)
+                ]
                 for number, key in zip(layer.parameters, layer.rule.parameters, strict=True):
-                    part = gradients[key]
+                    part = torch.cat([gradients[key] for gradients in parts])
                     totals[number] = totals[number] + part if number in totals else part
-            layer.calls = []
+            layer.calls = {}
         for number, total in totals.items():
-            norms[0][self._groups[number]] += total.reshape(records, -1).square().sum(dim=1)
+            squares = total.reshape(len(total), -1).square().sum(dim=1)
+            norms[0][self._groups[number]] += squares
         self._shared = totals
 
     def _weights(self, norms: Tensor, real: int, weigh: Weigh) -> tuple[Tensor, Tensor]:
@@ -223,16 +269,21 @@ class BookKeeping:
         broken = broken_records(norms)
         return weights.masked_fill(broken, 0.0), broken
 
-    def _sums(self, weights: Tensor, broken: Tensor, records: int) -> list[Tensor]:
+    def _sums(self, weights: Tensor, broken: Tensor, stretches: Sequence[Stretch]) -> list[Tensor]:
         sums = [torch.zeros(p.shape, dtype=torch.float64, device=p.device)
                 for p in self.parameters]  # fmt: skip
         any_broken = bool(broken.any())
+        row_records = records_of_rows(stretches).to(weights.device)
+        rows_alone = (Stretch(len(row_records), 1),)
         for layer in self._layers:
-            mine = weights[self._groups[layer.parameters[0]]]
+            mine, bad, parts = weights[self._groups[layer.parameters[0]]], broken, stretches
             keys = layer.rule.parameters
-            for start in range(0, records, RECORDS_PER_SUM):
-                rows = slice(start, min(start + RECORDS_PER_SUM, records))
-                for part in self._parts(layer, rows, mine, broken if any_broken else None, records):
+            if layer.is_whole:
+                # A sum over rows, each with the weight of its record: one product for all.
+                mine, bad, parts = mine[row_records], broken[row_records], rows_alone
+            for at, (stretch, records, _) in enumerate(slices(parts)):
+                gone = bad[records] if any_broken else None
+                for part in self._parts(layer, at, stretch, mine[records], gone):
                     for number, key in zip(layer.parameters, keys, strict=True):
                         sums[number] += part[key]
             layer.clear()
@@ -245,23 +296,31 @@ class BookKeeping:
         return sums
 
     def _parts(
-        self, layer: _Layer, rows: slice, weights: Tensor, broken: Tensor | None, records: int
+        self,
+        layer: _Layer,
+        number: int,
+        stretch: Stretch,
+        weights: Tensor,
+        broken: Tensor | None,
     ) -> Iterator[PerRecord]:
-        if layer.kept is not None:
-            part = {key: value[rows] for key, value in layer.kept.items()}
-            if broken is not None:
-                part = {key: zero_rows(value, broken[rows]) for key, value in part.items()}
-            yield {key: weighed(value, weights[rows]) for key, value in part.items()}
-        for inputs, grads in layer.calls:
-            copies = len(inputs) // records
-            views = slice(rows.start * copies, rows.stop * copies)
-            read, back = inputs[views], grads[views]
-            if broken is not None:
-                # 0 * NaN is NaN: the values themselves must go.
-                bad = broken[rows].repeat_interleave(copies)
-                back = zero_rows(back, bad)
-                read = zero_rows(read, bad) if read.is_floating_point() else read
-            yield layer.rule.weighted(read, back, weights[rows])
+        """Yields sums over parts of a stretch, whose weights are given."""
+        for start in range(0, stretch.records, RECORDS_PER_SUM):
+            records = slice(start, min(start + RECORDS_PER_SUM, stretch.records))
+            if number in layer.kept:
+                part = {key: value[records] for key, value in layer.kept[number].items()}
+                if broken is not None:
+                    part = {key: zero_rows(value, broken[records]) for key, value in part.items()}
+                yield {key: weighed(value, weights[records]) for key, value in part.items()}
+            if number in layer.calls:
+                inputs, grads = layer.calls[number]
+                views = slice(records.start * stretch.copies, records.stop * stretch.copies)
+                read, back = inputs[views], grads[views]
+                if broken is not None:
+                    # 0 * NaN is NaN: the values themselves must go.
+                    bad = broken[records].repeat_interleave(stretch.copies)
+                    back = zero_rows(back, bad)
+                    read = zero_rows(read, bad) if read.is_floating_point() else read
+                yield layer.rule.weighted(read, back, weights[records])
 
     def _way(self, layer: _Layer, inputs: Tensor, grads: Tensor, records: int) -> str:
         """The fastest way for calls of this shape, tried once on a few records."""

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
+from dpal.training.per_record.backend import (
+    Copies,
+    Loss,
+    Weigh,
+    broken_records,
+    slices,
+    stretches_of,
+    trainable,
+    zero_rows,
+)
 
 _RECORDS_AT_ONCE = 32  # gradients of so many records are in memory together
 
@@ -25,20 +34,25 @@ class Functional:
         }
 
     def weighted_sum(
-        self, inputs: Tensor, targets: Tensor, *, real: int, copies: int, weigh: Weigh
+        self, inputs: Tensor, targets: Tensor, *, real: int, copies: Copies, weigh: Weigh
     ) -> list[Tensor]:
         """See `PerRecordGradients`."""
         sums = [torch.zeros(p.shape, dtype=torch.float64, device=p.device)
                 for p in self.parameters]  # fmt: skip
-        for start in range(0, real, _RECORDS_AT_ONCE):
-            views = slice(start * copies, min(start + _RECORDS_AT_ONCE, real) * copies)
-            gradients = self.per_record(inputs[views], targets[views], copies=copies)
-            squared = grouped_squares(gradients, self._groups)
-            broken = broken_records(squared)
-            weights = weigh(squared).masked_fill(broken, 0.0).double()
-            for number, gradient in enumerate(gradients):
-                rows = zero_rows(gradient, broken).double()
-                sums[number] += torch.tensordot(weights[self._groups[number]], rows, 1)
+        for stretch, records, rows in slices(stretches_of(copies, len(inputs))):
+            count = min(records.stop, real) - records.start
+            for start in range(0, count, _RECORDS_AT_ONCE):
+                last = min(start + _RECORDS_AT_ONCE, count)
+                views = slice(
+                    rows.start + start * stretch.copies, rows.start + last * stretch.copies
+                )
+                gradients = self.per_record(inputs[views], targets[views], copies=stretch.copies)
+                squared = grouped_squares(gradients, self._groups)
+                broken = broken_records(squared)
+                weights = weigh(squared).masked_fill(broken, 0.0).double()
+                for number, gradient in enumerate(gradients):
+                    whole = zero_rows(gradient, broken).double()
+                    sums[number] += torch.tensordot(weights[self._groups[number]], whole, 1)
         return sums
 
     def per_record(self, inputs: Tensor, targets: Tensor, *, copies: int = 1) -> list[Tensor]:

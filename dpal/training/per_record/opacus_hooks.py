@@ -9,7 +9,18 @@ import torch
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
-from dpal.training.per_record.backend import Loss, Weigh, broken_records, trainable, zero_rows
+from dpal.training.per_record.backend import (
+    Copies,
+    Loss,
+    Stretch,
+    Weigh,
+    broken_records,
+    mean_losses,
+    slices,
+    stretches_of,
+    trainable,
+    zero_rows,
+)
 from dpal.training.per_record.functional import grouped_squares
 
 _ROWS_AT_ONCE = 64  # turned into float64 at a time: memory for these alone
@@ -29,12 +40,13 @@ class OpacusHooks:
         self._hooked = GradSampleModule(model, loss_reduction="sum")
 
     def weighted_sum(
-        self, inputs: Tensor, targets: Tensor, *, real: int, copies: int, weigh: Weigh
+        self, inputs: Tensor, targets: Tensor, *, real: int, copies: Copies, weigh: Weigh
     ) -> list[Tensor]:
         """See `PerRecordGradients`."""
-        self._backward(inputs, targets, copies)
+        stretches = stretches_of(copies, len(inputs))
+        self._backward(inputs, targets, stretches)
         gradients = [
-            p.grad_sample.reshape(-1, copies, *p.shape).sum(dim=1)[:real]  # type: ignore[attr-defined]
+            _by_record(p.grad_sample, stretches)[:real]  # type: ignore[attr-defined]
             for p in self.parameters
         ]
         squared = grouped_squares(gradients, self._groups)
@@ -51,14 +63,24 @@ class OpacusHooks:
         for parameter in self.parameters:  # the library's own way trips over frozen ones
             del parameter.grad_sample  # type: ignore[attr-defined]
 
-    def _backward(self, inputs: Tensor, targets: Tensor, copies: int) -> None:
+    def _backward(self, inputs: Tensor, targets: Tensor, stretches: tuple[Stretch, ...]) -> None:
         for parameter in self.parameters:
             parameter.grad = None
             parameter.grad_sample = None  # type: ignore[attr-defined]
         with warnings.catch_warnings():
             # Hooks on the first layer, whose input needs no gradient: as intended.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            torch.autograd.backward(self._loss(self._hooked(inputs), targets).sum() / copies)
+            losses = self._loss(self._hooked(inputs), targets)
+            torch.autograd.backward(mean_losses(losses, stretches))
+
+
+def _by_record(gradients: Tensor, stretches: tuple[Stretch, ...]) -> Tensor:
+    """Gradients (rows, ...) added up over the rows of each record."""
+    parts = [
+        gradients[rows].reshape(stretch.records, stretch.copies, *gradients.shape[1:]).sum(dim=1)
+        for stretch, _, rows in slices(stretches)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _weighted(weights: Tensor, gradients: Tensor) -> Tensor:
