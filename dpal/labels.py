@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-# A class number; or, for each label, 0 or 1.
+# A class number; or, for each label, 0, 1, or UNKNOWN.
 Label = int | tuple[int, ...]
+
+UNKNOWN = (
+    -1
+)  # among several labels: one that nobody gave, or was not sure of; never learned or judged
 
 
 class Task(StrEnum):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from dpal.audit.steps import without_chance
 from dpal.data.records import LabeledSet
-from dpal.labels import Task
+from dpal.labels import UNKNOWN, Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase, Plan
@@ -160,7 +160,10 @@ def train_on_canaries(
     cohorts = (np.arange(canaries) % phases).astype(np.int16)
     wrong_cohorts = (np.arange(len(inputs)) % phases).astype(np.int16)
     multi = spec.model.task is Task.MULTI_LABEL
-    mistaken = 1 - labels if multi else (labels + 1) % spec.model.classes
+    if multi:  # what is not known stays so
+        mistaken = torch.where(labels == UNKNOWN, labels, 1 - labels)
+    else:
+        mistaken = (labels + 1) % spec.model.classes
     everyone = _records(spec, included, cohorts, inputs, mistaken, wrong, wrong_cohorts)
     model = CanaryModel(
         build_model(spec.model),

@@ -1,4 +1,4 @@
-"""Label columns: a class number, or a list with a 0 or 1 for each label."""
+"""Label columns: a class number, or a list with a 0 or 1 for each label (-1: not known)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpal.data.parquet import RowNumbers, row_error
-from dpal.labels import Label, Task
+from dpal.labels import UNKNOWN, Label, Task
 
 MOST_CLASSES = 100_000
 
@@ -51,8 +51,8 @@ def classes_in(
 
     Raises:
       DataError: a class number is negative or far above any number of classes; a list has
-        another length than those before, or something in it that is neither 0 nor 1. No label
-        is quoted: they are private.
+        another length than those before, or something in it that is neither 0 nor 1 nor -1 (not
+        known). No label is quoted: they are private.
     """
     labeled = pc.drop_null(column)
     if not len(labeled):
@@ -95,13 +95,16 @@ def classes_in(
             count=lengths[odd[0]],
             others=width,
         )
-    binary = np.asarray(pc.fill_null(pc.is_in(numbers, pa.array([0, 1], numbers.type)), False))
-    wrong = ~binary.reshape(len(labeled), width).all(axis=1)
+    allowed = [0, 1] if pt.is_unsigned_integer(numbers.type) else [UNKNOWN, 0, 1]
+    known_values = pc.is_in(numbers, pa.array(allowed, numbers.type))
+    sound = np.asarray(pc.fill_null(pc.and_(known_values, pc.is_valid(numbers)), False))
+    wrong = ~sound.reshape(len(labeled), width).all(axis=1)
     if wrong.any():
         raise row_error(
             rows,
             positions[wrong][0],
-            f"has a label that is neither 0 nor 1; multi-label data has {wanted}",
+            f"has a label that is neither 0 nor 1; multi-label data has {wanted}, and {UNKNOWN} "
+            "where it is not known",
         )
     return width
 
@@ -110,7 +113,8 @@ def label_tensor(column: pa.Array | pa.ChunkedArray, task: Task) -> Tensor:
     """Turns n labels, none of them null, into one tensor.
 
     Returns:
-      (n,) int64 class numbers; or (n, labels) int8 zeros and ones, (0, 0) without records.
+      (n,) int64 class numbers; or (n, labels) int8 zeros and ones, -1 where a label is not known,
+      (0, 0) without records.
     """
     if task is Task.SINGLE_LABEL:
         return torch.from_numpy(np.array(column.to_numpy(), dtype=np.int64))

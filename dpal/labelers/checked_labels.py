@@ -9,7 +9,7 @@ from typing import Any
 
 from dpal.errors import LabelError
 from dpal.labelers import Labeler
-from dpal.labels import Label, Task
+from dpal.labels import UNKNOWN, Label, Task
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProgramLabeler:
     may_skip: bool = False
 
     def label(self, ids: Sequence[str]) -> Mapping[str, Label]:
-        """Returns the class of each record, or a 0 or 1 for each label.
+        """Returns the class of each record, or for each label 0, 1, or -1 where it is not known.
 
         Raises:
           LabelError: an answer is missing, was not asked for, or is no label. Nothing was merged.
@@ -51,7 +51,8 @@ class ProgramLabeler:
         if self.task is Task.SINGLE_LABEL:
             sound = isinstance(label, int) and 0 <= label < self.classes
         else:
-            sound = isinstance(label, tuple) and len(label) == self.classes and {*label} <= {0, 1}
+            allowed = {0, 1, UNKNOWN}
+            sound = isinstance(label, tuple) and len(label) == self.classes and {*label} <= allowed
         if label is None or not sound:
             wanted = (
                 f"a class from 0 to {self.classes - 1}"

@@ -12,7 +12,7 @@ from dpal.data.label_columns import as_label
 from dpal.data.readers import raw_batches
 from dpal.data.sources import Source
 from dpal.errors import LabelError
-from dpal.labels import Label, Task
+from dpal.labels import UNKNOWN, Label, Task
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class OracleLabeler:
     def _valid(self, label: Label) -> bool:
         if isinstance(label, int):
             return self.source.task is Task.SINGLE_LABEL and 0 <= label < self.classes
-        return len(label) == self.classes and set(label) <= {0, 1}
+        return len(label) == self.classes and set(label) <= {0, 1, UNKNOWN}
 
     @property
     def _wanted(self) -> str:

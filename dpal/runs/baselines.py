@@ -113,6 +113,8 @@ def judge_private_knn(ensemble: Ensemble, _name: str = KNN) -> None:
         def draw() -> None:
             ids, asked = load_inputs(ensemble.public, asked_rows(ensemble))
             private, labels = load_all(ensemble.pool)
+            # A neighbour of whom a label is not known says no: a vote moves by no more than one.
+            labels = labels.clamp(min=0)
             answers = ask_neighbours(
                 neighbours, _flat(private), labels.numpy(), _flat(asked), rng=secure()
             )

@@ -16,7 +16,7 @@ from dpal.files.atomic_writes import write_text
 from dpal.labels import Task
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.teachers import scores_of
-from dpal.training.label_figures import best_thresholds, label_figures
+from dpal.training.label_figures import answers_in, best_thresholds, label_figures
 from dpal.training.metrics import evaluation_metrics
 
 METHODS = "methods.json"
@@ -36,9 +36,11 @@ def evaluate_model(ensemble: Ensemble, model: nn.Module) -> dict[str, Any]:
         tuning_inputs, truth = load_all(ensemble.tuning)
         per_label = cut is Cut.PER_LABEL
         cuts = best_thresholds(
-            scores_of(ensemble, model, tuning_inputs), truth.numpy(), per_label=per_label
+            scores_of(ensemble, model, tuning_inputs),
+            answers_in(truth.numpy()),
+            per_label=per_label,
         )
-    judged = label_figures(scores, labels.numpy(), cuts)
+    judged = label_figures(scores, answers_in(labels.numpy()), cuts)
     evaluation["averages"] = judged.averages()
     evaluation["labels"] = {
         name: _finite(

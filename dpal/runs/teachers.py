@@ -39,7 +39,7 @@ from dpal.runs.open_sources import open_sources
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.evaluation import probabilities
-from dpal.training.label_figures import best_thresholds
+from dpal.training.label_figures import answers_in, best_thresholds
 from dpal.training.plain_training import OnStep, fine_tune
 from dpal.voting.ballots import Ballots, Choices
 
@@ -160,7 +160,7 @@ def cast_votes(ensemble: Ensemble, inputs: Tensor) -> Ballots | Choices:
             # A function of one teacher and of public records: part of its ballot.
             per_label = ensemble.config.teachers.cut is Cut.PER_LABEL
             tuning_scores = scores_of(ensemble, model, tuned[0])
-            own = best_thresholds(tuning_scores, tuned[1].numpy(), per_label=per_label)
+            own = best_thresholds(tuning_scores, answers_in(tuned[1].numpy()), per_label=per_label)
         said.append(np.packbits(scores > own, axis=1))
     if about is Task.SINGLE_LABEL:
         return Choices(np.stack(said, axis=1).astype(np.int64), ensemble.model.classes)

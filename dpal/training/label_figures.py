@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.errors import ParameterError
+from dpal.labels import UNKNOWN
 from dpal.training.metrics import THRESHOLD, Counts, Floats, f1, roc_auc
 
 Bools = NDArray[np.bool_]
@@ -116,6 +117,11 @@ class LabelFigures:
             "of1": float(f1(hits, said, true)),
             "ranked_labels": float(ranked.sum()),
         }
+
+
+def answers_in(labels: NDArray[np.integer]) -> Floats:
+    """Labels (n, k) as what is judged here: NaN where one is not known."""
+    return np.where(labels == UNKNOWN, np.nan, labels)
 
 
 def label_figures(scores: Floats, labels: Answers, thresholds: Floats) -> LabelFigures:

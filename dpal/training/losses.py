@@ -16,8 +16,9 @@ RecordLoss = Callable[[Tensor, Tensor], Tensor]
 def per_record_loss(task: Task) -> RecordLoss:
     """Returns the loss of each record of a batch.
 
-    Cross-entropy of classes that exclude each other; for several labels the mean over them
-    of each one's binary cross-entropy. The mean keeps the length of a record's gradient,
+    Cross-entropy of classes that exclude each other; for several labels the mean over those
+    that are known of each one's binary cross-entropy; without any a record's loss is 0, and nothing
+    is learned of it. The mean keeps the length of a record's gradient,
     and with it a sensible clipping norm, about the same for 6 labels and for 100; the sum
     would be the same direction, longer.
 
@@ -26,8 +27,9 @@ def per_record_loss(task: Task) -> RecordLoss:
 
     Returns:
       From logits (n, classes) and targets, (n,) class numbers or (n, classes) zeros and
-      ones, to losses (n,). Finite wherever the logits are: both work on logarithms and never
-      form a probability that could round to 0 or 1. A record's loss depends on its own row.
+      ones (-1 where not known), to losses (n,). Finite wherever the logits are: both work on
+      logarithms and never form a probability that could round to 0 or 1. A record's loss depends on
+      its own row.
     """
     return _LOSSES[task]
 
@@ -48,9 +50,12 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def _mean_binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     losses = functional.binary_cross_entropy_with_logits(
-        logits, targets.to(logits.dtype), reduction="none"
+        logits, targets.clamp(min=0).to(logits.dtype), reduction="none"
     )
-    return losses.mean(dim=1)
+    known = targets >= 0
+    # Chosen, not multiplied: whatever a logit is, what nobody knows says nothing of it.
+    learned = torch.where(known, losses, torch.zeros_like(losses))
+    return learned.sum(dim=1) / known.sum(dim=1).clamp(min=1)
 
 
 _LOSSES: dict[Task, RecordLoss] = {

@@ -28,11 +28,12 @@ def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dic
     Args:
       task: what a label is.
       probabilities: (n, classes); what is not finite counts as 0.
-      labels: (n,) class numbers, or (n, classes) zeros and ones.
+      labels: (n,) class numbers, or (n, classes) zeros and ones, -1 where not known.
 
     Returns:
       accuracy; or micro_f1, macro_f1, subset_accuracy and, where any label both occurs and
-      is absent, macro_auc. All in [0, 1].
+      is absent, macro_auc. All in [0, 1]. A label that is not known is not judged: of a record
+      that it is not known of, the others are.
 
     Raises:
       ParameterError: there is no record, or the shapes do not belong together.
@@ -47,7 +48,8 @@ def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dic
     sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
     if single:
         return {"accuracy": float((sound.argmax(axis=1) == labels).mean())}
-    said, true = sound > THRESHOLD, labels.astype(np.int64) == 1
+    known, true = labels.astype(np.int64) >= 0, labels.astype(np.int64) == 1
+    said = (sound > THRESHOLD) & known
     counts = np.stack([(said & true).sum(axis=0), said.sum(axis=0), true.sum(axis=0)])
     figures = {
         "micro_f1": float(f1(*counts.sum(axis=1))),
@@ -55,9 +57,9 @@ def evaluation_metrics(task: Task, probabilities: Floats, labels: Labels) -> dic
         "subset_accuracy": float((said == true).all(axis=1).mean()),
     }
     areas = [
-        roc_auc(*ranking)
-        for ranking in zip(sound.T, true.T, strict=True)
-        if 0 < ranking[1].mean() < 1
+        roc_auc(scores[judged], has[judged])
+        for scores, has, judged in zip(sound.T, true.T, known.T, strict=True)
+        if 0 < has[judged].sum() < judged.sum()
     ]
     return figures | ({"macro_auc": float(np.mean(areas))} if areas else {})
 
@@ -84,7 +86,8 @@ def headline_standard_error(task: Task, probabilities: Floats, labels: Labels) -
         hits = 2.0 * (sound.argmax(axis=1) == labels)
         whole = np.full(len(labels), 2.0)
     else:
-        said, true = sound > THRESHOLD, labels.astype(np.int64) == 1
+        known, true = labels.astype(np.int64) >= 0, labels.astype(np.int64) == 1
+        said = (sound > THRESHOLD) & known
         hits = 2.0 * (said & true).sum(axis=1)
         whole = (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
     count, total = len(labels), float(whole.sum())

@@ -1,6 +1,7 @@
 """The `dpal` command: its commands, in the order of `dpal --help`, each in the file of its name.
 
-Two are beside another: `rehearse` in `simulate.py`, `collect` in `label.py`.
+Two are beside another: `rehearse` in `simulate.py`, `collect` in `label.py`; `import`, which
+Python keeps for itself, is in `importing.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flows.cli import (
     deploy,
     doctor,
     end,
+    importing,
     init,
     label,
     plan,
@@ -62,6 +64,7 @@ def _root(
         raise typer.Exit
 
 
+app.command("import", epilog=importing.EXAMPLE)(importing.import_command)
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan_command)
 app.command("simulate", epilog=simulate.EXAMPLE)(simulate.simulate)

@@ -75,13 +75,25 @@ def test_other_columns_hold_no_labels(kind):
             [None, [0, 1], [0, 2]],
             "row 2 .*number above 1",
         ),
-        ([[0, 1], [-1, 1]], "row 1 .*neither 0 nor 1"),
+        ([[0, 1], [-2, 1]], "row 1 .*neither 0 nor 1"),
         ([[0, 1], None, [None, 1]], "row 2 .*neither 0 nor 1"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, rows, sentence):
     with owner_reads(DataError, match=sentence):
         inspect(source_of(pool(tmp_path / "p", rows)))
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint8()])
+def test_a_label_that_is_not_known_is_read_as_such(tmp_path, kind):
+    """Of unsigned numbers none is: 255 is no -1."""
+    rows = [[0, 1, 1], [1, 0, 0]] if kind == pa.uint8() else [[0, -1, 1], [-1, -1, -1]]
+    source = source_of(pool(tmp_path / "p", rows, pa.list_(kind)), Role.VALIDATION)
+    assert inspect(source).fully_labeled
+    _, labels = load_all(source)
+    assert labels.tolist() == rows
+    with owner_reads(DataError, match="above 1"):
+        inspect(source_of(pool(tmp_path / "q", [[0, 255]], pa.list_(pa.uint8()))))
 
 
 def test_later_rows_are_held_to_the_first(tmp_path):

@@ -92,3 +92,13 @@ def test_probabilities_belong_to_the_task():
     odds = torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64)
     assert probabilities_of(Task.SINGLE_LABEL)(odds).tolist() == [pytest.approx([0.25, 0.75])]
     assert probabilities_of(Task.MULTI_LABEL)(odds).tolist() == [pytest.approx([0.5, 0.75])]
+
+
+def test_a_label_that_is_not_known_is_not_learned():
+    """Loss and gradient are those of a model that has only the labels that are known."""
+    rows = [[0.3, -2.0, 1e4], [1.5, 0.2, -0.7]]
+    losses, grads = gradient_of(MULTI, rows, torch.tensor([[1, 0, -1], [-1, -1, -1]]))
+    fewer, fewer_grads = gradient_of(MULTI, [rows[0][:2]], torch.tensor([[1, 0]]))
+    assert losses == [pytest.approx(fewer[0]), 0.0]
+    assert grads[0] == [*map(pytest.approx, fewer_grads[0]), 0.0]
+    assert grads[1] == [0.0, 0.0, 0.0]

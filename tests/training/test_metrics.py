@@ -115,3 +115,30 @@ def test_the_error_of_accuracy_is_the_binomial_one():
     expected = np.sqrt(0.75 * 0.25 / 99)
     assert headline_standard_error(Task.SINGLE_LABEL, guesses, labels) == pytest.approx(expected)
     assert headline_standard_error(Task.SINGLE_LABEL, guesses[:1], labels[:1]) == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), shapes)
+def test_labels_that_are_not_known_are_not_judged(data, shape):
+    """Label by label the figures are scikit-learn's of the records on which it is known."""
+    guesses = data.draw(arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.4, 0.6, 1.0])))
+    labels = data.draw(arrays(np.int8, shape, elements=st.integers(-1, 1)))
+    found = evaluation_metrics(MULTI, guesses, labels)
+    known = labels >= 0
+    every = (labels[known] == 1, guesses[known])
+    columns = [(labels[known[:, i], i] == 1, guesses[known[:, i], i]) for i in range(shape[1])]
+    whole, *single = [
+        oracle.f1_score(t, g > 0.5, zero_division=0) if t.size else 0.0
+        for t, g in (every, *columns)
+    ]
+    assert found["micro_f1"] == pytest.approx(whole)
+    assert found["macro_f1"] == pytest.approx(np.mean(single))
+    areas = [oracle.roc_auc_score(t, g) for t, g in columns if t.size and 0 < t.mean() < 1]
+    assert found.get("macro_auc") == (pytest.approx(np.mean(areas)) if areas else None)
+    right = ((guesses > 0.5) == (labels == 1)) | ~known
+    assert found["subset_accuracy"] == pytest.approx(right.all(axis=1).mean())
+    # What is guessed where nothing is known changes nothing, the standard error neither.
+    others = np.where(known, guesses, 1 - guesses)
+    assert evaluation_metrics(MULTI, others, labels) == found
+    error = headline_standard_error(MULTI, guesses, labels)
+    assert headline_standard_error(MULTI, others, labels) == error

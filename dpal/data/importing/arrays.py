@@ -1,0 +1,204 @@
+"""Arrays of NumPy: pictures or features, and labels, as `.npz` (MedMNIST, Keras, own) or `.npy`."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpal.data.importing.importers import PART, OpenedSource, Part, RawLabel, Several
+from dpal.data.importing.picture_files import NamedPicture, encoded, picture_parts
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.parquet import reading
+from dpal.data.sources import Content
+from dpal.errors import DataError
+
+_RECORDS = ("images", "image", "x", "data", "features", "arr_0")
+_LABELS = ("labels", "label", "y", "target", "targets", "arr_1")
+_PARTS = ("train", "test", "val", "valid", "validation")
+_DIGITS = {"images", "image"}
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Arrays of one part of a file.
+
+    Attributes:
+      name: before the number of a record in its name.
+      split: the part, in the file's own word.
+      records, labels: names of the arrays; of labels None where there are none.
+    """
+
+    name: str
+    split: str | None
+    records: str
+    labels: str | None
+
+
+def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
+    """Looks at a file of arrays. One part's arrays at a time are in memory while they are read.
+
+    Raises:
+      DataError: it cannot be read, holds Python objects, or has no array of records.
+    """
+    blocks = _blocks(place)
+    shapes = {block.name: _shape(place, block.records) for block in blocks}
+    shape, kind = next(iter(shapes.values()))
+    if len(shape) < 2:
+        raise DataError(
+            f"{place} has records of shape {shape}; they are (n, features), (n, height, width) or "
+            "(n, height, width, 3)"
+        )
+    pictures = len(shape) > 2
+    if pictures and kind.kind == "f" and settings.value_range is None:
+        raise DataError(
+            f"{place} has pictures of fractions; say which range is black to white, such as "
+            "--range 0:1, since reading it off would tell of single records"
+        )
+
+    def parts() -> Iterator[Part]:
+        if pictures:
+            named = (each for block in blocks for each in _named(place, block, settings))
+            yield from picture_parts(named, settings.picture_rule)
+        else:
+            for block in blocks:
+                yield from _features(place, block, settings)
+
+    return OpenedSource(
+        content=Content.IMAGE if pictures else Content.FEATURES,
+        parts=parts,
+        classes=settings.classes,
+        has_splits=any(block.split for block in blocks),
+        about=f"arrays of shape {shape}, {kind}",
+    )
+
+
+def _blocks(place: Path) -> list[_Block]:
+    if place.suffix == ".npy":
+        return [_Block(name=place.stem, split=None, records="", labels=None)]
+    with reading(place), zipfile.ZipFile(place) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    found = []
+    for part in (None, *_PARTS):
+        records = _array(names, part, _RECORDS)
+        if records is not None:
+            labels = _array(names, part, _LABELS)
+            found.append(
+                _Block(name=part or place.stem, split=part, records=records, labels=labels)
+            )
+    divided = [block for block in found if block.split]
+    if not found:
+        raise DataError(
+            f"{place} has the arrays {', '.join(names)}, and none is called images, x, data or "
+            "features (or train_images, x_train ...); name it so"
+        )
+    return divided or found
+
+
+def _array(names: list[str], part: str | None, words: tuple[str, ...]) -> str | None:
+    """The array of a part: train_images, x_train, X."""
+    lower = {name.lower(): name for name in names}
+    for word in words:
+        for written in (word,) if part is None else (f"{part}_{word}", f"{word}_{part}"):
+            if written in lower:
+                return lower[written]
+    return None
+
+
+def _load(place: Path, name: str) -> Array:
+    with reading(place, "write numbers, no Python objects, into it"):
+        loaded = np.load(place, allow_pickle=False)
+        array: Array = loaded if isinstance(loaded, np.ndarray) else loaded[name]
+    return array
+
+
+def _shape(place: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type by an array's header alone."""
+    with reading(place, "write numbers, no Python objects, into it"):
+        if place.suffix == ".npy":
+            array = np.load(place, allow_pickle=False, mmap_mode="r")
+            return array.shape, array.dtype
+        with zipfile.ZipFile(place) as archive, archive.open(f"{name}.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, kind = read(stream)
+            return shape, kind
+
+
+def _labels(place: Path, block: _Block, count: int) -> list[RawLabel]:
+    if block.labels is None:
+        return [None] * count
+    array = _load(place, block.labels)
+    if len(array) != count:
+        raise DataError(f"{place} has {count:,} records and {len(array):,} labels of them")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim == 1:
+        whole = array.astype(np.int64) if array.dtype.kind == "f" else array
+        return [
+            None if array[k] != array[k] else str(each) for k, each in enumerate(whole.tolist())
+        ]
+    names = [str(number) for number in range(array.shape[1])]
+    rows = array.astype(np.int64).tolist()
+    return [
+        Several(
+            tuple(name for name, value in zip(names, row, strict=True) if value == 1),
+            tuple(name for name, value in zip(names, row, strict=True) if value < 0),
+        )
+        for row in rows
+    ]
+
+
+def _named(place: Path, block: _Block, settings: ImportSettings) -> Iterator[NamedPicture]:
+    array = _load(place, block.records)
+    labels = _labels(place, block, len(array))
+    for position, pixels in enumerate(array):
+        yield NamedPicture(
+            id=f"{block.name}-{position}",
+            place=_as_png(pixels, settings),
+            label=labels[position],
+            split=block.split,
+        )
+
+
+def _as_png(pixels: Array, settings: ImportSettings) -> bytes:
+    if pixels.ndim == 3 and pixels.shape[0] in (1, 3) and pixels.shape[2] not in (1, 3):
+        pixels = np.moveaxis(pixels, 0, 2)  # channels first
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if settings.value_range is not None:
+        low, high = settings.value_range
+        shares = ((pixels.astype(np.float64) - low) / (high - low)).clip(0, 1)
+        pixels = np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
+    elif pixels.dtype not in (np.uint8, np.uint16):
+        top = 255 if pixels.dtype.kind in "iub" else 0
+        pixels = pixels.clip(0, top).astype(np.uint8)
+    return encoded(np.ascontiguousarray(pixels))
+
+
+def _features(place: Path, block: _Block, settings: ImportSettings) -> Iterator[Part]:
+    array = _load(place, block.records).astype(np.float32)
+    labels = _labels(place, block, len(array))
+    for first in range(0, len(array), 8 * PART):
+        rows = np.ascontiguousarray(array[first : first + 8 * PART])
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        count = len(rows)
+        yield Part(
+            ids=[f"{block.name}-{number}" for number in range(first, first + count)],
+            labels=labels[first : first + count],
+            splits=[block.split] * count,
+            groups=[None] * count,
+            records=pa.record_batch([lists], ["features"]),
+        )

@@ -1,0 +1,241 @@
+"""How columns of a table become numbers: decided by held-out records alone, the same for all.
+
+Which categories a column has, where its numbers lie, whether any is missing: read off private
+records, the width of a model would tell that one person has a rare job. So it is read off the
+records that are held out, which are public for that purpose, or taken from an earlier import. A
+private record is then encoded by itself: a category that no held-out record has is `other`, a
+number beyond theirs is brought to the nearest of theirs, a missing one to their mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from dpal.data.importing.cells import Floats, cell_days, cell_numbers, cell_texts
+from dpal.errors import DataError
+
+_MOST_VALUES = 64  # categories of a column that get a feature of their own
+_LEAST_SEEN = 10  # held-out records that have a category, where there are more than those
+_MOST_KEPT = 4096  # values of a column that are counted at all
+_COVERED = 0.5  # share of records that the kept categories must cover
+_SKEWED = (
+    8.0  # standard deviations between mean and largest number, beyond which logarithms are taken
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberColumn:
+    """Numbers, centred and scaled by held-out records; dates are days.
+
+    Attributes:
+      name: of the column.
+      low, high: what numbers are brought between first.
+      mean, std: of held-out ones, after the logarithm where that is taken.
+      dated: whether cells are dates.
+      logarithm: whether log(1 + number - low) is taken.
+      marks_missing: whether a feature of its own says that the number is missing.
+    """
+
+    name: str
+    low: float
+    high: float
+    mean: float
+    std: float
+    dated: bool = False
+    logarithm: bool = False
+    marks_missing: bool = False
+
+    @property
+    def features(self) -> list[str]:
+        """Names of its features."""
+        return [self.name, *([f"{self.name} missing"] if self.marks_missing else [])]
+
+    def encode(self, column: pa.Array) -> Floats:
+        """Features of n cells, shape (n, features): one of mean 0 and deviation 1, and 0 or 1."""
+        values = cell_days(column) if self.dated else cell_numbers(column)
+        missing = np.isnan(values)
+        bounded = np.where(missing, self.low, values).clip(self.low, self.high)
+        shifted = np.log1p(bounded - self.low) if self.logarithm else bounded
+        scaled = np.where(missing, 0.0, (shifted - self.mean) / self.std)
+        return np.stack([scaled, missing], axis=1) if self.marks_missing else scaled[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryColumn:
+    """Categories, one feature each, one for all others and one for none.
+
+    Attributes:
+      name: of the column.
+      values: those with a feature of their own, in order.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """Names of its features."""
+        return [f"{self.name}={value}" for value in (*self.values, "(other)", "(missing)")]
+
+    def encode(self, column: pa.Array) -> Floats:
+        """Features of n cells, shape (n, features), one of them 1."""
+        places = {value: place for place, value in enumerate(self.values)}
+        other = len(self.values)
+        hot = [other + 1 if t is None else places.get(t, other) for t in cell_texts(column)]
+        return np.eye(other + 2)[np.array(hot, dtype=np.int64)]
+
+
+Column = NumberColumn | CategoryColumn
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How the columns of a table become the features of a record.
+
+    Attributes:
+      columns: in the order of the features.
+    """
+
+    columns: tuple[Column, ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    def encode(self, cells: pa.RecordBatch) -> NDArray[np.float32]:
+        """Features of n rows, shape (n, features).
+
+        Raises:
+          DataError: a column is not there.
+        """
+        for column in self.columns:
+            if column.name not in cells.schema.names:
+                raise DataError(
+                    f"the table has no column {column.name!r}, which the earlier one had; it has "
+                    f"{', '.join(cells.schema.names)}"
+                )
+        parts = [column.encode(cells.column(column.name)) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def to_record(self) -> list[dict[str, Any]]:
+        """The same as JSON."""
+        kinds = {NumberColumn: "number", CategoryColumn: "category"}
+        return [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
+
+    @classmethod
+    def from_record(cls, record: Sequence[Mapping[str, Any]]) -> Self:
+        """Reads what `to_record` wrote."""
+        columns: list[Column] = []
+        for each in record:
+            values = {key: value for key, value in each.items() if key != "kind"}
+            if each["kind"] == "number":
+                columns.append(NumberColumn(**values))
+            else:
+                columns.append(CategoryColumn(name=values["name"], values=tuple(values["values"])))
+        return cls(tuple(columns))
+
+
+@dataclass
+class _Seen:
+    """What held-out records have in one column."""
+
+    there: int = 0
+    rows: int = 0
+    numbers: int = 0
+    dates: int = 0
+    is_boolean: bool = False
+    texts: Counter[str] = field(default_factory=Counter)
+    values: list[Floats] = field(default_factory=list)
+
+
+class ColumnReader:
+    """Learns of held-out records, batch by batch, how columns become numbers.
+
+    Memory: eight bytes for each number of a held-out record.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def read(self, cells: pa.RecordBatch) -> None:
+        """Looks at some held-out records."""
+        for name, column in zip(cells.schema.names, cells.columns, strict=True):
+            seen = self._seen.setdefault(name, _Seen())
+            texts = cell_texts(column)
+            given = [text for text in texts if text is not None]
+            numbers = cell_numbers(column)
+            seen.rows += len(texts)
+            seen.there += len(given)
+            seen.is_boolean |= pt.is_boolean(column.type)
+            seen.numbers += int((~np.isnan(numbers)).sum())
+            if seen.numbers < seen.there:
+                days = cell_days(column)
+                seen.dates += int((~np.isnan(days)).sum())
+                numbers = days
+            seen.values.append(numbers)
+            for text in given:
+                if text in seen.texts or len(seen.texts) < _MOST_KEPT:
+                    seen.texts[text] += 1
+
+    def encoding(self) -> tuple[TableEncoding, dict[str, str]]:
+        """How columns become numbers, and why some become none.
+
+        Raises:
+          DataError: no column is left.
+        """
+        columns: list[Column] = []
+        left_out: dict[str, str] = {}
+        for name, seen in self._seen.items():
+            column = _column(name, seen)
+            if isinstance(column, str):
+                left_out[name] = column
+            else:
+                columns.append(column)
+        if not columns:
+            raise DataError(
+                "no column of the table differs among held-out records; see its columns"
+            )
+        return TableEncoding(tuple(columns)), left_out
+
+
+def _column(name: str, seen: _Seen) -> Column | str:
+    """How one column becomes numbers, or why it becomes none."""
+    if len(seen.texts) < 2 and seen.there in (0, seen.rows):
+        return "is the same in all held-out records"
+    if not seen.is_boolean and seen.there in (seen.numbers, seen.dates) and len(seen.texts) > 2:
+        return _number(name, seen, dated=seen.numbers < seen.there)
+    if 2 * len(seen.texts) > seen.there and len(seen.texts) > 2:
+        return "has too many different texts"
+    frequent = seen.texts.most_common(_MOST_VALUES)
+    if len(seen.texts) > _MOST_VALUES:
+        frequent = [(text, count) for text, count in frequent if count >= _LEAST_SEEN]
+        if sum(count for _, count in frequent) < _COVERED * seen.there:
+            return "has too many different texts"
+    return CategoryColumn(name=name, values=tuple(sorted(text for text, _ in frequent)))
+
+
+def _number(name: str, seen: _Seen, *, dated: bool) -> NumberColumn:
+    values = np.concatenate(seen.values)
+    values = values[~np.isnan(values)]
+    low, high = float(values.min()), float(values.max())
+    logarithm = bool(high - values.mean() > _SKEWED * values.std())
+    shown = np.log1p(values - low) if logarithm else values
+    return NumberColumn(
+        name=name,
+        low=low,
+        high=high,
+        mean=float(shown.mean()),
+        std=float(shown.std()) or 1.0,
+        dated=dated,
+        logarithm=logarithm,
+        marks_missing=seen.there < seen.rows,
+    )

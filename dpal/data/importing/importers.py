@@ -1,0 +1,218 @@
+"""What an importer is, the list of them, and the parts in which they hand records over.
+
+An importer reads one kind of source in one pass and forgets every part that it handed over, so that
+memory does not grow with the source. What a record is made of is decided by that record and by what
+a person declared, never by other records; what has to be known of all of them (names of classes,
+how columns become numbers) is decided afterwards, by held-out records alone (`write_pool`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import pyarrow as pa
+
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.sources import Content
+from dpal.errors import DataError, ParameterError
+
+PART = 256  # records that are handed over at a time
+TRAIN, TEST = "train", "test"
+
+
+@dataclass(frozen=True)
+class Several:
+    """A label that is any subset of names.
+
+    Attributes:
+      has: names that the record has.
+      unknown: names of which nobody knows.
+    """
+
+    has: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+RawLabel = str | Several | None  # a class by name; a subset of names; none was given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Consecutive records of a source.
+
+    Attributes:
+      ids: (n,) unique names.
+      labels: (n,) as the source gives them.
+      splits: (n,) parts of the source, in its own words; None where it has none.
+      groups: (n,) what belongs together; None where nobody asked.
+      records: n rows: pictures (one column `image` of PNG or JPEG files), texts (`text_a`, possibly
+        `text_b`), features (a list `features` of float32), or cells of a table, whose columns are
+        made numbers later.
+      dropped: why rows are missing here, and how many.
+    """
+
+    ids: Sequence[str]
+    labels: Sequence[RawLabel]
+    splits: Sequence[str | None]
+    groups: Sequence[str | None]
+    records: pa.RecordBatch
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = {len(self.ids), len(self.labels), len(self.splits), len(self.groups)}
+        if counts != {self.records.num_rows}:
+            raise ParameterError("a part has as many ids, labels, splits and groups as records")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedSource:
+    """A source that was looked at, and not read yet.
+
+    Attributes:
+      content: what a record is; None for cells of a table.
+      parts: reads it once.
+      classes: names of classes or labels that the source declares, in order; empty if it does not.
+      has_splits: whether it says itself which records are held out.
+      about: what was found, in words.
+    """
+
+    content: Content | None
+    parts: Callable[[], Iterator[Part]]
+    classes: tuple[str, ...] = ()
+    has_splits: bool = False
+    about: str = ""
+
+
+Reads = Callable[[Path], bool]
+Opens = Callable[[Path, ImportSettings], OpenedSource]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importer:
+    """One kind of source.
+
+    Attributes:
+      name: in messages and in what an imported file says of itself.
+      about: what it reads, for people.
+      reads: whether a place looks like one; reads no record.
+      opens: looks at it; a function, or its dotted name, which is imported when it is needed.
+    """
+
+    name: str
+    about: str
+    reads: Reads
+    opens: Opens | str
+
+    def open(self, place: Path, settings: ImportSettings) -> OpenedSource:
+        """Looks at a source.
+
+        Raises:
+          DataError: it is not what it seemed, or lacks what the settings name.
+        """
+        if not isinstance(self.opens, str):
+            return self.opens(place, settings)
+        module, _, name = self.opens.rpartition(".")
+        opened: OpenedSource = getattr(import_module(module), name)(place, settings)
+        return opened
+
+
+def _ends(*endings: str) -> Reads:
+    return lambda place: place.is_file() and place.name.lower().endswith(endings)
+
+
+def _has(*patterns: str) -> Reads:
+    return lambda place: (
+        place.is_dir() and all(next(place.glob(pattern), None) is not None for pattern in patterns)
+    )
+
+
+def _is_cifar(place: Path) -> bool:
+    if place.is_file():
+        return place.name.startswith(("data_batch", "test_batch"))
+    cifar100 = (place / "train").is_file() and (place / "meta").is_file()
+    return (
+        cifar100 or _has("data_batch_*")(place) or _has("train.bin", "fine_label_names.txt")(place)
+    )
+
+
+_HERE = "dpal.data.importing"
+# In the order in which they are asked; the first that reads a place is taken.
+_BUILT_IN = (
+    Importer(
+        name="table",
+        about="CSV or TSV: columns of a table, texts, or names of pictures with labels",
+        reads=_ends(".csv", ".tsv", ".csv.gz", ".tsv.gz", ".data", ".txt"),
+        opens=f"{_HERE}.tables.open_csv",
+    ),
+    Importer(
+        name="parquet",
+        about="Parquet: one column a feature, texts, pictures of Hugging Face, or a pool",
+        reads=_ends(".parquet"),
+        opens=f"{_HERE}.tables.open_parquet",
+    ),
+    Importer(
+        name="jsonl",
+        about="JSON lines: one object a record",
+        reads=_ends(".jsonl", ".ndjson", ".jsonlines"),
+        opens=f"{_HERE}.tables.open_jsonl",
+    ),
+    Importer(
+        name="numpy",
+        about=".npz or .npy: arrays of pictures or features, and of labels",
+        reads=_ends(".npz", ".npy"),
+        opens=f"{_HERE}.arrays.open_arrays",
+    ),
+    Importer(
+        name="cifar",
+        about="CIFAR-10 or CIFAR-100: the published pickles or binaries",
+        reads=_is_cifar,
+        opens=f"{_HERE}.cifar.open_cifar",
+    ),
+    Importer(
+        name="voc",
+        about="Pascal VOC: Annotations/*.xml and JPEGImages",
+        reads=_has("Annotations/*.xml"),
+        opens=f"{_HERE}.voc.open_voc",
+    ),
+    Importer(
+        name="pictures",
+        about="a folder of pictures: one folder a class, below train and test if it has them",
+        reads=lambda place: place.is_dir(),
+        opens=f"{_HERE}.picture_folders.open_folder",
+    ),
+)
+IMPORTERS = {importer.name: importer for importer in _BUILT_IN}
+
+
+def register_importer(importer: Importer) -> Importer:
+    """Makes a kind of source one that is imported; it is asked before those that come with dpal.
+
+    Raises:
+      ParameterError: another importer has its name.
+    """
+    if importer.name in IMPORTERS:
+        if IMPORTERS[importer.name] is importer:
+            return importer
+        raise ParameterError(f"importer {importer.name} is another one's name")
+    others = dict(IMPORTERS)
+    IMPORTERS.clear()
+    IMPORTERS.update({importer.name: importer, **others})
+    return importer
+
+
+def importer_of(place: Path) -> Importer:
+    """The importer that reads a place.
+
+    Raises:
+      DataError: there is nothing, or no importer reads it.
+    """
+    if not place.exists():
+        raise DataError(f"{place} does not exist; check the path")
+    for importer in IMPORTERS.values():
+        if importer.reads(place):
+            return importer
+    read = "; ".join(importer.about for importer in IMPORTERS.values())
+    raise DataError(f"{place} is of no kind that is read; these are: {read}")

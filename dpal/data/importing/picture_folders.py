@@ -1,0 +1,69 @@
+"""Folders of pictures: one folder a class, possibly below train and test; or beside a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpal.data.importing.importers import OpenedSource
+from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
+from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.tables import open_csv, open_jsonl, open_parquet
+from dpal.data.sources import Content
+from dpal.errors import DataError
+
+_TABLES = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_jsonl}
+
+
+def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
+    """Looks at a folder: its Parquet files, its table of labels, or else its folders of classes.
+
+    Raises:
+      DataError: no picture is in it, or several tables are.
+    """
+    if any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
+        return open_parquet(place, settings)
+    folders = sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] != ".")
+    tables = sorted(path for path in place.iterdir() if path.suffix.lower() in _TABLES)
+    if len(tables) == 1:
+        return _TABLES[tables[0].suffix.lower()](tables[0], settings)
+    if tables:
+        names = ", ".join(path.name for path in tables)
+        raise DataError(
+            f"{place} has several tables ({names}); import the one with the labels, and name the "
+            "folder of the pictures with --pictures"
+        )
+    parts = {path.name.lower() for path in folders}
+    has_splits = bool(parts & TRAIN_WORDS) and any(map(is_held_out_word, parts))
+    above = folders if has_splits else [place]
+    classes = sorted({path.name for part in above for path in part.iterdir() if path.is_dir()})
+    if next(_pictures(above, has_splits, bool(classes)), None) is None:
+        raise DataError(
+            f"{place} has no picture in it; give the folder whose folders are the classes"
+        )
+    return OpenedSource(
+        content=Content.IMAGE,
+        parts=lambda: picture_parts(
+            _pictures(above, has_splits, bool(classes)), settings.picture_rule
+        ),
+        # Names of folders are made by whoever sorted the pictures, and show no record.
+        classes=settings.classes or tuple(classes),
+        has_splits=has_splits,
+        about=f"pictures in {len(classes)} folders of classes" if classes else "pictures",
+    )
+
+
+def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[NamedPicture]:
+    """All pictures in the order of their names: by part, by class."""
+    for part in above:
+        for path in sorted(part.rglob("*")):
+            if not is_picture(path):
+                continue
+            inside = path.relative_to(part)
+            yield NamedPicture(
+                id=str(path.relative_to(part.parent) if has_splits else inside),
+                place=path,
+                label=inside.parts[0] if labeled and len(inside.parts) > 1 else None,
+                split=part.name if has_splits else None,
+            )

@@ -1,0 +1,504 @@
+"""From a source to one Parquet file: records, labels as numbers, what is held out.
+
+The source is read once, into a file beside the target; what has to be known of all records is then
+known of those that are held out, and the target is written. Memory does not grow with the source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dpal.data.class_names import KEY as CLASS_NAMES
+from dpal.data.importing.columns import ColumnReader, TableEncoding
+from dpal.data.importing.importers import (
+    TEST,
+    TRAIN,
+    OpenedSource,
+    Part,
+    Several,
+    importer_of,
+)  # fmt: skip
+from dpal.data.importing.parts import drawn_part, part_of
+from dpal.data.importing.settings import ImportSettings, PictureRule
+from dpal.data.label_columns import stored_type
+from dpal.data.sources import Content
+from dpal.errors import DataError
+from dpal.files.atomic_writes import write_private_parquet
+from dpal.labels import UNKNOWN, Task
+
+RECIPE = (
+    b"dpal.import"  # key of a file's metadata: how it was made, for later files and for predictions
+)
+_VERSION = 1
+
+_NO_PART = "rows of no part that is known (train, test, validation ...)"
+NO_LABEL = "records without a label"
+_NEW_LABEL = "records of a class that no held-out record has"
+_GROUP = 4096  # rows written at a time, but for pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRecipe:
+    """How a file was imported, as far as later files must be imported alike.
+
+    Attributes:
+      importer: the kind of source.
+      content: what a record is.
+      task: what a label is.
+      classes: names in class order.
+      columns: how those of a table become features; None for other records.
+      picture_rule: how pictures were brought to one form.
+      texts: names of the fields of texts.
+    """
+
+    importer: str
+    content: Content
+    task: Task
+    classes: tuple[str, ...]
+    columns: TableEncoding | None = None
+    picture_rule: PictureRule = field(default_factory=PictureRule)
+    texts: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "importer": self.importer,
+                "content": self.content.value,
+                "task": self.task.value,
+                "classes": list(self.classes),
+                "columns": None if self.columns is None else self.columns.to_record(),
+                "pictures": asdict(self.picture_rule),
+                "texts": list(self.texts),
+            }
+        )
+
+
+def recipe_from(text: str) -> ImportRecipe:
+    """Reads what `ImportRecipe.to_json` wrote.
+
+    Raises:
+      DataError: it is of a later version, or no recipe.
+    """
+    try:
+        record = json.loads(text)
+        if record["version"] > _VERSION:
+            raise DataError("the file was imported by a later version of dpal; update dpal")
+        size = record["pictures"].pop("size")
+        return ImportRecipe(
+            importer=record["importer"],
+            content=Content(record["content"]),
+            task=Task(record["task"]),
+            classes=tuple(record["classes"]),
+            columns=record["columns"] and TableEncoding.from_record(record["columns"]),
+            picture_rule=PictureRule(**record["pictures"], size=size and tuple(size)),
+            texts=tuple(record["texts"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            "what the file says of its import cannot be read; import it again"
+        ) from error
+
+
+def recipe_in(path: Path) -> ImportRecipe | None:
+    """How a file was imported; None where it was not."""
+    stored = (pq.read_schema(path).metadata or {}).get(RECIPE)
+    return None if stored is None else recipe_from(stored.decode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """What was found, and what was left out. It counts private records: for their owner alone.
+
+    Attributes:
+      importer: the kind of source.
+      about: what was found, in words.
+      content, task: what a record and its label are.
+      classes: names in class order.
+      rows: records written, by part.
+      counts: records of each class or label, by part.
+      unknown: labels among several that are not known.
+      unlabeled: records written without a label.
+      dropped: records left out, by reason.
+      left_out: columns that became no feature, and why.
+      features: how many features a record of a table has; 0 for others.
+      grouped: whether records belong to groups.
+    """
+
+    importer: str
+    about: str
+    content: Content
+    task: Task
+    classes: tuple[str, ...]
+    rows: Mapping[str, int]
+    counts: Mapping[str, Sequence[int]]
+    unknown: int
+    unlabeled: int
+    dropped: Mapping[str, int]
+    left_out: Mapping[str, str]
+    features: int
+    grouped: bool
+
+
+def import_source(
+    place: Path,
+    target: Path,
+    settings: ImportSettings,
+    *,
+    like: ImportRecipe | None = None,
+    on_rows: Callable[[int], object] = lambda count: None,
+) -> ImportReport:
+    """Imports a source into one Parquet file.
+
+    Args:
+      place: file or folder.
+      target: the file to write; it is written whole or not at all.
+      settings: what a person says of it.
+      like: an earlier import, whose classes and columns hold here, too; then nothing is held out
+        unless the source says so.
+      on_rows: told how many more records were read.
+
+    Raises:
+      DataError: the source cannot be read, has no label to learn, or nothing says what is held out.
+    """
+    if target.suffix != ".parquet":
+        raise DataError(f"{target} is no name of a Parquet file; let it end in .parquet")
+    if target.exists():
+        raise DataError(f"{target} exists already; choose another name or remove it")
+    importer = importer_of(place)
+    opened = importer.open(place, settings)
+    if not opened.has_splits and settings.held_out is None and like is None:
+        raise DataError(
+            f"{place} does not say which records are held out to measure models; hold some out "
+            "with --split 0.2 (a fifth, drawn by name), or name the column that says so with "
+            "--split NAME"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        raw = Path(folder) / "raw.parquet"
+        seen = _read(opened, settings, raw, like is None, on_rows)
+        finished = _Finishing.of(opened, settings, seen, like, importer.name)
+        schema = finished.schema(raw)
+        write_private_parquet(target, schema, lambda: finished.batches(raw, schema))
+    return finished.report(opened)
+
+
+@dataclass
+class _Seen:
+    """What was found while a source was read."""
+
+    several: bool | None = None
+    rows: Counter[str] = field(default_factory=Counter)
+    labeled: Counter[str] = field(default_factory=Counter)
+    held_out_labels: set[str] = field(default_factory=set)
+    dropped: Counter[str] = field(default_factory=Counter)
+    columns: ColumnReader = field(default_factory=ColumnReader)
+    grouped: bool = False
+    hashes: list[NDArray[np.int64]] = field(default_factory=list)
+
+
+def _read(
+    opened: OpenedSource,
+    settings: ImportSettings,
+    raw: Path,
+    learns: bool,
+    on_rows: Callable[[int], object],
+) -> _Seen:
+    """Reads the source once, into one file; learns of held-out records only."""
+    seen, writer = _Seen(), None
+    try:
+        for part in opened.parts():
+            seen.dropped.update(part.dropped)
+            splits = _splits(part, opened, settings)
+            kept = [place for place, split in enumerate(splits) if split is not None]
+            seen.dropped[_NO_PART] += len(splits) - len(kept)
+            on_rows(len(splits))
+            if not kept:
+                continue
+            batch = _raw_batch(part, splits, kept)
+            _look(seen, part, splits, kept)
+            if opened.content is None and learns:
+                mine = [place for place in kept if splits[place] == TEST]
+                if mine:
+                    seen.columns.read(part.records.take(pa.array(mine)))
+            if writer is None:
+                writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        reasons = "; ".join(f"{count:,} {why}" for why, count in seen.dropped.items() if count)
+        raise DataError(f"no record could be imported{f' ({reasons})' if reasons else ''}")
+    _require_names_once(seen)
+    if learns and not seen.rows[TEST]:
+        raise DataError("no record is held out to measure models; hold some out with --split 0.2")
+    if not seen.rows[TRAIN]:
+        raise DataError("all records are held out, and none is left to learn from; see the split")
+    return seen
+
+
+def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
+    """Whether each record is of the pool or held out; None where the source's word is unknown."""
+    if opened.has_splits:
+        return [part_of(word) for word in part.splits]
+    if settings.held_out is None:
+        return [TRAIN] * len(part.ids)
+    owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
+    return [drawn_part(owner, settings.held_out) for owner in owners]
+
+
+def _raw_batch(part: Part, splits: Sequence[str | None], kept: Sequence[int]) -> pa.RecordBatch:
+    labels = [part.labels[place] for place in kept]
+    several = [label if isinstance(label, Several) else None for label in labels]
+    texts = pa.list_(pa.string())
+    own = {
+        " id": pa.array([part.ids[place] for place in kept], pa.string()),
+        " split": pa.array([splits[place] for place in kept], pa.string()),
+        " group": pa.array([part.groups[place] for place in kept], pa.string()),
+        " label": pa.array([x if isinstance(x, str) else None for x in labels], pa.string()),
+        " has": pa.array([None if x is None else list(x.has) for x in several], texts),
+        " unknown": pa.array([None if x is None else list(x.unknown) for x in several], texts),
+    }
+    records = part.records
+    if len(kept) < records.num_rows:
+        records = records.take(pa.array(kept, pa.int64()))
+    names = [*own, *records.schema.names]
+    return pa.record_batch([*own.values(), *records.columns], names)
+
+
+def _look(seen: _Seen, part: Part, splits: Sequence[str | None], kept: Sequence[int]) -> None:
+    for place in kept:
+        label, split = part.labels[place], str(splits[place])
+        seen.rows[split] += 1
+        seen.grouped |= part.groups[place] is not None
+        if label is None:
+            continue
+        seen.labeled[split] += 1
+        several = isinstance(label, Several)
+        if seen.several is not None and seen.several is not several:
+            raise DataError("some records have one class and others a list of labels; name the "
+                            "separator of the list with --separator, or other columns")  # fmt: skip
+        seen.several = several
+        if split == TEST:
+            seen.held_out_labels.update(label.has if isinstance(label, Several) else (label,))
+    names = [hash(part.ids[place]) for place in kept]
+    seen.hashes.append(np.array(names, dtype=np.int64))
+
+
+def _require_names_once(seen: _Seen) -> None:
+    """Requires that no two records have one name; 64-bit hashes of them are compared."""
+    hashes = np.sort(np.concatenate(seen.hashes))
+    twice = int((hashes[1:] == hashes[:-1]).sum())
+    if twice:
+        raise DataError(
+            "{twice} records have the name of another one; name the column of unique names with "
+            "--id, or leave it out to have them numbered",
+            twice=twice,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finishing:
+    """What is known once a source was read, and how its records are written by that."""
+
+    recipe: ImportRecipe
+    seen: _Seen
+    keeps_unlabeled: bool
+    left_out: Mapping[str, str]
+    has_split: bool
+    tally: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        opened: OpenedSource,
+        settings: ImportSettings,
+        seen: _Seen,
+        like: ImportRecipe | None,
+        importer: str,
+    ) -> _Finishing:
+        """Decides on classes and columns.
+
+        Raises:
+          DataError: there are no classes to learn, or the earlier import was of other records.
+        """
+        encoding, left_out = None, dict[str, str]()
+        if like is not None and like.content is not (opened.content or Content.FEATURES):
+            raise DataError(f"the earlier import was of records that are {like.content}, and these "
+                            f"are {opened.content or Content.FEATURES}")  # fmt: skip
+        if opened.content is None:
+            if like is None:
+                encoding, left_out = seen.columns.encoding()
+            elif like.columns is None:
+                raise DataError("the earlier import was of lists of features, and this is a table")
+            else:
+                encoding = like.columns
+        task = Task.MULTI_LABEL if seen.several else Task.SINGLE_LABEL
+        if like is not None:
+            task, classes = like.task, like.classes
+        else:
+            classes = settings.classes or opened.classes or _in_order(seen.held_out_labels)
+            if len(classes) < (1 if seen.several else 2):
+                found = f"they have {', '.join(classes)}" if classes else "they have none"
+                raise DataError(
+                    f"held-out records need labels of at least two classes, and {found}; name the "
+                    "column of labels with --label NAME"
+                )
+        return cls(
+            recipe=ImportRecipe(
+                importer=importer,
+                content=opened.content or Content.FEATURES,
+                task=task,
+                classes=tuple(classes),
+                columns=encoding,
+                picture_rule=settings.picture_rule,
+                texts=settings.texts,
+            ),
+            seen=seen,
+            keeps_unlabeled=settings.keep_unlabeled or not seen.labeled[TRAIN],
+            left_out=left_out,
+            has_split=opened.has_splits or settings.held_out is not None,
+            tally={
+                "rows": Counter(),
+                "counts": {part: np.zeros(len(classes), np.int64) for part in (TRAIN, TEST)},
+                "unknown": 0,
+                "unlabeled": 0,
+            },
+        )
+
+    def schema(self, raw: Path) -> pa.Schema:
+        """Columns of the target, with what it says of itself."""
+        records = [field for field in pq.read_schema(raw) if not field.name.startswith(" ")]
+        fields = [pa.field("id", pa.string())]
+        about = {CLASS_NAMES: json.dumps(list(self.recipe.classes)).encode(),
+                 RECIPE: self.recipe.to_json().encode()}  # fmt: skip
+        if self.recipe.columns is not None:
+            names = self.recipe.columns.features
+            fields.append(pa.field("features", pa.list_(pa.float32(), len(names))))
+            about[b"feature_names"] = json.dumps(list(names)).encode()
+        elif self.recipe.content is Content.FEATURES:
+            fields.append(pa.field("features", _as_floats(records[0].type)))
+        else:
+            fields += records
+        if self.seen.labeled:
+            fields.append(pa.field("label", stored_type(self.recipe.task)))
+        if self.has_split:
+            fields.append(pa.field("split", pa.string()))
+        if self.seen.grouped:
+            fields.append(pa.field("group", pa.string()))
+        return pa.schema(fields, metadata=about)
+
+    def batches(self, raw: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The records of the target."""
+        rows = 256 if self.recipe.content is Content.IMAGE else _GROUP
+        with pq.ParquetFile(raw) as file:
+            for batch in file.iter_batches(rows):
+                yield from self._batch(batch, schema)
+
+    def _batch(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        splits = batch.column(" split").to_pylist()
+        labels = self._labels(batch)
+        kept = []
+        for place, (split, label) in enumerate(zip(splits, labels, strict=True)):
+            if label is None and (split == TEST or not self.keeps_unlabeled):
+                self.seen.dropped[NO_LABEL] += 1
+                continue
+            kept.append(place)
+            self._count(split, label)
+        if not kept:
+            return
+        batch = batch.take(pa.array(kept, pa.int64()))
+        labels = [labels[place] for place in kept]
+        columns = []
+        for each in schema:
+            if each.name == "label":
+                columns.append(pa.array(labels, each.type))
+            elif each.name in ("id", "split", "group"):
+                columns.append(batch.column(f" {each.name}"))
+            elif each.name == "features" and self.recipe.columns is not None:
+                width = len(self.recipe.columns.features)
+                values = pa.array(self.recipe.columns.encode(batch).ravel())
+                columns.append(pa.FixedSizeListArray.from_arrays(values, width))
+            else:
+                columns.append(batch.column(each.name).cast(each.type))
+        yield pa.record_batch(columns, schema=schema)
+
+    def _labels(self, batch: pa.RecordBatch) -> list[int | list[int] | None]:
+        numbers = {name: number for number, name in enumerate(self.recipe.classes)}
+        if self.recipe.task is Task.SINGLE_LABEL:
+            given = batch.column(" label").to_pylist()
+            self.seen.dropped[_NEW_LABEL] += sum(
+                name is not None and name not in numbers for name in given
+            )
+            return [None if name is None else numbers.get(name) for name in given]
+        rows: list[int | list[int] | None] = []
+        columns = (batch.column(" has").to_pylist(), batch.column(" unknown").to_pylist())
+        for has, unknown in zip(*columns, strict=True):
+            if has is None:
+                rows.append(None)
+                continue
+            row = [0] * len(numbers)
+            for names, value in ((has, 1), (unknown, UNKNOWN)):
+                for name in names:
+                    if name in numbers:
+                        row[numbers[name]] = value
+            rows.append(row)
+        return rows
+
+    def _count(self, split: str, label: int | list[int] | None) -> None:
+        self.tally["rows"][split] += 1
+        counts = self.tally["counts"][split]
+        if label is None:
+            self.tally["unlabeled"] += 1
+        elif isinstance(label, int):
+            counts[label] += 1
+        else:
+            row = np.array(label)
+            counts += row == 1
+            self.tally["unknown"] += int((row == UNKNOWN).sum())
+
+    def report(self, opened: OpenedSource) -> ImportReport:
+        """What was found, once all is written."""
+        dropped = Counter(self.seen.dropped)
+        # A label that nobody else has is no label here: said once.
+        dropped[NO_LABEL] -= min(dropped[NO_LABEL], dropped[_NEW_LABEL])
+        return ImportReport(
+            importer=self.recipe.importer,
+            about=opened.about,
+            content=self.recipe.content,
+            task=self.recipe.task,
+            classes=self.recipe.classes,
+            rows=dict(self.tally["rows"]),
+            counts={part: counts.tolist() for part, counts in self.tally["counts"].items()},
+            unknown=self.tally["unknown"],
+            unlabeled=self.tally["unlabeled"],
+            dropped={why: count for why, count in dropped.items() if count},
+            left_out=dict(self.left_out),
+            features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
+            grouped=self.seen.grouped,
+        )
+
+
+def _as_floats(kind: pa.DataType) -> pa.DataType:
+    fixed = getattr(kind, "list_size", None)
+    return pa.list_(pa.float32()) if fixed is None else pa.list_(pa.float32(), fixed)
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    """Names in class order: as numbers where all are, else as texts."""
+    if all(name.isdecimal() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))

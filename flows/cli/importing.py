@@ -1,0 +1,219 @@
+"""`dpal import`: files of whatever kind become one Parquet file that runs read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
+from dpal.errors import ConfigError
+from dpal.reports.report import Table
+from flows.cli.terminal import out, print_table
+
+if TYPE_CHECKING:
+    from dpal.data.importing.write_pool import ImportReport
+
+EXAMPLE = (
+    "Example: dpal import patients.csv --to patients.parquet --label diagnosis --split 0.2 "
+    "&& dpal init clinic --data patients.parquet"
+)
+_SHOWN = 20  # classes in the table
+
+
+def import_command(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A file or a folder.")],
+    to: Annotated[Path, typer.Option(metavar="POOL.parquet", help="The file to write.")],
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column or field of the label; repeat it, or separate by commas, for several "
+            "columns of 0, 1, -1 (uncertain) and blank.",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|NAME",
+            help="What is held out to measure models: a share, such as 0.2, or the column that "
+            "says train or test.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of what belongs together, such as a patient."),
+    ] = None,
+    ids: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="Column of unique names.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Names of classes, in order.")
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Between several labels in one text, such as |.")
+    ] = None,
+    without: Annotated[
+        str | None, typer.Option(metavar="TEXT", help='What says that there is none: "No Finding".')
+    ] = None,
+    uncertain: Annotated[
+        Unsure, typer.Option(help="What -1 among several labels means.")
+    ] = Unsure.UNKNOWN,
+    blank: Annotated[
+        Unsure, typer.Option(help="What a blank among several labels means.")
+    ] = Unsure.UNKNOWN,
+    text: Annotated[
+        str | None, typer.Option(metavar="A[,B]", help="Column or field of a text, or of a pair.")
+    ] = None,
+    picture: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column that names or holds pictures.")
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the named pictures are.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="WxH", help="Bring all pictures to this size.")
+    ] = None,
+    crop: Annotated[bool, typer.Option("--crop", help="Cut the middle, do not stretch.")] = False,
+    grey: Annotated[bool, typer.Option("--grey", help="Make all pictures grey.")] = False,
+    rgb: Annotated[bool, typer.Option("--rgb", help="Make all pictures RGB.")] = False,
+    bits: Annotated[
+        int | None, typer.Option(help="Bits that 16-bit pictures really hold, such as 12.")
+    ] = None,
+    value_range: Annotated[
+        str | None,
+        typer.Option("--range", metavar="LOW:HIGH", help="Black and white of arrays of fractions."),
+    ] = None,
+    leave_out: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Columns that are no features.")
+    ] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="The first line of a CSV file is a record.")
+    ] = False,
+    keep_unlabeled: Annotated[
+        bool, typer.Option("--keep-unlabeled", help="Keep records without a label: people label.")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="EARLIER.parquet", help="Classes and columns as in an earlier import."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make one Parquet file of a CSV, a folder of pictures, arrays, texts or JSON lines."""
+    share, column = _split(split)
+    settings = ImportSettings(
+        labels=tuple(name for each in label or () for name in _listed(each)),
+        separator=separator,
+        without=without,
+        classes=_listed(classes),
+        texts=_listed(text),
+        picture=picture,
+        pictures=pictures,
+        id=ids,
+        group=group,
+        split=column,
+        held_out=share,
+        header=not no_header,
+        left_out=_listed(leave_out),
+        picture_rule=PictureRule(size=_size(size), crop=crop, grey=_grey(grey, rgb), bits=bits),
+        uncertain=uncertain,
+        blank=blank,
+        value_range=_range(value_range),
+        keep_unlabeled=keep_unlabeled,
+    )
+    report = _imported(source, to, settings, like)
+    if as_json:
+        typer.echo(json.dumps(asdict(report) | {"file": str(to)}, indent=2))
+        return
+    _tell(report, to)
+
+
+def _imported(source: Path, to: Path, settings: ImportSettings, like: Path | None) -> ImportReport:
+    from tqdm import tqdm
+
+    from dpal.data.importing.write_pool import import_source, recipe_in
+    from dpal.data.sources import Role, open_source
+
+    earlier = None
+    if like is not None:
+        open_source(like, Role.POOL, label_column="label")  # refuses what is no pool
+        earlier = recipe_in(like)
+        if earlier is None:
+            raise ConfigError(f"{like} was not written by dpal import; import it first")
+    with tqdm(desc=f"importing {source.name}", unit="rec", disable=None, leave=False) as bar:
+        return import_source(source, to, settings, like=earlier, on_rows=bar.update)
+
+
+def _tell(report: ImportReport, to: Path) -> None:
+    held_out, pool = report.rows.get("test", 0), report.rows.get("train", 0)
+    out.print(f"{report.about}: {pool:,} records for the pool, {held_out:,} held out, in {to}",
+              markup=False)  # fmt: skip
+    for reason, count in report.dropped.items():
+        out.print(f"left out: {count:,} {reason}", markup=False)
+    for name, why in report.left_out.items():
+        out.print(f"left out: column {name}, which {why}", markup=False)
+    if report.unlabeled:
+        out.print(f"{report.unlabeled:,} records have no label; people will be asked for them")
+    if report.unknown:
+        out.print(f"{report.unknown:,} labels are not known: neither learned nor judged")
+    if report.features:
+        out.print(
+            f"{report.features} features; which categories columns have, and where numbers lie, "
+            + (
+                "was read off held-out records, which are not protected in this"
+                if held_out
+                else "is as in the earlier import"
+            )
+        )
+    rows = [
+        (name, *(f"{counts[number]:,}" for counts in report.counts.values()))
+        for number, name in enumerate(report.classes[:_SHOWN])
+    ]
+    print_table(Table("Labels", ("class", "pool", "held out"), tuple(rows)))
+    if len(report.classes) > _SHOWN:
+        out.print(f"and {len(report.classes) - _SHOWN} classes more")
+    out.print(f"next: dpal init NAME --data {to}", markup=False)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _split(text: str | None) -> tuple[float | None, str | None]:
+    """A share, or the name of a column."""
+    if text is None:
+        return None, None
+    try:
+        return float(text), None
+    except ValueError:
+        return None, text
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    width, _, height = text.lower().partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise ConfigError(f"--size takes WIDTHxHEIGHT, such as 64x64, not {text!r}")
+    return int(width), int(height)
+
+
+def _grey(grey: bool, rgb: bool) -> bool | None:
+    if grey and rgb:
+        raise ConfigError("--grey and --rgb exclude each other; choose one")
+    return True if grey else False if rgb else None
+
+
+def _range(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError as error:
+        raise ConfigError(f"--range takes LOW:HIGH, such as 0:1, not {text!r}") from error
+    return low, high

@@ -1,0 +1,73 @@
+"""`dpal import` from the command line: a file that runs read, a report, and refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpal.data.importing.write_pool import recipe_in
+from tests.flows.calling import call, sentence
+
+
+@pytest.fixture
+def people(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{k % 60},{'ab'[k % 2]},{'no' if k % 60 < 30 else 'yes'}" for k in range(240)]
+    (tmp_path / "people.csv").write_text("age,ward,ill\n" + "\n".join(rows), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_csv_becomes_a_pool_that_says_what_is_in_it(people):
+    done = call(
+        "import", "people.csv", "--to", "people.parquet", "--label", "ill", "--split", "0.3"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "dpal init NAME --data people.parquet" in done.stdout
+    recipe = recipe_in(people / "people.parquet")
+    assert recipe is not None
+    assert recipe.classes == ("no", "yes")
+    later = [
+        "import",
+        "people.csv",
+        "--to",
+        "l.parquet",
+        "--label",
+        "ill",
+        "--like",
+        "people.parquet",
+    ]
+    done = call(*later, "--json")
+    report = json.loads(done.stdout)
+    assert (report["rows"], report["file"]) == ({"train": 240}, "l.parquet")
+    assert recipe_in(people / "l.parquet") == recipe
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--size", "large"), "64x64"),
+        (("--grey", "--rgb"), "choose"),
+        (("--range", "1"), "LOW:HIGH"),
+        (("--range", "1:0"), "lowest"),
+        (("--crop",), "--size"),
+        (("--split", "1.5"), "1.5"),
+        (("--classes", "a,a"), "twice"),
+        (("--text", "a,b,c"), "--text"),
+        (("--like", "people.csv"), "Parquet"),
+        ((), "--split"),
+    ],
+)
+def test_a_refusal_is_one_sentence_and_writes_nothing(people, options, word):
+    done = call("import", "people.csv", "--to", "p.parquet", "--label", "ill", *options)
+    assert done.returncode == 2
+    assert word in sentence(done)
+    assert [path.name for path in people.iterdir()] == ["people.csv"]
+
+
+def test_what_is_there_is_not_overwritten(people):
+    (people / "p.parquet").write_text("mine", encoding="utf-8")
+    for to, word in (("p.parquet", "exists"), ("p.txt", ".parquet")):
+        done = call("import", "people.csv", "--to", to, "--split", "0.3")
+        assert (done.returncode, word in sentence(done)) == (2, True)
+    assert (people / "p.parquet").read_text(encoding="utf-8") == "mine"
