@@ -11,6 +11,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from dpal.config.campaign import CampaignConfig
+from dpal.config.validation import require_public
 from dpal.config.watch import WatchConfig
 from dpal.data.inbox.folder import Inbox
 from dpal.data.inbox.state import WATCHES, Stage, WatchFolder, WatchState
@@ -60,6 +61,7 @@ def registered_data_set(config: WatchConfig) -> DataSet:
 @task(cache_policy=NO_CACHE)
 def look_into_folder(config: WatchConfig) -> None:
     """Checks the files that are new and have settled, and puts away what cannot be used."""
+    require_public(config.campaign)
     folder, dataset = watch_folder(config), registered_data_set(config)
     sweep(folder.root)
     look = InboxScan(config, folder, dataset, Inbox.at(config.folder), folder.read())

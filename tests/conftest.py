@@ -46,6 +46,7 @@ os.environ.update(
 )
 
 CLASSES, WIDTH = 3, 8
+PUBLIC = {"public": True, "why": "made up for tests"}
 
 
 # Rooms of long files, which are handed out first: two workers then end at about the same time.
@@ -122,6 +123,7 @@ def small_values(**overrides: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "name": "small",
         "data": {"pool": "pool.parquet", "validation": "validation.parquet"},
+        "validation": dict(PUBLIC),
         # Hidden selection, the default, asks for larger queries than seconds allow.
         "privacy": {"selection": "visible"},
         "schedule": {"initial": 100, "queries": [40, 40], "batch_size": 50, "epochs_per_phase": 3},

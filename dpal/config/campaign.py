@@ -29,6 +29,7 @@ from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
+from dpal.config.validation import MayBeDeclared
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
@@ -180,6 +181,8 @@ class CampaignConfig(RunConfig):
     name of an unfinished campaign continues it."""
     data: DataConfig = Field(default_factory=DataConfig)
     labeler: LabelerConfig = Field(default_factory=LabelerConfig, title="Labels")
+    validation: MayBeDeclared = Field(None, title="Whose validation records these are")
+    """Whether the records of data.validation are public, and why."""
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     release: ReleaseRule = Field(ReleaseRule.BEST, title="Which model is released")

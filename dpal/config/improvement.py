@@ -18,6 +18,7 @@ from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.config.training import ModelConfig, TrainingConfig
+from dpal.config.validation import MayBeDeclared
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
@@ -59,6 +60,9 @@ class PublicConfig(RunConfig):
         default_factory=DataConfig, title="Private data"
     )
     """Pool and validation set; of a start that is a campaign they are its own."""
+    validation: MayBeDeclared = Field(None, title="Whose validation records these are")
+    """Whether the records of data.validation are public, and why; null is what a start says that is
+    a campaign."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig, title="Training of the start")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, title="Where it runs")

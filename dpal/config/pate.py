@@ -17,6 +17,7 @@ from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.settings_form import Folded, choice
 from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config.training import ModelConfig, TrainingConfig
+from dpal.config.validation import MayBeDeclared
 from dpal.privacy import Adjacency
 
 PATE = "pate"
@@ -70,6 +71,8 @@ class PateConfig(RunConfig):
     name: Name = Field(examples=["clinic-votes"])
     """Names the folder and the ledger entries: lower-case letters, digits, - and _."""
     data: DataConfig = Field(default_factory=DataConfig, title="Private data")
+    validation: MayBeDeclared = Field(None, title="Whose validation records these are")
+    """Whether the records of data.validation are public, and why."""
     public: PublicDataConfig = Field(default_factory=PublicDataConfig, title="Public records")
     teachers: TeachersConfig = Field(default_factory=TeachersConfig)
     voting: VotingConfig = Field(default_factory=VotingConfig)

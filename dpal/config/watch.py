@@ -18,6 +18,7 @@ from dpal.config.guarded import Guarded
 from dpal.config.help import settings_refusal
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.section import Name, Section
+from dpal.config.validation import DeclaredValidation
 from dpal.errors import ConfigError
 
 _NAME = r"^[a-z0-9][a-z0-9_-]{0,55}$"  # leaves room for a rerun's number
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
         """A campaign's settings without its name, its pool and its data set."""
 
         start_from: str | None
+        data: DataConfig
+        validation: DeclaredValidation | None
         runtime: RuntimeConfig
 
 else:

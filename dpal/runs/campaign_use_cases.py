@@ -9,6 +9,7 @@ from typing import Any
 from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.config.campaign import CampaignConfig
+from dpal.config.validation import as_it_was_measured
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.labelers import Labeler
@@ -72,7 +73,9 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
     def certify_again(self, folder: CampaignFolder) -> None:
         """Writes the certificate of a campaign that was ended after one of its phases."""
         if folder.finished_phases():
-            self.certify(self.plan(recorded_config(folder)))
+            config = recorded_config(folder)
+            measured = as_it_was_measured(config.validation)
+            self.certify(self.plan(config.model_copy(update={"validation": measured})))
 
     def said_at_end(self, folder: CampaignFolder, ledger: CampaignLedger) -> Mapping[str, Any]:
         """Which phase is released, where that is not the last."""

@@ -297,6 +297,7 @@ def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:
     values: dict[str, Any] = {
         "name": config.name,
         "data": config.data.model_dump(),
+        "validation": config.validation,
         "labeler": {"kind": "oracle"},
         "privacy": config.privacy.model_dump(),
         "schedule": {"initial": 1, "queries": [], "batch_size": 1, "epochs_per_phase": 1},

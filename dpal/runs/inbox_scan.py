@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dpal.canonical import file_digest
+from dpal.config.validation import require_public
 from dpal.config.watch import WatchConfig
 from dpal.data.inbox.folder import (
     FileObservation,
@@ -202,7 +203,7 @@ class InboxScan:
     def _validation(self) -> Inventory:
         """What the validation set holds; read once a look."""
         config = self.config.campaign_on(_NAME, Path())
-        place = config.data.validation
+        place = require_public(config)
         _, validation = open_sources(self.config.campaign_on(_NAME, place))
         inventory = inspect(validation)
         return replace(inventory, classes=max(inventory.classes, len(validation.class_names)))

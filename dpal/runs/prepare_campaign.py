@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
+from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
@@ -81,7 +82,12 @@ class OpenedData:
 
 
 def open_data(config: CampaignConfig) -> OpenedData:
-    """Looks at the data and checks that the wishes fit it. Releases nothing, writes nothing."""
+    """Looks at the data and checks that the wishes fit it. Releases nothing, writes nothing.
+
+    Raises:
+      ConfigError: nothing is declared of the validation set.
+    """
+    require_public(config)
     pool, validation = open_sources(config)
     if pool.label_column is None:
         pool = replace(pool, task=validation.task)
@@ -309,7 +315,7 @@ def _deciding(values: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted key, but for those that decide no plan."""
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if name in ("runtime", "labeler", "release", "stop"):
+        if name in ("runtime", "labeler", "release", "stop", "validation"):
             continue
         if name == "data":
             settings |= {f"data.{key}": value.get(key) for key in ("extractor", "normalisation")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from dpal.config.runtime import RunConfig
+from dpal.config.validation import as_it_was_measured
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.host import host
@@ -30,6 +31,15 @@ def recorded_settings(folder: CampaignFolder) -> RunConfig:
         )
     host().require_allowed(config)
     return config
+
+
+def settings_that_measured(folder: CampaignFolder) -> RunConfig:
+    """The same, of a run that measures nothing any more, also where it declared nothing."""
+    config = recorded_settings(folder)
+    if "validation" not in type(config).model_fields:
+        return config
+    measured = as_it_was_measured(getattr(config, "validation"))  # noqa: B009  of most kinds
+    return config.model_copy(update={"validation": measured})
 
 
 def recorded_as(folder: CampaignFolder, settings: type[S]) -> S | None:

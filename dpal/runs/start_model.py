@@ -20,6 +20,7 @@ from dpal.certificate.verify import certificate_kind, verify_certificate
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.improvement import PublicConfig
 from dpal.config.runtime import RuntimeConfig
+from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.pool_files import commitment, digest_of
 from dpal.data.public_statistics import public_statistics
@@ -103,7 +104,7 @@ def start_of(config: PublicConfig) -> StartModel:
       CertificateError: its certificate does not hold.
     """
     if config.start.campaign is not None:
-        return _finished(config.runtime, config.start.campaign)
+        return _finished(config, config.start.campaign)
     return _given(config)
 
 
@@ -147,6 +148,7 @@ def training_settings(
     values = {
         "name": config.start_name or f"{config.name}-start",
         "data": config.data.model_dump(),
+        "validation": config.validation,
         "labeler": {"kind": "oracle"},
         "privacy": {**config.privacy.model_dump(), "epsilon": epsilon},
         "schedule": {
@@ -170,10 +172,14 @@ def charged_in(document: Mapping[str, Any]) -> tuple[Release, ...]:
     return counted_releases(entries)
 
 
-def _finished(runtime: RuntimeConfig, name: str) -> StartModel:
+def _finished(config: PublicConfig, name: str) -> StartModel:
     """A finished campaign of the same artifacts folder."""
+    runtime = config.runtime
     folder = finished_folder(runtime, name)
     weights, campaign = released_weights(folder), recorded_config(folder)
+    if config.validation is not None:
+        campaign = campaign.model_copy(update={"validation": config.validation})
+    require_public(campaign)
     with closing(open_ledger(runtime, create=False)) as store:
         document = _sound_certificate(folder.certificate, weights, ledger=store.verified())
     pool, validation = open_sources(campaign)
@@ -205,6 +211,7 @@ def _given(config: PublicConfig) -> StartModel:
     elif declared is not None:
         before = PriorSpend(declared=Declared(epsilon=declared.epsilon, delta=declared.delta))
     reading = training_settings(config, rows=1, epsilon=1.0)
+    require_public(reading)
     validation, pool = open_validation(reading), None
     if config.choice.method.reads_private:
         pool = replace(open_sources(reading)[0], task=validation.task)

@@ -97,12 +97,12 @@ def renamed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run but for its name and where it runs."""
+    """All settings of a run but for its name, where it runs, and what moves no result."""
     about = kind_in(values).parse(values).model_dump(mode="json")
     return {
         key: value
         for key, value in about.items()
-        if key not in ("name", "runtime") and (key, value) not in _LATER.items()
+        if key not in ("name", "runtime", "validation") and (key, value) not in _LATER.items()
     }
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.pate import PateConfig
+from dpal.config.validation import as_it_was_measured
 from dpal.data.inspect_rows import require_apart
 from dpal.data.label_columns import as_label
 from dpal.data.labeling_state import read_selection
@@ -103,7 +104,9 @@ def teachers_of(asked: LabelingJob) -> Ensemble:
             f"labeler.teachers {name} is no finished private voting in {runtime.artifacts}; run it "
             "first (kind: pate)"
         )
-    ensemble = plan_ensemble(teachers)
+    # Their student was measured when they were made; they are asked now, and nothing is measured.
+    measured = as_it_was_measured(teachers.validation)
+    ensemble = plan_ensemble(teachers.model_copy(update={"validation": measured}))
     if ensemble.spec.bound is not None or ensemble.spec.gate is not None:
         raise LabelError.before_release(
             f"the teachers of {name} answer within a bound or after a gate, so that the label of a "

@@ -18,7 +18,7 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
 from dpal.runs.audit_run import audit_report
-from dpal.runs.recorded_settings import recorded_settings
+from dpal.runs.recorded_settings import settings_that_measured
 from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import Run
 from dpal.runs.run_facts import facts_of, read_run_certificate
@@ -68,7 +68,7 @@ class UseCases(ABC, Generic[C, R]):
     def certify_again(self, folder: CampaignFolder) -> None:
         """Writes the certificate of a run that was ended, where it had one."""
         if folder.certificate.is_file():
-            self.certify(self.plan(cast("C", recorded_settings(folder))))
+            self.certify(self.plan(cast("C", settings_that_measured(folder))))
 
     def said_at_end(self, folder: CampaignFolder, ledger: CampaignLedger) -> Mapping[str, Any]:
         """What the ledger is told when a person ends a run, beside what it released.

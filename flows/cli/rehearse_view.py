@@ -13,6 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dpal.config.campaign import CampaignConfig
+from dpal.config.validation import require_public
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.labeling_state import load_all, read_ids
 from dpal.errors import DpalError
@@ -151,6 +152,7 @@ def _run(wanted: Rehearsal, threads: int | None) -> dict[str, Any]:
 
 
 def _load(config: CampaignConfig, part: EvaluationPart) -> tuple[PublicData, Inventory]:
+    require_public(config)
     pool, validation = open_sources(config)
     for source in (pool, validation):
         require_unregistered(config.runtime, source)  # said to be public, and is not

@@ -29,7 +29,7 @@ from dpal.data.sources import Role, open_source
 from dpal.labels import Task
 from dpal.training.metrics import evaluation_metrics
 from tests.accuracy.harness import measure
-from tests.conftest import shared_file
+from tests.conftest import PUBLIC, shared_file
 
 RUNS = 3
 
@@ -64,6 +64,7 @@ def config_of(name: str, epsilon: float) -> CampaignConfig:
         {
             "name": name,
             "data": {"pool": path, "validation": path},
+            "validation": dict(PUBLIC),
             "privacy": {"epsilon": epsilon, "delta": 1e-5},
             "acquisition": "random",
             "schedule": {

@@ -44,6 +44,7 @@ KINDS: tuple[type[BaseModel], ...] = (
 # somebody has thought about it. Texts that name no place:
 NO_PLACES = {
     "name": "pattern without a slash",
+    "validation.why": "a reason, in words",
     "after": "an account in the ledger",
     "start.name": "likewise",
     "start.campaign": "a campaign below runtime.artifacts",
@@ -196,7 +197,7 @@ def test_settings_that_widen_who_sees_records_are_guarded():
         "labeler.trusted_page labeler.label_studio.url labeler.label_studio.webhook "
         "runtime.anchors runtime.artifacts runtime.mlflow_uri runtime.dvc_remote model.weights "
         "data.backbone.weights start.model start.certificate folder quarantine data.dataset "
-        "teachers.partition teachers.tuning runtime.scheduler baselines.run"
+        "teachers.partition teachers.tuning runtime.scheduler baselines.run validation.public"
     )
     assert set(named.split()) <= set(every)
 
@@ -216,7 +217,9 @@ def refused(allowed: AllowList, **overrides: Any) -> set[str]:
 def test_what_was_allowed_passes_and_an_empty_list_lets_nothing_pass(allowed):
     assert refused(allowed) == set()
     assert refused(allowed, name="another", privacy__epsilon=1) == set()
-    assert refused(AllowList()) == {"data.pool", "data.validation", "runtime.artifacts"}
+    assert refused(AllowList()) == {
+        "data.pool", "data.validation", "validation.public", "runtime.artifacts"
+    }  # fmt: skip
 
 
 ATTACKS: dict[str, dict[str, Any]] = {
@@ -280,7 +283,7 @@ def test_only_a_slash_at_the_end_opens_what_is_below(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "out.parquet").symlink_to("/etc/shadow")
-    base = {"data.validation": ("/",), "runtime.artifacts": ("/",)}
+    base = {"data.validation": ("/",), "validation.public": (True,), "runtime.artifacts": ("/",)}
     exact = AllowList({**base, "data.pool": (f"{tmp_path}/in",)})
     below = AllowList({**base, "data.pool": (f"{tmp_path}/in/",)})
     for allowed in (exact, below):

@@ -12,7 +12,7 @@ import yaml
 
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from tests.conftest import write_blobs
+from tests.conftest import PUBLIC, write_blobs
 from tests.flows.calling import Result, call
 
 NEAR = ("near-private/components", "near-private/support")
@@ -24,6 +24,7 @@ def settings(name: str, **sections: Any) -> dict:
         "kind": "public",
         "name": name,
         "data": {"pool": "pool.parquet", "validation": "validation.parquet"},
+        "validation": dict(PUBLIC),
         "public": {"pool": "public.parquet"},
         "start": {"batch_size": 100, "epochs": 3, "name": "begun"},
         "choice": {"labels": 60, "candidates": 150, "components": 3},

@@ -170,6 +170,7 @@ def test_the_first_list_is_what_the_owner_started_with_and_then_his_own(workplac
         "data.pool": (str(workplace.resolve() / "pool.parquet"),),
         "data.validation": (str(workplace.resolve() / "validation.parquet"),),
         "runtime.artifacts": (str(workplace.resolve() / "artifacts"),),
+        "validation.public": (True,),
     }
     _allow(file, [config, other])
     assert file.read_text() == first

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpal.errors import LedgerMissing
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
+from tests.conftest import PUBLIC
 from tests.flows.calling import Result, call
 
 LABELS, WIDTH, TEACHERS = 4, 8, 6
@@ -87,6 +88,7 @@ def settings(name: str, **sections: Any) -> dict[str, Any]:
         "kind": "pate",
         "name": name,
         "data": {"pool": "private.parquet", "validation": "validation.parquet"},
+        "validation": dict(PUBLIC),
         "public": {"pool": "public.parquet"},
         "teachers": {"count": TEACHERS, "epochs": 2},
         "voting": {"queries": 30, "blocks": 6, "block_size": 20},
@@ -122,6 +124,7 @@ def campaign_settings(name: str, **sections: Any) -> dict[str, Any]:
     return {
         "name": name,
         "data": {"pool": "site.parquet", "validation": "validation.parquet"},
+        "validation": dict(PUBLIC),
         "labeler": {"kind": "teachers", "teachers": "votes"},
         "privacy": {"epsilon": 8.0, "delta": 1e-4, "selection": "visible"},
         "schedule": {"initial": 30, "queries": [15], "batch_size": 15, "epochs_per_phase": 2},
