@@ -32,7 +32,8 @@ def fitted(spec: VotingSpec, *, sigma: float | None, agreement: float | None) ->
             "answers within a bound need blocks of one size, an account of their own and no gate"
         )
     queries, blocks = spec.blocks[0], len(spec.blocks)
-    noise = sigma or sigma_for(spec.rule, queries, spec.target, agreement=agreement, blocks=blocks)
-    rule = replace(spec.rule, sigma=noise)
+    counted = replace(spec.rule, by_answers=False)  # their own cost is told, however it is counted
+    noise = sigma or sigma_for(counted, queries, spec.target, agreement=agreement, blocks=blocks)
+    rule = replace(counted, sigma=noise)
     chosen = choose_bound(rule, queries, spec.target, agreement=agreement, blocks=blocks)
     return replace(spec, rule=rule, bound=chosen.bound)

@@ -34,6 +34,7 @@ from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_vo
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
+from dpal.runs.recorded_account import charged_by_answers
 from dpal.runs.run import ConfiguredRun
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.runs.vote_account import Account
@@ -263,6 +264,7 @@ def voting_spec(
         limit=voting.limit,
         noises=voting.noises,
         confidence=voting.confidence,
+        by_answers=charged_by_answers(config.runtime.artifacts / config.name),
     )
     tuned = config.teachers.tuning
     spec = VotingSpec(

@@ -24,6 +24,7 @@ from dpal.planning.vote_calibration import fitted
 from dpal.planning.voting_plan import CertifiedVoting, VotingSpec, certify_voting, equal_blocks
 from dpal.privacy import Adjacency, PrivacyTarget, Unit, choose_delta
 from dpal.runs.open_ledger import open_ledger
+from dpal.runs.recorded_account import charged_by_answers
 from dpal.voting.ballots import Ballots, Choices
 
 UNNAMED = "unnamed"
@@ -156,6 +157,7 @@ class VoteRequest:
             limit=self.limit,
             noises=self.noises,
             confidence=confidence,
+            by_answers=charged_by_answers(self.runtime.artifacts / (self.name or UNNAMED)),
         )
         if single is not (rule.mechanism is Mechanism.GNMAX):
             wanted = "one class" if single else "a set of labels"

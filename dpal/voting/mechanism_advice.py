@@ -126,7 +126,11 @@ def options(
     # Noise turns a vote that leads by so much with the chance WRONG.
     sigma = max(0.1, lead / (math.sqrt(2) * float(-scipy.special.ndtri(WRONG))))
     binary = VotingRule(
-        mechanism=Mechanism.BINARY, teachers=teachers, labels=statistics.labels, sigma=sigma
+        mechanism=Mechanism.BINARY,
+        teachers=teachers,
+        labels=statistics.labels,
+        sigma=sigma,
+        by_answers=True,
     )
     limit = statistics.limit
     candidates = [_option(binary, "one answer for each label", epsilon, delta)]

@@ -297,3 +297,25 @@ def test_an_account_is_not_restored_from_dvc(account, monkeypatch, phase):
     assert "clinic is an" in said
     assert "backup" in said
     assert list(files_below(Path("artifacts"))) == before
+
+
+def test_an_account_that_was_charged_by_counts_goes_on(monkeypatch):
+    """As versions up to 0.2.0 opened it: its plan, its charges and its certificate stay."""
+    rng = np.random.default_rng(5)
+    files = [
+        write_ballots(f"{at}.parquet", rng.integers(0, 4, (6, 9)), column="class") for at in (1, 2)
+    ]
+    with monkeypatch.context() as before:
+        before.setattr("dpal.runs.vote_request.charged_by_answers", lambda folder: False)
+        first = vote(files[0], "--name", "old", "--blocks", "2")
+    held = certificate("old")["plan"]
+    second = vote(files[1], "--name", "old", "--blocks", "2")
+    assert (first.returncode, second.returncode) == (0, 0), (first, second)
+    assert certificate("old")["plan"] == held
+    charged = {release["mechanism"] for release in certificate("old")["released"]}
+    assert charged == {"noisy_votes"}
+    assert checked("old").returncode == 0
+    new = vote(files[0], "--name", "new", "--after", "old", "--epsilon", "8")
+    assert new.returncode == 0, new
+    assert "by_answers" in certificate("new")["plan"]["content"]["spec"]["rule"]
+    assert checked("new").returncode == 0

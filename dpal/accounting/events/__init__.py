@@ -20,6 +20,7 @@ from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
 from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
+from dpal.accounting.events.plurality_votes import PluralityVotes as PluralityVotes
 from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
 from dpal.accounting.events.release import GUIDANCE as GUIDANCE
 from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
@@ -56,6 +57,7 @@ for _kind in (
     NoisyCounts,
     NoisyVotes,
     MajorityVotes,
+    PluralityVotes,
     CostBoundedVotes,
     SecretDraw,
 ):

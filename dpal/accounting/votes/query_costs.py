@@ -16,6 +16,7 @@ from dpal.accounting.votes.cost_kinds import Mode
 from dpal.accounting.votes.majority import Answers, divergence, move_divergences, worst_divergence
 from dpal.accounting.votes.plurality import plurality_divergence
 from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
+from dpal.accounting.votes.worst_winner import Winners, worst_winner
 from dpal.errors import ParameterError
 
 Floats = NDArray[np.float64]
@@ -30,8 +31,10 @@ def query_curve(rule: VotingRule, orders: Floats, *, mode: Mode = Mode.SHARPENED
     if mode not in (Mode.DATA_INDEPENDENT, Mode.SHARPENED):
         raise ParameterError(f"{mode} needs the votes that were cast")
     total = np.zeros(orders.size)
-    if mode is Mode.SHARPENED and rule.mechanism in (Mechanism.BINARY, Mechanism.TOP_M):
+    if mode is Mode.SHARPENED and rule.tells_sides:
         return rule.squared_l2_sensitivity * worst_divergence(_answers(rule), tuple(orders))
+    if mode is Mode.SHARPENED and rule.tells_winners:
+        return worst_winner(_winners(rule), tuple(orders))
     for event in rule.events(1):
         total += orders / (2 * event.noise_multiplier**2)
     return total
@@ -159,6 +162,17 @@ def _expected(rule: VotingRule, top: Floats, cost: Floats, orders: Floats) -> Fl
         top, threshold=threshold, sigma_threshold=sigma, orders=orders, rounded=True
     )
     return np.asarray(checks + np.exp(passing)[:, None] * cost)
+
+
+def _winners(rule: VotingRule) -> Winners:
+    check = rule.confidence
+    return Winners(
+        rule.teachers,
+        rule.classes,
+        rule.sigma,
+        None if check is None else check.threshold,
+        None if check is None else check.sigma,
+    )
 
 
 def _answers(rule: VotingRule) -> Answers:

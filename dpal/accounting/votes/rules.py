@@ -11,10 +11,10 @@ docs/voting.md (for ballots of zeros and ones they are smaller than for any vect
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpal import check
-from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes
+from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes, PluralityVotes
 from dpal.accounting.events.majority_votes import MOST_TEACHERS
 from dpal.accounting.votes.mechanisms import CLIPPED as CLIPPED
 from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS as FEWEST_TEACHERS
@@ -23,6 +23,8 @@ from dpal.accounting.votes.mechanisms import PLURALITY as PLURALITY
 from dpal.accounting.votes.mechanisms import SCALED as SCALED
 from dpal.accounting.votes.mechanisms import Confidence as Confidence
 from dpal.accounting.votes.mechanisms import Mechanism as Mechanism
+from dpal.accounting.votes.worst_winner import MOST_TEACHERS as MOST_PLURALITY_TEACHERS
+from dpal.canonical import LATER
 from dpal.errors import ParameterError
 
 _MOST_LABELS = 62  # a Powerset ballot is one number
@@ -91,6 +93,8 @@ class VotingRule:
       noises: noisy counts of a label: 2 (yes and no), or 1 (yes alone, against half of the
         teachers). With one, the answer is as noisy as with two of sqrt(2) times the sigma.
       confidence: when to answer; None for always.
+      by_answers: whether the winner of a plurality is charged by what answers tell; accounts of
+        earlier versions are charged by their noisy counts. Answers of yes or no always are.
     """
 
     mechanism: Mechanism
@@ -100,6 +104,7 @@ class VotingRule:
     limit: float | None = None
     noises: int = 2
     confidence: Confidence | None = None
+    by_answers: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not FEWEST_TEACHERS <= self.teachers <= MOST_TEACHERS:
@@ -173,21 +178,46 @@ class VotingRule:
         chance = math.erfc(lead / math.sqrt(2)) / 2
         return min(1.0, (self.classes - 1) * chance) if self.mechanism in PLURALITY else chance
 
-    def events(self, queries: int) -> tuple[MajorityVotes | NoisyVotes, ...]:
+    @property
+    def tells_winners(self) -> bool:
+        """Whether it is charged by which of several classes wins."""
+        few = self.teachers <= MOST_PLURALITY_TEACHERS
+        return self.mechanism in PLURALITY and self.by_answers and few and self.classes > 2
+
+    @property
+    def tells_sides(self) -> bool:
+        """Whether it is charged by which of two sides wins; two classes are no more."""
+        two = self.mechanism in PLURALITY and self.by_answers and self.classes == 2
+        return two or self.mechanism in (Mechanism.BINARY, Mechanism.TOP_M)
+
+    def events(self, queries: int) -> tuple[MajorityVotes | PluralityVotes | NoisyVotes, ...]:
         """What so many queries are charged as, whatever the votes are.
 
         Args:
           queries: answered or refused; a fixed number.
         """
         check.at_least(1, queries=queries)
-        if self.mechanism in (Mechanism.BINARY, Mechanism.TOP_M):
+        threshold = None if self.confidence is None else self.confidence.threshold
+        threshold_sigma = None if self.confidence is None else self.confidence.sigma
+        if self.tells_sides:
             return (
                 MajorityVotes(
                     answers=queries * int(self.squared_l2_sensitivity),
                     teachers=self.teachers,
                     sigma=self.answer_sigma,
-                    threshold=None if self.confidence is None else self.confidence.threshold,
-                    threshold_sigma=None if self.confidence is None else self.confidence.sigma,
+                    threshold=threshold,
+                    threshold_sigma=threshold_sigma,
+                ),
+            )
+        if self.tells_winners:
+            return (
+                PluralityVotes(
+                    queries=queries,
+                    teachers=self.teachers,
+                    classes=self.classes,
+                    sigma=self.sigma,
+                    threshold=threshold,
+                    threshold_sigma=threshold_sigma,
                 ),
             )
         votes = NoisyVotes(
