@@ -36,6 +36,11 @@ class NormalisationKind(StrEnum):
     CONSTANTS = "constants"
     VALIDATION = "validation"
 
+    @property
+    def given(self) -> bool:
+        """Whether inputs are centred and scaled at all."""
+        return self is not NormalisationKind.NONE
+
 
 class NormalisationConfig(Section):
     """Public numbers by which inputs are centred and scaled, one for each channel or feature."""

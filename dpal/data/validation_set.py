@@ -17,6 +17,7 @@ from dpal.errors import DataError
 from dpal.labels import Task
 
 _SHOWN = 5  # classes named in one remark
+_APART = 100.0  # by which scales of features may differ
 
 
 def require_numbering(pool: Inventory, validation: Inventory, *, names: int) -> None:
@@ -74,6 +75,22 @@ def class_remarks(
             "pool teaches: how well it is learned will not be measured"
         )
     return tuple(said)
+
+
+def scale_remarks(deviations: Sequence[float]) -> tuple[str, ...]:
+    """What a person should know where features of public records differ in scale.
+
+    Args:
+      deviations: the standard deviation of each feature.
+    """
+    there = [value for value in deviations if value > 0]
+    usual = float(np.median(there)) if there else 0.0  # a rare category is small, and no trouble
+    if not there or max(there) <= _APART * usual:
+        return ()
+    return (
+        f"a feature of the validation set is {max(there) / usual:,.0f} times as large as most, so "
+        "that it alone would decide gradients; set data.normalisation: {kind: validation}",
+    )
 
 
 def require_other_records(pool: Source, validation: Source) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -62,6 +63,12 @@ def build_model(spec: ModelSpec) -> nn.Module:
     if spec.normalisation is not None:
         spec.normalisation.attach(model)
     return model
+
+
+def trainable_weights(spec: ModelSpec) -> int:
+    """How many numbers of a model train; each of them gets noise."""
+    model = build_model(replace(spec, weights=None))
+    return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
 def _draw_weights(layer: nn.Module, generator: torch.Generator) -> None:

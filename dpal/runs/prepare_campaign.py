@@ -18,8 +18,13 @@ from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
 from dpal.data.pool_files import digest_of
 from dpal.data.public_statistics import public_statistics
-from dpal.data.sources import Source, missing_label
-from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
+from dpal.data.sources import Content, Source, missing_label
+from dpal.data.validation_set import (
+    class_remarks,
+    require_numbering,
+    require_other_records,
+    scale_remarks,
+)
 from dpal.errors import DataError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import atomic_write
@@ -126,6 +131,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
         require_other_records(pool, validation)
         remarks = class_remarks(pool_holds, validation_holds, class_names)
+        if validation.content is Content.FEATURES and not config.data.normalisation.kind.given:
+            remarks += scale_remarks(public_statistics(validation)[1])
 
     measured = None
     if config.data.normalisation.measured:

@@ -1,4 +1,4 @@
-"""`dpal init`: a commented configuration to start from, of any kind of run."""
+"""`dpal init`: a commented configuration to start from, of any kind of run, or for given data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
@@ -16,7 +17,10 @@ _CONFIGS = Path(__file__).parent.parent / "configs"
 _TEMPLATES = ", ".join(kind.name for kind in KINDS.values() if kind.template)
 
 
-EXAMPLE = "Example: dpal init clinic && dpal plan clinic.yaml"
+EXAMPLE = (
+    "Example: dpal init clinic --data patients.parquet --epsilon 3 && dpal plan clinic.yaml && "
+    "dpal run clinic.yaml"
+)
 
 
 def init(
@@ -27,9 +31,43 @@ def init(
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="The same as --kind public.")] = False,
     votes: Annotated[bool, typer.Option("--pate", help="The same as --kind pate.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="POOL.parquet", help="Look at this data, and write what suits it."),
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Held-out records, where --data has no column split."),
+    ] = None,
+    why_public: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHY",
+            help="Why everybody may see the held-out records: figures on them leave as they are.",
+        ),
+    ] = None,
+    label_column: Annotated[str, typer.Option(metavar="NAME", help="Of the labels.")] = "label",
+    epsilon: Annotated[float, typer.Option(help="The promise; smaller is safer.")] = 8.0,
+    labels: Annotated[
+        int | None, typer.Option(help="That may be bought; left out, by the pool.")
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Public pretrained model, for texts."),
+    ] = None,
 ) -> None:
-    """Write a commented configuration to start from."""
+    """Write a commented configuration to start from, or one that suits your data."""
     parse_config({"name": name})
+    if data is not None:
+        if of_kind or public or votes:
+            raise ConfigError("--data writes a campaign; leave the kind out")
+        _for_data(name, data, validation, label_column, why_public, epsilon, labels, weights)
+        return
+    given = {"--validation": validation, "--why-public": why_public, "--labels": labels,
+             "--weights": weights}  # fmt: skip
+    for option, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{option} is about data; name it with --data")
     short = {IMPROVEMENT.name: public, VOTING.name: votes}
     asked = {of_kind} - {None} | {kind for kind, chosen in short.items() if chosen}
     if len(asked) > 1:
@@ -38,9 +76,7 @@ def init(
     if kind is None or not kind.template:
         raise ConfigError(f"there is no template of kind {of_kind}; choose {_TEMPLATES}")
     template = _CONFIGS / kind.template
-    target = Path(f"{name}.yaml")
-    if target.exists():
-        raise ConfigError(f"{target} exists already; choose another name or remove it")
+    target = _new_file(name)
     # The comments above the name speak of the sample; a person's own file starts at the name.
     settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
     for shown, usual in kind.for_own_data.items():
@@ -48,3 +84,43 @@ def init(
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"
     target.write_text(f"{header}{kind.line}name: {name}{settings}", encoding="utf-8")
     out.print(f"wrote {target}; name your own files in it, then: dpal plan {target}")
+
+
+def _new_file(name: str) -> Path:
+    target = Path(f"{name}.yaml")
+    if target.exists():
+        raise ConfigError(f"{target} exists already; choose another name or remove it")
+    return target
+
+
+def _for_data(
+    name: str,
+    data: Path,
+    validation: Path | None,
+    label_column: str,
+    why_public: str | None,
+    epsilon: float,
+    labels: int | None,
+    weights: Path | None,
+) -> None:
+    """Looks at data and writes settings that suit it."""
+    target = _new_file(name)
+    if why_public is None or not why_public.strip():
+        raise ConfigError(
+            "figures on the held-out records leave as they are, so that everybody must be allowed "
+            'to see them; say what makes that true with --why-public "...": published data, people '
+            "who agreed, records that were made up. Else hold other ones out (--validation FILE)"
+        )
+    from tqdm import tqdm
+
+    from dpal.runs.first_settings import first_settings, look_at
+
+    with tqdm(desc="looking at data", unit="rec", disable=None, leave=False) as bar:
+        look = look_at(data, validation, label_column=label_column, on_rows=bar.update)
+    text = first_settings(
+        look, name, why_public=why_public.strip(), epsilon=epsilon, labels=labels, weights=weights
+    )
+    parse_config(yaml.safe_load(text))  # what is written can be run
+    target.write_text(text, encoding="utf-8")
+    out.print(f"wrote {target}: {look.rows:,} records, {look.classes} classes or labels; next: "
+              f"dpal plan {target}", markup=False)  # fmt: skip

@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 from dpal.config.campaign import AcquisitionWish, CampaignConfig, override, parse_config
 from dpal.config.runtime import RunConfig
 from dpal.errors import ConfigError
+from dpal.models.build_model import trainable_weights
 from dpal.planning.alternatives import attempt, consider, variants
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
 from dpal.planning.campaign_spec import CampaignSpec, Strategy
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
+from dpal.planning.plan_doubts import plan_doubts
 from dpal.planning.timeline import timeline
 from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
 from dpal.reports.figures.plan import (
@@ -122,6 +124,7 @@ def certified_view(
     if choice is not None:
         words.append(("", acquisition_chosen(choice)))
         summary |= {"acquisition_wish": AcquisitionWish.AUTO.value, "acquisition_choice": choice}
+    remarks = [*remarks, *plan_doubts(certified.plan, weights=trainable_weights(spec.model))]
     words += [("", f"note: {remark}") for remark in remarks]
     if remarks:
         summary["remarks"] = list(remarks)

@@ -71,3 +71,21 @@ def test_what_is_there_is_not_overwritten(people):
         done = call("import", "people.csv", "--to", to, "--split", "0.3")
         assert (done.returncode, word in sentence(done)) == (2, True)
     assert (people / "p.parquet").read_text(encoding="utf-8") == "mine"
+
+
+def test_settings_are_written_for_a_file_and_plan(people):
+    call("import", "people.csv", "--to", "people.parquet", "--label", "ill", "--split", "0.3")
+    wanted = ["init", "people", "--data", "people.parquet", "--epsilon", "2"]
+    refused = call(*wanted)
+    assert (refused.returncode, "--why-public" in sentence(refused)) == (2, True)
+    assert call(*wanted, "--why-public", "made up").returncode == 0
+    assert call(*wanted, "--why-public", "made up").returncode == 2  # it is there
+    planned = json.loads(call("plan", "people.yaml", "--json").stdout)
+    assert 1.8 < planned["worst_epsilon"] <= 2
+
+
+@pytest.mark.parametrize(
+    "options", [("--labels", "100"), ("--weights", "w"), ("--public", "--data", "people.parquet")]
+)
+def test_options_that_mean_nothing_are_refused(people, options):
+    assert call("init", "people", *options).returncode == 2

@@ -1,0 +1,127 @@
+"""Settings that suit data nobody has planned on: they plan, whatever the data is."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+import dpal
+from dpal.errors import ConfigError, DataError
+from dpal.runs.first_settings import first_settings, look_at
+from tests.conftest import write_blobs
+
+RNG = np.random.default_rng(4)
+
+
+def features(path: Path, rows: int, *, scale: float = 1.0, labels=None, **columns) -> Path:
+    values = RNG.normal(0, 1, (rows, 6)).astype(np.float32) * np.array([1, 1, 1, 1, 1, scale], "f4")
+    table = {
+        "id": [f"r{k}" for k in range(rows)],
+        "features": pa.array(values.tolist(), pa.list_(pa.float32())),
+        "label": labels if labels is not None else (np.arange(rows) // 4 % 2).tolist(),
+        "split": ["test" if k % 4 == 0 else "train" for k in range(rows)],
+        **columns,
+    }
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+def pictures(path: Path, rows: int, *, size: int, labeled: bool = True) -> Path:
+    def png() -> bytes:
+        stream = io.BytesIO()
+        Image.fromarray(RNG.integers(0, 256, (size, size), dtype=np.uint8)).save(stream, "PNG")
+        return stream.getvalue()
+
+    split = ["test" if k % 4 == 0 else "train" for k in range(rows)]
+    labels = [k // 4 % 5 if labeled or part == "test" else None for k, part in enumerate(split)]
+    table = {"id": [f"p{k}" for k in range(rows)], "image": [png() for _ in range(rows)],
+             "label": pa.array(labels, pa.int64()), "split": split}  # fmt: skip
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+def written(path: Path, **wishes):
+    text = first_settings(look_at(path), "mine", why_public="made up for a test", **wishes)
+    return text, dpal.settings(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("rows", [80, 400, 3000])
+@pytest.mark.parametrize("epsilon", [0.5, 8])
+def test_what_is_written_for_tables_plans(tmp_path, rows, epsilon):
+    _, config = written(features(tmp_path / "t.parquet", rows), epsilon=epsilon)
+    certified = dpal.plan(config)
+    assert 0.9 * epsilon < certified.epsilon <= epsilon
+    assert (config.model.name, config.labeler.kind) == ("logistic", "oracle")
+
+
+def test_scales_that_differ_are_normalised_and_groups_are_told(tmp_path):
+    _, plain = written(features(tmp_path / "a.parquet", 200))
+    text, scaled = written(
+        features(tmp_path / "b.parquet", 200, scale=5000, group=[f"g{k // 2}" for k in range(200)])
+    )
+    kinds = [config.data.normalisation.kind.value for config in (plain, scaled)]
+    assert kinds == ["none", "validation"]
+    assert "--group group" in text
+
+
+def test_pictures_get_features_that_cost_nothing_and_people_label(tmp_path):
+    _, small = written(pictures(tmp_path / "s.parquet", 200, size=16))
+    assert (small.data.extractor.value, small.model.name) == ("scattering", "logistic")
+    _, large = written(pictures(tmp_path / "l.parquet", 80, size=80, labeled=False))
+    assert (large.data.extractor.value, large.model.name) == ("none", "resnet9")
+    assert large.labeler.kind == "file"
+    assert large.schedule.initial == 30  # half of those that are not held out
+
+
+def test_labels_that_are_many_are_bought_where_the_model_is_unsure(tmp_path):
+    _, config = written(pictures(tmp_path / "p.parquet", 2800, size=8), labels=600)
+    assert (config.schedule.initial, config.schedule.queries) == (360, [120, 120])
+    assert config.acquisition.value == "margin"
+
+
+def test_several_labels(tmp_path):
+    rows = [[k % 2, -1 if k % 3 == 0 else 1] for k in range(200)]
+    path = features(tmp_path / "m.parquet", 200, labels=pa.array(rows, pa.list_(pa.int8())))
+    _, config = written(path)
+    assert look_at(path).classes == 2
+    assert dpal.plan(config).epsilon <= 8
+
+
+def test_texts_want_a_pretrained_model(tmp_path):
+    table = pa.table({"id": [str(k) for k in range(100)], "text_a": ["words"] * 100,
+                      "label": [k % 2 for k in range(100)],
+                      "split": ["test" if k < 20 else "train" for k in range(100)]})  # fmt: skip
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match="--weights"):
+        written(tmp_path / "t.parquet")
+    _, config = written(tmp_path / "t.parquet", weights=tmp_path)
+    assert config.model.name == "text_classifier"
+
+
+def test_what_cannot_be_planned_is_refused(tmp_path):
+    write_blobs(tmp_path / "whole.parquet", 100, seed=1)
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    for path, word in ((tmp_path / "whole.parquet", "--validation"), (tmp_path / "t.csv", "import"),
+                       (features(tmp_path / "few.parquet", 40), "30 records")):  # fmt: skip
+        with pytest.raises(DataError, match=word):
+            look_at(path)
+    with pytest.raises(ConfigError, match="--labels 301"):
+        written(features(tmp_path / "f.parquet", 400), labels=301)
+    two = look_at(tmp_path / "whole.parquet", write_blobs(tmp_path / "v.parquet", 60, seed=2))
+    assert (two.rows, two.validation_rows, two.classes) == (100, 60, 3)
+
+
+def test_names_with_quotes_stay_names(tmp_path):
+    folder = tmp_path / 'it\'s: #"1"'
+    folder.mkdir()
+    _, config = written(features(folder / "t.parquet", 80))
+    assert config.data.pool == folder / "t.parquet"
+    assert json.loads(json.dumps(config.validation.why)) == "made up for a test"
