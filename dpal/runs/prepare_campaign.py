@@ -48,6 +48,7 @@ from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
+from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify, notify_here
 from dpal.runs.open_sources import open_sources
 from dpal.runs.run import hold
@@ -266,6 +267,9 @@ def hold_budget(campaign: Campaign) -> None:
             "weights_for": weights_for(plan.spec),
             "classes": plan.spec.model.classes,
             "class_names": list(campaign.class_names),
+            "model": describe_model(
+                plan.spec.model, plan.spec.extractor, campaign.pool, campaign.class_names
+            ),
             "config": with_absolute_paths(campaign.config).model_dump(mode="json"),
             **({} if choice is None else {"acquisition_choice": dict(choice)}),
         }

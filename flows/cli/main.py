@@ -25,6 +25,7 @@ from flows.cli import (
     init,
     label,
     plan,
+    predict,
     promote,
     report,
     restore,
@@ -83,6 +84,7 @@ app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.command("label", epilog=label.LABEL_EXAMPLE)(label.label)
 app.command("collect", epilog=label.COLLECT_EXAMPLE)(label.collect)
 app.command("run", epilog=run.EXAMPLE)(run.run_command)
+app.command("predict", epilog=predict.EXAMPLE)(predict.predict_command)
 app.command("end", epilog=end.EXAMPLE)(end.end_command)
 app.command("status", epilog=status.EXAMPLE)(status.status)
 app.command("report", epilog=report.EXAMPLE)(report.report)

@@ -17,7 +17,6 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 
 import dpal
-from dpal.canonical import plain
 from dpal.data.sources import Content, Source
 from dpal.data.texts import MODEL_FILES
 from dpal.features.spec import ExtractorSpec
@@ -25,6 +24,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.model_description import describe_model
 from dpal.runs.released_phase import released_weights
 from tasks.tracking.mlflow_run import TrackedRun
 
@@ -110,13 +110,7 @@ def log_weights(
       source: records of the kind that it takes.
       class_names: names in class order; empty when the data has none.
     """
-    facts = {
-        "spec": plain(spec),
-        "content": source.content.value,
-        "texts": list(source.texts),
-        "extractor": plain(extractor),
-        "class_names": list(class_names),
-    }
+    facts = describe_model(spec, extractor, source, class_names)
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "model_spec.json"
         described.write_text(json.dumps(facts), encoding="utf-8")

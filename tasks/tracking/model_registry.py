@@ -104,6 +104,16 @@ def fetch_registered_model(uri: str, tracking_uri: str | None) -> RegisteredMode
         ) from error
 
 
+def download_model(uri: str, tracking_uri: str | None, folder: Path) -> Path:
+    """Brings a registered model into a folder; returns where it is.
+
+    Raises:
+      CertificateError: there is no such model.
+    """
+    with registry_client(uri, tracking_uri):
+        return Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
+
+
 def phase_of_run(run_id: str, tracking_uri: str | None) -> tuple[str, int, str]:
     """The campaign, the phase and the hash of its files that a run of MLflow tells of.
 

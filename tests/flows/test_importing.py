@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from dpal.data.importing.write_pool import recipe_in
@@ -89,3 +90,26 @@ def test_settings_are_written_for_a_file_and_plan(people):
 )
 def test_options_that_mean_nothing_are_refused(people, options):
     assert call("init", "people", *options).returncode == 2
+
+
+@pytest.mark.usefixtures("orchestrated")
+def test_from_a_csv_to_predictions_in_five_commands(people):
+    """Import, init, plan, run, predict; nothing is edited in between."""
+    pool = ["--to", "people.parquet", "--label", "ill", "--split", "0.3"]
+    for command in (
+        ["import", "people.csv", *pool],
+        ["init", "people", "--data", "people.parquet", "--why-public", "made up"],
+        ["plan", "people.yaml"],
+        ["run", "people.yaml"],
+        ["predict", "artifacts/people", "people.csv", "--to", "said.parquet"],
+    ):
+        done = call(*command)
+        assert done.returncode == 0, done.stderr
+    assert pq.read_table(people / "said.parquet").num_rows == 240
+    kept = call("predict", "models:/dpal-people/1", "people.csv", "--to", "kept.parquet", "--json")
+    assert json.loads(kept.stdout)["rows"] == 240
+    said = [pq.read_table(people / f"{name}.parquet")["label"] for name in ("said", "kept")]
+    assert said[0] == said[1]
+    assert (
+        call("predict", "models:/dpal-people/9", "people.csv", "--to", "x.parquet").returncode == 2
+    )

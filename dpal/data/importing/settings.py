@@ -70,6 +70,7 @@ class ImportSettings:
       blank: what a blank among several labels means.
       value_range: lowest and highest value of arrays of fractions that are pictures.
       keep_unlabeled: whether records without a label stay where others have one.
+      whole: whether all records stay together, whatever their part and label: for predictions.
     """
 
     labels: tuple[str, ...] = ()
@@ -90,6 +91,7 @@ class ImportSettings:
     blank: Unsure = Unsure.UNKNOWN
     value_range: tuple[float, float] | None = None
     keep_unlabeled: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.held_out is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -177,6 +177,8 @@ def import_source(
         raise DataError(f"{target} is no name of a Parquet file; let it end in .parquet")
     if target.exists():
         raise DataError(f"{target} exists already; choose another name or remove it")
+    if like is not None:
+        settings = _as_before(settings, like)
     importer = importer_of(place)
     opened = importer.open(place, settings)
     if not opened.has_splits and settings.held_out is None and like is None:
@@ -193,6 +195,16 @@ def import_source(
         schema = finished.schema(raw)
         write_private_parquet(target, schema, lambda: finished.batches(raw, schema))
     return finished.report(opened)
+
+
+def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
+    """Settings that read records in the form that an earlier import had, unless they say more."""
+    rule = settings.picture_rule
+    return replace(
+        settings,
+        picture_rule=like.picture_rule if rule == PictureRule() else rule,
+        texts=settings.texts or like.texts,
+    )
 
 
 @dataclass
@@ -252,6 +264,8 @@ def _read(
 
 def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
     """Whether each record is of the pool or held out; None where the source's word is unknown."""
+    if settings.whole:
+        return [TRAIN] * len(part.ids)
     if opened.has_splits:
         return [part_of(word) for word in part.splits]
     if settings.held_out is None:
@@ -368,9 +382,9 @@ class _Finishing:
                 texts=settings.texts,
             ),
             seen=seen,
-            keeps_unlabeled=settings.keep_unlabeled or not seen.labeled[TRAIN],
+            keeps_unlabeled=settings.keep_unlabeled or settings.whole or not seen.labeled[TRAIN],
             left_out=left_out,
-            has_split=opened.has_splits or settings.held_out is not None,
+            has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
             tally={
                 "rows": Counter(),
                 "counts": {part: np.zeros(len(classes), np.int64) for part in (TRAIN, TEST)},

@@ -1,0 +1,36 @@
+"""What a model is, beside its weights: enough to build it, and to read records for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from dpal.canonical import plain
+from dpal.data.importing.write_pool import RECIPE
+from dpal.data.sources import Source
+from dpal.features.spec import ExtractorSpec
+from dpal.models.spec import ModelSpec
+
+
+def describe_model(
+    spec: ModelSpec, extractor: ExtractorSpec, source: Source, class_names: Sequence[str]
+) -> dict[str, Any]:
+    """A model as JSON: its architecture, and how records of its kind are read.
+
+    Args:
+      spec: its architecture.
+      extractor: what makes its features.
+      source: records of the kind that it takes.
+      class_names: names in class order; empty when the data has none.
+    """
+    recipe = (pq.read_schema(source.paths[0]).metadata or {}).get(RECIPE)
+    return {
+        "spec": plain(spec),
+        "content": source.content.value,
+        "texts": list(source.texts),
+        "extractor": plain(extractor),
+        "class_names": list(class_names),
+        "recipe": None if recipe is None else recipe.decode(),
+    }

@@ -1,0 +1,279 @@
+"""Predictions of a released model for new records: post-processing, free of charge.
+
+Records are read as the pool was: a table is encoded by what the import of the pool left in the
+model's description, pictures are brought to the same form. Everything streams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import nn
+
+from dpal import check
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.write_pool import ImportRecipe, import_source, recipe_from
+from dpal.data.readers import raw_batches, records_of
+from dpal.data.sources import Content, Role, Source, open_source
+from dpal.data.texts import TextEncoding
+from dpal.errors import DataError
+from dpal.features.extractors import build_extractor
+from dpal.features.spec import ExtractorKind, ExtractorSpec
+from dpal.files.artifacts import CampaignFolder
+from dpal.files.atomic_writes import write_private_parquet
+from dpal.labels import Task
+from dpal.models.build_model import build_model
+from dpal.models.spec import ModelSpec, spec_from
+from dpal.runs.released_phase import released_weights
+from dpal.training.evaluation import probabilities
+from dpal.training.metrics import THRESHOLD
+
+DESCRIPTION = "model_spec.json"  # in the folder of a model that MLflow kept
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedModel:
+    """A model that predicts.
+
+    Attributes:
+      weights: its file.
+      spec: its architecture.
+      content, texts: what a record is.
+      extractor: what makes its features.
+      class_names: in class order; numbers where the data named none.
+      recipe: how its pool was imported; None where it was not.
+      public_model: folder of the public model that texts are read with; None for others.
+    """
+
+    weights: Path
+    spec: ModelSpec
+    content: Content
+    texts: tuple[str, ...]
+    extractor: ExtractorSpec
+    class_names: tuple[str, ...]
+    recipe: ImportRecipe | None
+    public_model: Path | None
+
+    def build(self) -> nn.Module:
+        """The network with its weights."""
+        # A text model's sizes lie beside its public weights.
+        public = None if self.public_model is None else str(self.public_model)
+        network = build_model(replace(self.spec, weights=public))
+        network.load_state_dict(load_file(self.weights))
+        return network.eval()
+
+
+def open_model(place: Path) -> ReleasedModel:
+    """Finds a model: in a campaign's folder the one that it releases, or one that MLflow kept.
+
+    Raises:
+      DataError: there is none, or an earlier version began the campaign.
+    """
+    kept = place / "artifacts" if (place / "artifacts" / DESCRIPTION).is_file() else place
+    if (kept / DESCRIPTION).is_file():
+        facts = json.loads((kept / DESCRIPTION).read_text(encoding="utf-8"))
+        backbone = next(iter(kept.glob("backbone.*")), None)
+        return _released(facts, kept / "model.safetensors", kept, backbone)
+    folder = CampaignFolder(place)
+    record = folder.read_record()
+    if not folder.finished_phases():
+        raise DataError(f"{place} has no finished phase, and so no model yet; run it first")
+    if "model" not in record:
+        raise DataError(
+            f"{place} was begun by an earlier version, which did not write down how its records "
+            "are read; run the same command again, which releases nothing more, and predict then"
+        )
+    settings = record["config"]
+    backbone = settings["data"].get("backbone")
+    public = settings["model"].get("weights")
+    return _released(
+        record["model"],
+        released_weights(folder),
+        None if public is None else Path(public),
+        None if backbone is None else Path(backbone["weights"]),
+    )
+
+
+def _released(
+    facts: Mapping[str, Any], weights: Path, public: Path | None, backbone: Path | None
+) -> ReleasedModel:
+    spec, content = spec_from(facts["spec"]), Content(facts["content"])
+    extractor = ExtractorSpec(
+        **{
+            **facts["extractor"],
+            "kind": ExtractorKind(facts["extractor"]["kind"]),
+            "weights": None if backbone is None else str(backbone),
+        }
+    )
+    recipe = facts.get("recipe")
+    return ReleasedModel(
+        weights=weights,
+        spec=spec,
+        content=content,
+        texts=tuple(facts["texts"]),
+        extractor=extractor,
+        class_names=tuple(facts["class_names"]) or tuple(map(str, range(spec.classes))),
+        recipe=None if recipe is None else recipe_from(recipe),
+        public_model=public if content is Content.TEXT else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What came of it.
+
+    Attributes:
+      rows: records that were predicted.
+      counts: how many were said to have each class or label.
+      dropped: records that could not be read, by reason.
+    """
+
+    rows: int
+    counts: tuple[int, ...]
+    dropped: Mapping[str, int]
+
+
+def predict(
+    model: ReleasedModel,
+    place: Path,
+    target: Path,
+    settings: ImportSettings,
+    *,
+    threshold: float = THRESHOLD,
+    device: str = "cpu",
+    physical_batch: int = 256,
+    on_rows: Callable[[int], object] = lambda count: None,
+) -> Predicted:
+    """Writes what a model says of records: id, classes or labels, all probabilities.
+
+    Args:
+      model: as `open_model` finds it.
+      place: whatever can be imported; a pool is read as it is.
+      target: the Parquet file to write, readable for its owner alone.
+      settings: of the import.
+      threshold: above which a label is said; of two classes, above which the second one is.
+      device: where the model computes.
+      physical_batch: records per forward pass.
+      on_rows: told how many more records were predicted.
+
+    Raises:
+      DataError: records are of another kind than those that the model learned from.
+    """
+    check.inside(0, 1, threshold=threshold)
+    if target.suffix != ".parquet" or target.exists():
+        raise DataError(f"{target} must be a new file whose name ends in .parquet")
+    network = model.build().to(device)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _records(model, place, settings, target.parent) as (source, dropped):
+        counts = np.zeros(model.spec.classes, np.int64)
+        rows = 0
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for batch in raw_batches(source, ["id", source.content.value]):
+                inputs = records_of(source, batch.table.column(1), rows=batch.numbers)
+                if tuple(inputs.shape[1:]) != model.spec.input_shape:
+                    raise DataError(
+                        f"records of {place} have shape {tuple(inputs.shape[1:])}, and the model "
+                        f"learned from {model.spec.input_shape}; import them in that form first"
+                    )
+                guesses = probabilities(
+                    network, inputs, physical_batch=physical_batch, task=model.spec.task
+                )
+                answered, said = _answers(model, batch.table.column(0), guesses, threshold)
+                counts[:] += said
+                rows += len(guesses)
+                on_rows(len(guesses))
+                yield answered
+
+        write_private_parquet(target, _schema(model, threshold), batches)
+    return Predicted(rows=rows, counts=tuple(counts.tolist()), dropped=dropped)
+
+
+@contextmanager
+def _records(
+    model: ReleasedModel, place: Path, settings: ImportSettings, beside: Path
+) -> Iterator[tuple[Source, Mapping[str, int]]]:
+    """Records as a source that the model reads; imported first, where they are no pool."""
+    encoding = None
+    if model.public_model is not None:
+        length = model.spec.input_shape[-1]
+        encoding = TextEncoding(folder=model.public_model, max_tokens=length)
+    extractor = build_extractor(model.extractor, model.content)
+
+    def opened(path: Path) -> Source:
+        source = open_source(
+            path, Role.POOL, label_column="label", encoding=encoding, content=model.content
+        )
+        return replace(source, extractor=extractor, has_split=False, label_column=None)
+
+    if _is_pool(place, model):
+        yield opened(place), {}
+        return
+    recipe = model.recipe or ImportRecipe(
+        importer="", content=model.content, task=model.spec.task, classes=model.class_names
+    )
+    with TemporaryDirectory(dir=beside, prefix=".predict.") as folder:
+        path = Path(folder) / "records.parquet"
+        report = import_source(place, path, replace(settings, whole=True), like=recipe)
+        yield opened(path), report.dropped
+
+
+def _is_pool(place: Path, model: ReleasedModel) -> bool:
+    """Whether a file has the model's own columns already."""
+    if place.suffix != ".parquet" or not place.is_file():
+        return False
+    schema = pq.read_schema(place)
+    wanted = model.texts if model.content is Content.TEXT else (model.content.value,)
+    if not {"id", *wanted} <= set(schema.names):
+        return False
+    binary = (pa.binary(), pa.large_binary())
+    return model.content is not Content.IMAGE or schema.field("image").type in binary
+
+
+def _schema(model: ReleasedModel, threshold: float) -> pa.Schema:
+    numbers = pa.list_(pa.float64(), model.spec.classes)
+    if model.spec.task is Task.SINGLE_LABEL:
+        said = [("label", pa.int64()), ("class_name", pa.string()), ("probability", pa.float64())]
+    else:
+        said = [("labels", pa.list_(pa.int64())), ("label_names", pa.list_(pa.string()))]
+    about = {"class_names": json.dumps(list(model.class_names)), "threshold": f"{threshold:g}"}
+    return pa.schema([("id", pa.string()), *said, ("probabilities", numbers)], metadata=about)
+
+
+def _answers(
+    model: ReleasedModel, ids: pa.Array, guesses: Floats, threshold: float
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """Rows of the answer, and how many records were said to have each class or label."""
+    schema, names = _schema(model, threshold), model.class_names
+    columns: list[Any] = [ids.cast(pa.string())]
+    if model.spec.task is Task.SINGLE_LABEL:
+        best = guesses.argmax(axis=1)
+        if model.spec.classes == 2 and threshold != THRESHOLD:
+            best = (guesses[:, 1] > threshold).astype(np.int64)
+        columns += [best, [names[k] for k in best], guesses[np.arange(len(best)), best]]
+        said = np.bincount(best, minlength=model.spec.classes)
+    else:
+        likely = guesses > threshold
+        listed = [np.flatnonzero(row).tolist() for row in likely]
+        columns += [listed, [[names[k] for k in row] for row in listed]]
+        said = likely.sum(axis=0)
+    columns.append(guesses.tolist())
+    arrays = [
+        values if isinstance(values, pa.Array) else pa.array(values, schema.field(position).type)
+        for position, values in enumerate(columns)
+    ]
+    return pa.record_batch(arrays, schema=schema), said.astype(np.int64)

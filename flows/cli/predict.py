@@ -1,0 +1,74 @@
+"""`dpal predict`: what a released model says of new records."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpal.data.importing.settings import ImportSettings
+from dpal.reports.report import Table
+from flows.cli.terminal import out, print_table
+
+EXAMPLE = "Example: dpal predict artifacts/clinic march.csv --to march-predicted.parquet"
+_REGISTERED = "models:/"
+_SHOWN = 20
+
+
+def predict_command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A run's folder, or models:/NAME/VERSION.")
+    ],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="A pool, or whatever dpal import reads.")
+    ],
+    to: Annotated[Path, typer.Option(metavar="OUT.parquet", help="The file to write.")],
+    threshold: Annotated[
+        float, typer.Option(help="Probability above which a label, or the second class, is said.")
+    ] = 0.5,
+    ids: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="Column of unique names.")
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where pictures named by a table are.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="URI", help="Registry of models:/ addresses.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write classes and probabilities of new records. Costs no budget."""
+    from tqdm import tqdm
+
+    from dpal.runs.predict import open_model, predict
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(model)
+        if model.startswith(_REGISTERED):
+            from flows.cli.verify import default_registry
+            from tasks.tracking.model_registry import download_model
+
+            registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
+            place = download_model(model, registry, Path(folder))
+        opened = open_model(place)
+        with tqdm(desc="predicting", unit="rec", disable=None, leave=False) as bar:
+            found = predict(
+                opened, source, to, ImportSettings(id=ids, pictures=pictures),
+                threshold=threshold, device=device, on_rows=bar.update,
+            )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"file": str(to), **asdict(found)}, indent=2))
+        return
+    out.print(f"{found.rows:,} records predicted, in {to}", markup=False)
+    for reason, count in found.dropped.items():
+        out.print(f"left out: {count:,} {reason}", markup=False)
+    rows = [
+        (name, f"{count:,}") for name, count in zip(opened.class_names, found.counts, strict=True)
+    ]
+    print_table(Table("Predicted", ("class", "records"), tuple(rows[:_SHOWN])))
