@@ -14,10 +14,10 @@ LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments clean
+.PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 install: $(STAMP) ## create the environment and install everything, pinned
 
@@ -34,6 +34,9 @@ data: $(STAMP) ## restore the sample data
 
 demo: data ## run a whole campaign on the sample data
 	$(BIN)/dpal run flows/configs/digits.yaml
+
+demo-capc: data ## five sites that do not trust each other vote on the sample data
+	$(BIN)/dpal capc demo
 
 test: data lint ## lint, types, import contracts, tests
 	$(BIN)/python -m pytest

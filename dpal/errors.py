@@ -458,6 +458,12 @@ class ProtocolError(DpalError):
     released = False
 
 
+class VoteAborted(DpalError):
+    """A vote between sites ended before its answers came; whether it was charged, its text says."""
+
+    code = "vote-aborted"
+
+
 class TrainingStopped(DpalError):
     """Somebody asked a training to stop. What it had made is persisted."""
 

@@ -19,6 +19,7 @@ GUARDIAN, QUERIER = "guardian", "querier"  # the parties that are no sites
 MOST_LABELS = 1_024
 MOST_QUERIES = 1_024
 MOST_SITES = 1_000
+MOST_BATCHES = 10_000
 
 Features = NDArray[np.int8]
 
@@ -37,6 +38,9 @@ class Terms:
       colluding: sites that may collude with whoever asks, at most; the noise of all others alone
         has this deviation.
       absent: sites that may be missing from a batch, at most.
+      batches: that may ever be asked, by all who ask together.
+      epsilon: what all of them may tell of a record of any site, at most.
+      delta: failure probability of that.
     """
 
     sites: tuple[str, ...]
@@ -46,6 +50,9 @@ class Terms:
     sigma: float
     colluding: int = 0
     absent: int = 0
+    batches: int = 1
+    epsilon: float = 20.0
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         check.within(2, MOST_SITES, sites=len(self.sites))
@@ -56,7 +63,9 @@ class Terms:
         check.within(1, MOST_LABELS, labels=self.labels)
         check.within(1, MOST_FEATURES, features=self.features)
         check.within(1, MOST_QUERIES, queries=self.queries)
-        check.positive(sigma=self.sigma)
+        check.within(1, MOST_BATCHES, batches=self.batches)
+        check.positive(sigma=self.sigma, epsilon=self.epsilon)
+        check.inside(0, 1, delta=self.delta)
         check.at_least(0, colluding=self.colluding, absent=self.absent)
         if len(self.sites) - self.colluding - self.absent < 2:
             raise ParameterError(

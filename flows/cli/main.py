@@ -38,6 +38,7 @@ from flows.cli import (
     watch,
     worker,
 )
+from flows.cli.capc import capc_app
 from flows.cli.data import data_app
 from flows.cli.ledger import ledger_app
 from flows.cli.terminal import out, prepare_process, run_and_explain_errors
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(capc_app, name="capc")
 
 
 @app.callback(invoke_without_command=True)

@@ -35,7 +35,7 @@ def asked(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", ["", "plan", "run", "verify", "ledger", "data", "vote"])
+@pytest.mark.parametrize("command", ["", "plan", "run", "verify", "ledger", "data", "vote", "capc"])
 def test_help_loads_nothing_heavy(command):
     assert asked(*command.split(), "--help") == (0, "loaded:")
 

@@ -31,6 +31,8 @@ from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
 from dpal.accounting.events.release import scale_sampling_rate as scale_sampling_rate
 from dpal.accounting.events.secret_draw import SecretDraw as SecretDraw
+from dpal.accounting.events.skellam_votes import SkellamCounts as SkellamCounts
+from dpal.accounting.events.skellam_votes import SkellamMajorities as SkellamMajorities
 from dpal.accounting.events.subsampled_gaussian import PhaseExposure as PhaseExposure
 from dpal.errors import ParameterError
 
@@ -59,6 +61,8 @@ for _kind in (
     MajorityVotes,
     PluralityVotes,
     CostBoundedVotes,
+    SkellamCounts,
+    SkellamMajorities,
     SecretDraw,
 ):
     register_event(_kind)

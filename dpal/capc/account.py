@@ -1,0 +1,110 @@
+"""What a vote between sites costs: one account for each site, over all who ask.
+
+A batch is one release. It charges every enrolled site alike, whether it was there or not, as if
+all labels of the largest batch had been asked: what it costs is settled beforehand, and one cohort
+of the ledger, "0", is the records of each site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpal.accounting.cohort_spending import campaign_epsilon
+from dpal.accounting.events import (
+    VOTING,
+    Charge,
+    Release,
+    SkellamCounts,
+    SkellamMajorities,
+)
+from dpal.canonical import plain
+from dpal.capc.messages import (
+    GuardianAnswer,
+    HiddenQuery,
+    HiddenWeights,
+    LastDeal,
+    MaskedMargin,
+    MaskedOutcome,
+    Message,
+    PaddedVotes,
+    QuerierDeal,
+    SiteDeal,
+)
+from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
+from dpal.planning.listed_plan import CertifiedList, ListedPlan, ListedSpec, certify_list
+from dpal.privacy import Accountant, PrivacyTarget
+
+
+def batch_name(number: int) -> str:
+    """The release of a batch."""
+    return f"votes/{number}"
+
+
+def batch_event(terms: Terms) -> SkellamCounts:
+    """What a batch tells those who may collude.
+
+    Without colluding sites that is the answers. The site that deals the last comparison could
+    tell who asks the noisy counts, and any may be it, so that otherwise these are charged.
+    """
+    event = SkellamCounts if terms.colluding else SkellamMajorities
+    return event(answers=terms.queries * terms.labels, sigma=terms.sigma)
+
+
+def batch_release(terms: Terms, number: int) -> Release:
+    """A batch, and whom it charges."""
+    charge = Charge(cohorts=("0",), event=batch_event(terms))
+    return Release(name=batch_name(number), kind=VOTING, phase=0, charges=(charge,))
+
+
+def certified_account(name: str, terms: Terms) -> CertifiedList:
+    """All batches that may ever be asked, and the proof that they keep the promise.
+
+    Raises:
+      PlanRejected: they cost more than is promised.
+    """
+    releases = [batch_release(terms, number) for number in range(1, terms.batches + 1)]
+    target = PrivacyTarget(epsilon=terms.epsilon, delta=terms.delta)
+    tighter = batch_event(terms).renyi_is_tighter
+    spec = ListedSpec(
+        name=name,
+        target=target,
+        accountant=Accountant.RDP if tighter else Accountant.PLD,
+        settings={"pool_size": len(terms.sites), "terms": plain(terms)},
+    )
+    return certify_list(ListedPlan.of(spec, releases))
+
+
+def epsilon_of_batches(terms: Terms, *, colluding: int) -> float:
+    """What all batches would cost with so many colluding sites, at the same noise in all.
+
+    Each site draws what these terms say; fewer honest sites have less noise together.
+    """
+    honest = len(terms.sites) - colluding - terms.absent
+    drawn = terms.share_variance * honest
+    other = replace(terms, colluding=colluding, sigma=(2 * drawn) ** 0.5)
+    many = [batch_release(other, number) for number in range(terms.batches)]
+    accountant = Accountant.RDP if batch_event(other).renyi_is_tighter else Accountant.PLD
+    target = PrivacyTarget(epsilon=terms.epsilon, delta=terms.delta)
+    return campaign_epsilon(many, target, accountant=accountant)
+
+
+def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
+    """Bytes that a party receives and sends for one full batch: guardian, querier, and "site"."""
+    batch = batch_of(terms, 1, terms.queries, terms.sites)
+    sites = len(terms.sites)
+
+    def size(*kinds: type[Message]) -> int:
+        return sum(kind.size(batch) for kind in kinds)
+
+    from_sites, to_sites = size(HiddenWeights, MaskedOutcome), size(HiddenQuery)
+    return {
+        QUERIER: (
+            size(QuerierDeal, LastDeal, GuardianAnswer) + sites * from_sites,
+            size(MaskedMargin) + sites * to_sites,
+        ),
+        GUARDIAN: (
+            size(LastDeal, MaskedMargin) + sites * size(PaddedVotes),
+            size(QuerierDeal, GuardianAnswer) + sites * size(SiteDeal),
+        ),
+        "site": (size(SiteDeal) + to_sites, from_sites + size(PaddedVotes)),
+    }

@@ -1,0 +1,162 @@
+"""What travels between a party and the guardian: control messages with a fixed schema, and parcels.
+
+A frame is its length and its bytes. A parcel is a message of the protocol for one party, or, where
+the guardian must not read it, its sealed form; the guardian passes it on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from dpal.capc.messages import HiddenQuery, QuerierDeal
+from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
+from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
+from dpal.errors import ProtocolError
+
+_CONTROL: Final = b"\0"
+_PARCEL: Final = b"\1"
+_NAME_BYTES: Final = 64
+_LEAST: Final = 1 << 22  # what a control message may take: certificates of a thousand sites
+
+Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024)]
+Session = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Control(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    session: Session
+
+
+class _SignedKey(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    certificate: Annotated[str, Field(max_length=4096)]
+    key: Session
+    signature: Hex
+
+    def greeting(self) -> Greeting:
+        """As sessions know it."""
+        return Greeting(**self.model_dump())
+
+
+class Invite(_Control):
+    """Guardian to everybody: a session is proposed."""
+
+    kind: Literal["invite"] = "invite"
+    terms: Session
+    querier: str
+    sites: Annotated[list[str], Field(max_length=1000)]
+
+    def invitation(self) -> Invitation:
+        """As sessions know it."""
+        return Invitation(
+            session=self.session, terms=self.terms, querier=self.querier, sites=tuple(self.sites)
+        )
+
+
+class Greet(_Control):
+    """Everybody to the guardian."""
+
+    kind: Literal["greet"] = "greet"
+    greeting: _SignedKey
+
+
+class Roster(_Control):
+    """Guardian to everybody: what all said."""
+
+    kind: Literal["roster"] = "roster"
+    greetings: Annotated[dict[str, _SignedKey], Field(max_length=1001)]
+
+
+class Ready(_Control):
+    """Everybody to the guardian: keys were agreed on."""
+
+    kind: Literal["ready"] = "ready"
+    transcript: Session
+
+
+class Ask(_Control):
+    """Who asks to the guardian, and the guardian's go-ahead to who asks (all are ready)."""
+
+    kind: Literal["ask"] = "ask"
+    queries: Annotated[int, Field(ge=0, le=MOST_QUERIES)]
+
+
+class Begin(_Control):
+    """Guardian to everybody: the batch is paid for."""
+
+    kind: Literal["begin"] = "begin"
+    number: Annotated[int, Field(ge=1)]
+    queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)]
+
+
+class Abort(_Control):
+    """Anybody: the session is over, and why."""
+
+    kind: Literal["abort"] = "abort"
+    reason: Annotated[str, Field(max_length=600)]
+
+
+Control = Annotated[
+    Invite | Greet | Roster | Ready | Ask | Begin | Abort, Field(discriminator="kind")
+]
+_CONTROLS: TypeAdapter[Any] = TypeAdapter(Control)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A message of the protocol on its way.
+
+    Attributes:
+      session: as in `Invitation`.
+      party: to the guardian, the party that gets it; from the guardian, the one that sent it.
+      content: the message, or its sealed form.
+    """
+
+    session: str
+    party: str
+    content: bytes
+
+
+def largest_frame(terms: Terms) -> int:
+    """Bytes that a frame may have, at most; a longer one is refused before it is read."""
+    batch = batch_of(terms, 1, terms.queries, terms.sites)
+    most = max(QuerierDeal.size(batch), HiddenQuery.size(batch))
+    return max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
+
+
+def to_frame(said: Parcel | BaseModel) -> bytes:
+    """The bytes of a frame."""
+    if isinstance(said, Parcel):
+        name = said.party.encode()
+        return b"".join(
+            [_PARCEL, bytes.fromhex(said.session), bytes([len(name)]), name, said.content]
+        )
+    return _CONTROL + said.model_dump_json().encode()
+
+
+def from_frame(data: bytes) -> Any:
+    """A `Parcel` or one of `Control`.
+
+    Raises:
+      ProtocolError: it is neither.
+    """
+    if data[:1] == _PARCEL and len(data) > SESSION_BYTES + 2:
+        start = SESSION_BYTES + 2
+        stop = start + data[start - 1]
+        try:
+            party = data[start:stop].decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError("a frame came whose party has no name") from error
+        return Parcel(data[1 : SESSION_BYTES + 1].hex(), party, data[stop:])
+    if data[:1] != _CONTROL:
+        raise ProtocolError("a frame came that is none of this protocol")
+    try:
+        return _CONTROLS.validate_python(json.loads(data[1:]))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise ProtocolError("a control message came that is none of this protocol") from error

@@ -1,0 +1,284 @@
+"""The guardian as a service: brings parties together, passes sealed parcels on, pays, deals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from pydantic import BaseModel
+
+from dpal.capc.certificates import Identity, PartyRole
+from dpal.capc.connection import Connection, peer_of, server_context
+from dpal.capc.frames import (
+    Abort,
+    Ask,
+    Begin,
+    Greet,
+    Invite,
+    Parcel,
+    Ready,
+    Roster,
+    largest_frame,
+)
+from dpal.capc.guardian import begin_guardian
+from dpal.capc.parties import unexpected
+from dpal.capc.session import Invitation, invite
+from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
+from dpal.errors import DpalError, ProtocolError, VoteAborted
+from dpal.randomness import secure
+
+PATIENCE: Final = 8.0  # seconds without a message that is waited for
+_NOBODY: Final = "0" * 64
+_IDLE: Final = 3600.0  # seconds that who asks may think
+
+
+class VoteAccount(Protocol):
+    """Who pays: each batch is reserved before it is dealt, and committed before it is told."""
+
+    def reserve(self) -> int:
+        """Reserves a batch that nobody else works on; gives its number.
+
+        Raises:
+          BudgetExceeded, LedgerError: there is none left, or the promise does not cover it.
+        """
+        ...
+
+    def commit(self, number: int, answer: bytes) -> None:
+        """Keeps the guardian's answer, and commits the batch."""
+        ...
+
+    def leave(self, number: int) -> None:
+        """Nobody works on this batch any more; if it was not committed, it may be begun again."""
+        ...
+
+    def certify(self) -> None:
+        """Writes the certificate of what was committed, if anything was."""
+        ...
+
+
+Said = tuple[str, Any]
+
+
+@dataclass(eq=False)
+class _Session:
+    """Who asks and the sites that are there, as the guardian sees them."""
+
+    invitation: Invitation
+    connections: Mapping[str, Connection]
+    patience: float
+    inbox: asyncio.Queue[Said | DpalError] = field(default_factory=asyncio.Queue)
+
+    @property
+    def id(self) -> str:
+        return self.invitation.session
+
+    async def send(self, party: str, said: Parcel | BaseModel) -> None:
+        await self.connections[party].send(said, patience=self.patience)
+
+    async def broadcast(self, said: BaseModel) -> None:
+        for party in self.connections:
+            await self.send(party, said)
+
+    async def next(self, awaited: Collection[str], *, patience: float | None = None) -> Said:
+        """What a party says next; raises what broke the session."""
+        try:
+            async with asyncio.timeout(patience or self.patience):
+                said = await self.inbox.get()
+        except TimeoutError as error:
+            names = ", ".join(sorted(self._name(party) for party in awaited))
+            raise VoteAborted.before_release(
+                f"{names} did not answer within {patience or self.patience:g} seconds"
+            ) from error
+        if isinstance(said, DpalError):
+            raise said
+        if isinstance(said[1], Abort):
+            raise VoteAborted.before_release(f"{self._name(said[0])} says: {said[1].reason}")
+        return said
+
+    async def gather(self, kind: type[Any]) -> dict[str, Any]:
+        """One control message of a kind from everybody."""
+        found: dict[str, Any] = {}
+        while missing := self.connections.keys() - found.keys():
+            party, said = await self.next(missing)
+            if party not in missing or not isinstance(said, kind):
+                raise unexpected(self._name(party), missing)
+            found[party] = said
+        return found
+
+    async def abort(self, reason: str) -> None:
+        """Tells everybody who can still be told."""
+        for party in self.connections:
+            with contextlib.suppress(DpalError):
+                await self.send(party, Abort(session=self.id, reason=reason[:600]))
+
+    def _name(self, party: str) -> str:
+        return self.invitation.querier if party == QUERIER else party
+
+
+@dataclass(eq=False)
+class GuardianService:
+    """The guardian.
+
+    Attributes:
+      terms: of the vote.
+      identity: its own.
+      account: who pays.
+      say: is told what happens, a line each.
+      patience: seconds that a party may be silent while it is waited for.
+    """
+
+    terms: Terms
+    identity: Identity
+    account: VoteAccount
+    say: Callable[[str], None]
+    patience: float = PATIENCE
+    _sites: dict[str, Connection] = field(default_factory=dict)
+    _sessions: dict[str, _Session] = field(default_factory=dict)
+    _certifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, host: str, port: int) -> AsyncIterator[int]:
+        """Serves for the length of a block; gives the port."""
+        server = await asyncio.start_server(
+            self._connected,
+            host,
+            port,
+            ssl=server_context(self.identity),
+            ssl_handshake_timeout=self.patience,
+        )
+        async with server:
+            yield server.sockets[0].getsockname()[1]
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer, largest_frame(self.terms), "a party")
+        try:
+            name, role = peer_of(writer, self.identity)
+            connection.other = name
+            if role is PartyRole.SITE and name in self.terms.sites:
+                await self._serve_site(connection, name)
+            elif role is PartyRole.QUERIER:
+                await self._serve_querier(connection, name)
+            else:
+                raise ProtocolError(f"{name} is no party of this vote")
+        except DpalError as error:
+            self.say(str(error))
+            with contextlib.suppress(DpalError):
+                await connection.send(
+                    Abort(session=_NOBODY, reason=str(error)[:600]), patience=self.patience
+                )
+        finally:
+            await connection.close()
+
+    async def _serve_site(self, connection: Connection, name: str) -> None:
+        if (before := self._sites.get(name)) is not None:
+            await before.close()  # the newest one counts: the older may be dead
+        self._sites[name] = connection
+        self.say(f"{name} is there ({len(self._sites)} of {len(self.terms.sites)} sites)")
+        try:
+            while True:
+                await self._route(name, await connection.receive(patience=None))
+        finally:
+            if self._sites.get(name) is connection:
+                del self._sites[name]
+            for session in list(self._sessions.values()):
+                if session.connections.get(name) is connection:
+                    session.inbox.put_nowait(VoteAborted.before_release(f"{name} is gone"))
+
+    async def _serve_querier(self, connection: Connection, name: str) -> None:
+        live = tuple(site for site in self.terms.sites if site in self._sites)
+        batch_of(self.terms, 1, 1, live)  # refuses too few
+        connections = {QUERIER: connection, **{site: self._sites[site] for site in live}}
+        session = _Session(invite(self.terms, name, live), connections, self.patience)
+        self._sessions[session.id] = session
+        reading = asyncio.create_task(self._read(session, connection))
+        try:
+            await self._conduct(session)
+        except DpalError as error:
+            self.say(f"a session of {name} ended: {error}")
+            await session.abort(str(error))
+        finally:
+            del self._sessions[session.id]
+            reading.cancel()
+            async with self._certifying:
+                await asyncio.to_thread(self.account.certify)
+
+    async def _read(self, session: _Session, connection: Connection) -> None:
+        try:
+            while True:
+                await self._route(QUERIER, await connection.receive(patience=None))
+        except DpalError as error:
+            session.inbox.put_nowait(error)
+
+    async def _route(self, party: str, said: Any) -> None:
+        """Passes sealed parcels on; the rest is for the guardian itself."""
+        session = self._sessions.get(said.session)
+        if session is None:
+            return  # it ended, and the party does not know yet
+        if party not in session.connections:
+            raise ProtocolError(f"{party} spoke in a session that it is not in")
+        if not isinstance(said, Parcel) or said.party == GUARDIAN:
+            session.inbox.put_nowait((party, said))
+        elif said.party in session.connections and QUERIER in (party, said.party):
+            try:
+                await session.send(said.party, Parcel(session.id, party, said.content))
+            except DpalError as error:
+                session.inbox.put_nowait(error)
+        else:
+            session.inbox.put_nowait(ProtocolError(f"{party} wrote to nobody in the session"))
+
+    async def _conduct(self, session: _Session) -> None:
+        """Lets all agree on keys, then answers batch after batch."""
+        proposed = session.invitation
+        await session.broadcast(
+            Invite(
+                session=session.id,
+                terms=proposed.terms,
+                querier=proposed.querier,
+                sites=list(proposed.sites),
+            )
+        )
+        greeted: dict[str, Greet] = await session.gather(Greet)
+        names = {party: proposed.querier if party == QUERIER else party for party in greeted}
+        greetings = {names[party]: greet.greeting for party, greet in greeted.items()}
+        await session.broadcast(Roster(session=session.id, greetings=greetings))
+        ready: dict[str, Ready] = await session.gather(Ready)
+        if len({said.transcript for said in ready.values()}) != 1:
+            raise ProtocolError("the parties were told different things")
+        await session.send(QUERIER, Ask(session=session.id, queries=0))
+        while True:
+            party, said = await session.next({QUERIER}, patience=_IDLE)
+            if party != QUERIER or not isinstance(said, Ask):
+                raise unexpected(party, {QUERIER})
+            if said.queries == 0:
+                return await session.abort("who asked is done")
+            await self._answer(session, said.queries)
+
+    async def _answer(self, session: _Session, queries: int) -> None:
+        """One batch: reserved, dealt, added up, kept, committed, told."""
+        live = session.invitation.sites
+        batch_of(self.terms, 1, queries, live)  # refused before it is paid for
+        number = self.account.reserve()
+        try:
+            batch = batch_of(self.terms, number, queries, live)
+            begins = Begin(session=session.id, number=number, queries=queries)
+            await session.broadcast(begins)
+            state, outbox = await asyncio.to_thread(begin_guardian, batch, rng=secure())
+            for outgoing in outbox:
+                content = outgoing.message.encode(batch)
+                await session.send(outgoing.receiver, Parcel(session.id, GUARDIAN, content))
+            while not state.is_done:
+                party, said = await session.next(state.awaited)
+                if not isinstance(said, Parcel):
+                    raise unexpected(party, state.awaited)
+                state, outbox = state.receive(party, said.content)
+            answer = outbox[0].message.encode(batch)
+            self.account.commit(number, answer)
+        finally:
+            self.account.leave(number)
+        await session.send(QUERIER, Parcel(session.id, GUARDIAN, answer))
+        who = session.invitation.querier
+        who = session.invitation.querier
+        self.say(f"batch {number} of {self.terms.batches} answered for {who}")

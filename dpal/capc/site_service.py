@@ -1,0 +1,131 @@
+"""A site as a service: connects to the guardian, and answers for as long as it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dpal.capc.certificates import Identity
+from dpal.capc.connection import Connection, connect
+from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
+from dpal.capc.guardian_service import PATIENCE
+from dpal.capc.member import SessionMember, join
+from dpal.capc.site import SiteBatch, begin_site
+from dpal.capc.terms import SiteModel, Terms, noise_share
+from dpal.errors import DpalError, ParameterError, ProtocolError, VoteAborted
+from dpal.randomness import secure
+
+_AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(eq=False)
+class SiteService:
+    """A site.
+
+    Attributes:
+      terms: of the vote.
+      identity: its own.
+      model: private.
+      guardian: name of the guardian.
+      say: is told what happens, a line each.
+      patience: seconds that the guardian may take to connect.
+    """
+
+    terms: Terms
+    identity: Identity
+    model: SiteModel
+    guardian: str
+    say: Callable[[str], None]
+    patience: float = PATIENCE
+    _members: dict[str, SessionMember] = field(default_factory=dict)
+    _batches: dict[str, SiteBatch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.model.weights.shape != (self.terms.labels, self.terms.features):
+            raise ParameterError.before_release(
+                f"the model is for {self.model.weights.shape[0]} labels and "
+                f"{self.model.weights.shape[1]} features, and {self.terms.labels} and "
+                f"{self.terms.features} were agreed on"
+            )
+
+    async def serve(self, host: str, port: int) -> None:
+        """Answers for ever; connects again where the connection breaks."""
+        failed = 0
+        while True:
+            try:
+                connection = await connect(
+                    self.identity,
+                    host,
+                    port,
+                    self.guardian,
+                    largest_frame(self.terms),
+                    patience=self.patience,
+                )
+            except VoteAborted as error:
+                if failed == 0:
+                    self.say(f"{error}; trying again")
+            else:
+                failed = 0
+                self.say(f"connected to {self.guardian}")
+                await self._answer_all(connection)
+            await asyncio.sleep(_AGAIN_SECONDS[min(failed, len(_AGAIN_SECONDS) - 1)])
+            failed += 1
+
+    async def _answer_all(self, connection: Connection) -> None:
+        try:
+            while True:
+                said = await connection.receive(patience=None)
+                try:
+                    await self._answer(connection, said)
+                except (ProtocolError, ParameterError) as error:
+                    self._forget(said.session)
+                    self.say(str(error))
+                    await connection.send(
+                        Abort(session=said.session, reason=str(error)[:600]),
+                        patience=self.patience,
+                    )
+        except DpalError as error:
+            self.say(str(error))
+        finally:
+            # Keys, masks and noise of unfinished batches go with the connection.
+            self._members.clear()
+            self._batches.clear()
+            await connection.close()
+
+    async def _answer(self, connection: Connection, said: Any) -> None:
+        if isinstance(said, Abort):
+            return self._forget(said.session)
+        if isinstance(said, Invite):
+            self._members[said.session], greeting = join(said, self.terms, self.identity)
+            return await connection.send(greeting, patience=self.patience)
+        member = self._members.get(said.session)
+        if member is None:
+            return None  # of a session that ended here already
+        if isinstance(said, Roster):
+            return await connection.send(member.agree_on_keys(said), patience=self.patience)
+        if isinstance(said, Begin):
+            batch = member.begin(said)
+            state, outbox = begin_site(
+                batch,
+                self.identity.name,
+                self.model,
+                noise_share(self.terms, batch, rng=secure()),
+                member.secrets(),
+                rng=secure(),
+            )
+        elif isinstance(said, Parcel) and said.session in self._batches:
+            state = self._batches[said.session]
+            batch = state.batch
+            state, outbox = state.receive(said.party, member.content(said))
+        else:
+            raise ProtocolError("the guardian sent a message out of turn")
+        self._batches[said.session] = state
+        for parcel in member.parcels(outbox, batch):
+            await connection.send(parcel, patience=self.patience)
+        return None
+
+    def _forget(self, session: str) -> None:
+        self._members.pop(session, None)
+        self._batches.pop(session, None)

@@ -1,0 +1,144 @@
+"""Votes between sites that do not trust each other: settings of the vote, and of each party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
+
+from dpal.capc.ring import MOST_FEATURES
+from dpal.capc.terms import (
+    MOST_BATCHES,
+    MOST_LABELS,
+    MOST_QUERIES,
+    MOST_SITES,
+    Terms,
+)
+from dpal.config.help import settings_refusal
+from dpal.config.runtime import RuntimeConfig
+from dpal.config.section import Fraction, Name, Section
+from dpal.errors import ParameterError
+
+
+class SitesVoteConfig(Section):
+    """What all parties agree on: everybody has the same file."""
+
+    model_config = ConfigDict(title="A vote between sites")
+
+    name: Name
+    """Names the vote: in the guardian's ledger and folder."""
+    guardian: Name = "guardian-1"
+    """Name of the guardian, as its certificate says it."""
+    address: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\[\]:-]+:\d{1,5}$")] = "127.0.0.1:7461"
+    """Host and port at which the guardian answers."""
+    sites: Annotated[list[Name], Field(min_length=2, max_length=MOST_SITES)]
+    """Names of the sites, as their certificates say them."""
+    labels: Annotated[int, Field(ge=1, le=MOST_LABELS)]
+    """Yes-or-no labels of a query."""
+    features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+    """Whole numbers of 8 bits of a query."""
+    queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)] = 20
+    """Of a batch, at most; each batch is charged as if it had so many."""
+    batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
+    """That may ever be asked, by all who ask together."""
+    sigma: Annotated[float, Field(ge=0.1, le=200)]
+    """Noise on each of the two counts of a label, in votes."""
+    colluding: Annotated[int, Field(ge=0)] = 0
+    """Sites that may collude with who asks, at most."""
+    absent: Annotated[int, Field(ge=0)] = 0
+    """Sites that may be missing, at most."""
+    epsilon: PositiveFloat = 20.0
+    """Promised to every record of every site, for all batches."""
+    delta: Fraction
+    """Failure probability; below one over the records of a site."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        try:
+            self.terms()
+        except ParameterError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def terms(self) -> Terms:
+        """As the protocol knows them."""
+        return Terms(
+            sites=tuple(self.sites),
+            **self.model_dump(exclude={"name", "guardian", "address", "sites"}),
+        )
+
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+class PartyConfig(Section):
+    """What every party has of its own."""
+
+    vote: Path
+    """File of the vote's settings."""
+    keys: Path
+    """Folder with key.pem, certificate.pem, authority.pem and revoked.pem."""
+    patience: Annotated[float, Field(gt=0, le=600)] = 8.0
+    """Seconds that a party may be silent while it is waited for."""
+
+
+class GuardianConfig(PartyConfig):
+    """The guardian: where it listens, and where its ledger is."""
+
+    model_config = ConfigDict(title="Guardian")
+
+    listen: str = ""
+    """Address of this machine at which it listens; empty is that of the vote."""
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+
+class SiteConfig(PartyConfig):
+    """A site: who it is, and its model."""
+
+    model_config = ConfigDict(title="Site")
+
+    site: Name
+    """Its name."""
+    model: Path
+    """safetensors with `weights` (labels, features) of 8 bits and `bias` (labels); private."""
+
+
+class QuerierConfig(PartyConfig):
+    """Who asks: the queries, and where their answers go."""
+
+    model_config = ConfigDict(title="Who asks")
+
+    querier: Name
+    """Its name."""
+    queries: Path
+    """Parquet with `id` and `features` (lists of whole numbers of 8 bits); private."""
+    answers: Path
+    """Parquet that is written: `id` and `labels`."""
+
+
+C = TypeVar("C", bound=Section)
+
+
+def parse_capc(kind: type[C], values: Mapping[str, Any], place: Path) -> C:
+    """Checks settings of a vote or of a party; paths are relative to the file's folder.
+
+    Raises:
+      ConfigError: as `dpal.config.campaign.parse_config`.
+    """
+    try:
+        config = kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise settings_refusal(error, kind) from error
+    moved: dict[str, Any] = {
+        name: place / value
+        for name, value in config
+        if isinstance(value, Path) and not value.is_absolute()
+    }
+    if isinstance(config, GuardianConfig):
+        inside = {"artifacts": place / config.runtime.artifacts}
+        moved["runtime"] = config.runtime.model_copy(update=inside)
+    return config.model_copy(update=moved)

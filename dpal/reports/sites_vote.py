@@ -1,0 +1,69 @@
+"""What a vote between sites costs, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpal.capc.account import batch_event, bytes_of_batch, epsilon_of_batches
+from dpal.capc.terms import GUARDIAN, QUERIER, Terms
+from dpal.planning.listed_plan import CertifiedList
+from dpal.reports.report import Table
+
+_MEGABYTE = 1e6
+
+
+def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
+    """The plan as one JSON object; the contract of `dpal capc plan --json`."""
+    sites = len(terms.sites)
+    asked = sorted({0, sites // 5, sites // 2, terms.colluding})
+    possible = [number for number in asked if sites - number - terms.absent >= 2]
+    return {
+        **certified.summary(),
+        "charged_as": batch_event(terms).mechanism,
+        "queries": terms.queries * terms.batches,
+        "least_live": terms.least_live,
+        "noise_of_a_site": terms.share_variance**0.5,
+        "epsilon_by_colluding": {
+            str(number): epsilon_of_batches(terms, colluding=number) for number in possible
+        },
+        "bytes_of_a_batch": {
+            party: {"receives": received, "sends": sent}
+            for party, (received, sent) in bytes_of_batch(terms).items()
+        },
+    }
+
+
+def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
+    """The same in tables."""
+    terms = facts["settings"]["terms"]
+    rows = [
+        ("sites", f"{len(terms['sites'])}, of which {facts['least_live']} must be there"),
+        ("queries", f"{facts['queries']:,} in {terms['batches']:,} batches"),
+        ("promise", f"epsilon {facts['target_epsilon']:g} at delta {facts['delta']:g}"),
+        ("cost of all batches", f"{facts['epsilon']:.4f} ({facts['accountant']})"),
+        ("noise on the count of yes", f"{terms['sigma'] / 2**0.5:.3f} votes"),
+        ("noise of each site", f"{facts['noise_of_a_site']:.3f} votes"),
+    ]
+    colluding = [
+        (number, f"{epsilon:.4f}", "answers" if number == "0" else "noisy counts")
+        for number, epsilon in facts["epsilon_by_colluding"].items()
+    ]
+    names = {QUERIER: "who asks", GUARDIAN: "guardian", "site": "each site"}
+    traffic = [
+        (
+            names[party],
+            f"{both['receives'] / _MEGABYTE:.2f} MB",
+            f"{both['sends'] / _MEGABYTE:.2f} MB",
+        )
+        for party, both in facts["bytes_of_a_batch"].items()
+    ]
+    return [
+        Table("What is asked, and what it costs every record", ("what", "value"), tuple(rows)),
+        Table(
+            "If so many sites collude with who asks, at the noise that sites draw",
+            ("colluding sites", "epsilon", "what they see"),
+            tuple(colluding),
+        ),
+        Table("What a batch sends", ("party", "receives", "sends"), tuple(traffic)),
+    ]

@@ -1,0 +1,170 @@
+"""The parties of a vote between sites, from their settings: what each command runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from dpal.capc.certificates import PartyRole, load_identity
+from dpal.capc.guardian_service import GuardianService
+from dpal.capc.querier_service import ask_sites
+from dpal.capc.site_service import SiteService
+from dpal.capc.terms import Features, SiteModel
+from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
+from dpal.errors import DataError
+from dpal.files.atomic_writes import atomic_write
+
+Say = Callable[[str], None]
+
+
+def run_guardian(vote: SitesVoteConfig, config: GuardianConfig, say: Say) -> None:
+    """Guards a vote until it is stopped.
+
+    Raises:
+      PlanRejected: the batches would cost more than is promised. Nothing is served.
+      CampaignBusy: another guardian of this vote runs here.
+    """
+    from dpal.capc.account import certified_account  # the ledger is the guardian's alone
+    from dpal.runs.sites_vote import open_sites_vote
+
+    terms = vote.terms()
+    identity = load_identity(config.keys, vote.guardian, PartyRole.GUARDIAN)
+    certified = certified_account(vote.name, terms)
+    host, port = vote.model_copy(update={"address": config.listen or vote.address}).place()
+
+    async def serve() -> None:
+        service = GuardianService(terms, identity, account, say, config.patience)
+        async with service.listening(host, port) as listening:
+            say(
+                f"{vote.guardian} listens at {host}:{listening} for {len(terms.sites)} sites; "
+                f"{account.answered()} of {terms.batches} batches are answered"
+            )
+            await asyncio.Event().wait()
+
+    with open_sites_vote(certified, config.runtime) as account:
+        asyncio.run(serve())
+
+
+def run_site(vote: SitesVoteConfig, config: SiteConfig, say: Say) -> None:
+    """Answers as a site until it is stopped."""
+    identity = load_identity(config.keys, config.site, PartyRole.SITE)
+    if config.site not in vote.sites:
+        raise DataError.before_release(f"{config.site} is none of the sites of {vote.name}")
+    model = load_site_model(config.model)
+    service = SiteService(
+        vote.terms(), identity, model, vote.guardian, say, patience=config.patience
+    )
+    asyncio.run(service.serve(*vote.place()))
+
+
+def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
+    """Asks all queries that have no answer yet; writes answers batch by batch.
+
+    Returns:
+      The file of answers.
+
+    Raises:
+      VoteAborted: the vote ended before all were answered; those that were are in the file.
+    """
+    terms = vote.terms()
+    identity = load_identity(config.keys, config.querier, PartyRole.QUERIER)
+    ids, features = read_queries(config.queries, terms.features)
+    answered = read_answers(config.answers)
+    todo = [place for place, name in enumerate(ids) if name not in answered]
+    if not todo:
+        say(f"all {len(ids):,} queries are answered in {config.answers}")
+        return config.answers
+    parts = [todo[start : start + terms.queries] for start in range(0, len(todo), terms.queries)]
+
+    def keep(place: int, labels: NDArray[np.int8]) -> None:
+        for query, row in zip(parts[place], labels.tolist(), strict=True):
+            answered[ids[query]] = row
+        _write_answers(config.answers, answered)
+        say(f"{len(answered):,} of {len(ids):,} queries are answered")
+
+    asyncio.run(
+        ask_sites(
+            terms,
+            identity,
+            vote.place(),
+            vote.guardian,
+            [features[part] for part in parts],
+            keep,
+            patience=config.patience,
+        )
+    )
+    return config.answers
+
+
+def load_site_model(path: Path) -> SiteModel:
+    """Reads a site's model.
+
+    Raises:
+      DataError: the file is missing or none.
+    """
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError.before_release(f"{path} cannot be read as safetensors") from error
+    if tensors.keys() != {"weights", "bias"} or tensors["bias"].dtype.kind != "i":
+        raise DataError.before_release(
+            f"{path} must hold `weights` of 8 bits and whole numbers `bias`, and nothing else"
+        )
+    return SiteModel(tensors["weights"], tensors["bias"].astype(np.int64))
+
+
+def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
+    """Reads ids and (queries, features) whole numbers of 8 bits.
+
+    Raises:
+      DataError: the file is missing or has other columns, sizes or numbers.
+    """
+    try:
+        table = pq.read_table(path, columns=["id", "features"])
+        ids = [str(value) for value in table["id"].to_pylist()]
+        rows = table["features"].to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError.before_release(
+            f"{path} cannot be read as Parquet with the columns id and features"
+        ) from error
+    if len(set(ids)) < len(ids) or not ids:
+        raise DataError.before_release(f"{path} has no queries, or two with one id")
+    for row, values in enumerate(rows):
+        if values is None or len(values) != features or None in values:
+            raise DataError.before_release(
+                f"row {{row}} of {path} has no {features:,} features", row=row
+            )
+    numbers = np.array(rows)
+    if numbers.dtype.kind not in "iu" or numbers.min() < -128 or numbers.max() > 127:
+        raise DataError.before_release(
+            f"features in {path} are not whole numbers between -128 and 127"
+        )
+    return ids, numbers.astype(np.int8)
+
+
+def read_answers(path: Path) -> dict[str, Sequence[int]]:
+    """Answers that were written before, by id; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        table = pq.read_table(path, columns=["id", "labels"])
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError.before_release(
+            f"{path} exists and holds no answers; move it away"
+        ) from error
+    return dict(zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True))
+
+
+def _write_answers(path: Path, answered: dict[str, Sequence[int]]) -> None:
+    labels = pa.array(list(answered.values()), pa.list_(pa.int8()))
+    table = pa.table({"id": pa.array(list(answered), pa.string()), "labels": labels})
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary)

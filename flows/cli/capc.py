@@ -1,0 +1,157 @@
+"""`dpal capc`: votes between sites that do not trust each other, a command for each party."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpal.errors import ConfigError
+from flows.cli.settings import read_values
+from flows.cli.terminal import out, print_table
+
+if TYPE_CHECKING:  # numpy waits until it is needed
+    from dpal.config.capc import SitesVoteConfig
+
+capc_app = typer.Typer(
+    help="Votes between sites that do not trust each other (docs/capc.md).", no_args_is_help=True
+)
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Settings of this party.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Keys = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the party's key.")]
+AuthorityDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the authority.")]
+
+
+@capc_app.command("authority", epilog="Example: dpal capc authority authority --name hospitals")
+def authority_command(
+    folder: AuthorityDir,
+    name: Annotated[str, typer.Option(help="What its certificate calls it.")],
+) -> None:
+    """Make a certificate authority: who enrols the parties of a vote."""
+    from dpal.capc.certificates import AUTHORITY, REVOKED, make_authority
+
+    make_authority(folder, name)
+    out.print(
+        f"{folder}: give {AUTHORITY} and {REVOKED} to every party, and its key to nobody",
+        markup=False,
+    )
+
+
+@capc_app.command("key", epilog="Example: dpal capc key north-keys --name north --role site")
+def key_command(
+    folder: Keys,
+    name: Annotated[str, typer.Option(help="Of the party, as the vote's settings say it.")],
+    role: Annotated[str, typer.Option(help="guardian, site or querier.")],
+) -> None:
+    """Make a party's key, which stays here, and a request for its certificate."""
+    from dpal.capc.certificates import REQUEST, PartyRole, make_key, request_fingerprint
+
+    if role not in set(PartyRole):
+        raise ConfigError(f"--role {role} is none; use {', '.join(PartyRole)}")
+    request = make_key(folder, name, PartyRole(role))
+    out.print(f"{folder / REQUEST}: send it to the authority", markup=False)
+    out.print(
+        f"fingerprint, to be told over another channel: {request_fingerprint(request)}",
+        markup=False,
+    )
+
+
+@capc_app.command("enrol", epilog="Example: dpal capc enrol authority north-keys/request.pem")
+def enrol_command(
+    folder: AuthorityDir,
+    request: Annotated[Path, typer.Argument(metavar="REQUEST", help="From dpal capc key.")],
+) -> None:
+    """Sign a party's request, once its fingerprint was compared over another channel."""
+    from dpal.capc.certificates import CERTIFICATE, enrol, request_fingerprint
+
+    out.print(f"fingerprint: {request_fingerprint(request)}", markup=False)
+    place = enrol(folder, request)
+    out.print(f"{place}: the party keeps it as {CERTIFICATE} beside its key", markup=False)
+
+
+@capc_app.command("revoke", epilog="Example: dpal capc revoke authority authority/issued/north.pem")
+def revoke_command(
+    folder: AuthorityDir,
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE")],
+) -> None:
+    """List a certificate as one that counts no more."""
+    from dpal.capc.certificates import REVOKED, revoke
+
+    listed = revoke(folder, certificate)
+    out.print(
+        f"{folder / REVOKED} lists {listed}: copy it beside the key of every party", markup=False
+    )
+
+
+@capc_app.command("plan", epilog="Example: dpal capc plan --config vote.yaml")
+def plan_vote_command(config: Config, as_json: AsJson = False) -> None:
+    """Say what a vote costs: epsilon by who may collude, bytes of every party."""
+    from dpal.capc.account import certified_account
+    from dpal.reports.sites_vote import sites_vote_facts, sites_vote_tables
+
+    vote = _vote(config)
+    certified = certified_account(vote.name, vote.terms())
+    facts = sites_vote_facts(certified, vote.terms())
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    for table in sites_vote_tables(facts):
+        print_table(table)
+
+
+@capc_app.command("guardian", epilog="Example: dpal capc guardian --config guardian.yaml")
+def guardian_command(config: Config) -> None:
+    """Guard a vote: deal keys, add up what nobody can read, keep account. Stop it by Ctrl-C."""
+    from dpal.config.capc import GuardianConfig, parse_capc
+    from dpal.runs.sites_parties import run_guardian
+
+    own = parse_capc(GuardianConfig, read_values(config), config.parent)
+    run_guardian(_vote(own.vote), own, _say)
+
+
+@capc_app.command("site", epilog="Example: dpal capc site --config north.yaml")
+def site_command(config: Config) -> None:
+    """Answer with a private model, for as long as it runs. Stop it by Ctrl-C."""
+    from dpal.config.capc import SiteConfig, parse_capc
+    from dpal.runs.sites_parties import run_site
+
+    own = parse_capc(SiteConfig, read_values(config), config.parent)
+    run_site(_vote(own.vote), own, _say)
+
+
+@capc_app.command("query", epilog="Example: dpal capc query --config ministry.yaml")
+def query_command(config: Config) -> None:
+    """Ask private queries; only those without an answer yet, so it may be run again."""
+    from dpal.config.capc import QuerierConfig, parse_capc
+    from dpal.runs.sites_parties import run_querier
+
+    own = parse_capc(QuerierConfig, read_values(config), config.parent)
+    answers = run_querier(_vote(own.vote), own, _say)
+    out.print(str(answers), markup=False)
+
+
+@capc_app.command("demo", epilog="Example: dpal capc demo --folder artifacts/capc-demo")
+def demo_command(
+    folder: Annotated[Path, typer.Option(help="New; all files of all parties lie in it.")] = Path(
+        "artifacts/capc-demo"
+    ),
+    data: Annotated[Path, typer.Option(help="The sample data.")] = Path("data"),
+) -> None:
+    """Let five sites vote on the sample data, with a process for every party."""
+    from flows.cli.capc_demo import run_demo
+
+    page = run_demo(folder, data, _say)
+    out.print(f"page: {page}", markup=False)
+
+
+def _vote(file: Path) -> SitesVoteConfig:
+    from dpal.config.capc import SitesVoteConfig, parse_capc
+
+    return parse_capc(SitesVoteConfig, read_values(file), file.parent)
+
+
+def _say(line: str) -> None:
+    out.print(line, markup=False)

@@ -1,0 +1,209 @@
+"""`dpal capc`: every party a process of its own, also one that is killed amid a query."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dpal.capc import querier_service
+from dpal.capc.certificates import KEY, PartyRole, load_identity
+from dpal.certificate.checks import any_failed
+from dpal.certificate.read_and_seal import read_certificate
+from dpal.certificate.verify import verify_certificate
+from dpal.config.capc import SitesVoteConfig, parse_capc
+from dpal.errors import VoteAborted
+from dpal.ledger.entries import EntryKind
+from dpal.ledger.ledger_store import LedgerStore
+from dpal.runs.sites_demo import prepare_demo, whole_number_heads
+from dpal.runs.sites_parties import read_answers, read_queries
+from tests.conftest import ROOT
+from tests.flows.calling import call
+
+DATA = ROOT / "data"
+WAIT = 90.0  # seconds, on a busy machine
+ENDS = 20.0  # of which a vote takes 10, and a command the rest to begin and to end
+
+
+def dpal(*arguments: object) -> tuple[int, str, str]:
+    """Code, output and complaint of a command, which is one sentence at most."""
+    done = call("capc", *map(str, arguments))
+    assert len(done.stderr.strip().splitlines()) <= 1
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def party(command: str, file: Path):
+    """A party's process; its lines are in a file beside its settings."""
+    log = file.with_suffix(".log")
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "capc", command, "--config", str(file)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(log: Path, words: str) -> None:
+    until = time.monotonic() + WAIT
+    while not (log.exists() and words in log.read_text(encoding="utf-8")):
+        assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def demo(tmp_path):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    return prepare_demo(tmp_path / "demo", DATA, port)
+
+
+def ledger_of(demo):
+    anchors = yaml.safe_load(demo.guardian.read_text(encoding="utf-8"))["runtime"]["anchors"]
+    artifacts = demo.certificate.parent.parent
+    with contextlib.closing(
+        LedgerStore(
+            artifacts / "ledger.sqlite", create=False, anchors=Path(anchors), campaigns=artifacts
+        )
+    ) as store:
+        return [(entry.kind, entry.release) for entry in store.entries()]
+
+
+def test_the_demo_ends_with_a_page_and_a_certificate(tmp_path):
+    folder = tmp_path / "demo"
+    code, _, complaint = dpal("demo", "--folder", folder, "--data", DATA)
+    assert code == 0, complaint
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "query-12" in page
+    found = list(folder.rglob("certificate.json"))
+    assert len(found) == 1
+    document = read_certificate(found[0].read_text(encoding="utf-8"))
+    assert not any_failed(verify_certificate(document))
+    answers = read_answers(folder / "ministry" / "answers.parquet")
+    assert len(answers) == 12 and {len(row) for row in answers.values()} == {3}
+    keys = list(folder.rglob(KEY))
+    assert len(keys) == 8 and {path.stat().st_mode & 0o077 for path in keys} == {0}
+    assert dpal("demo", "--folder", folder, "--data", DATA)[0] == 2
+
+
+def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo):
+    """And masks and keys serve once: they went with the processes, and a new session has others."""
+    log = demo.guardian.with_suffix(".log")
+    vote = parse_capc(SitesVoteConfig, yaml.safe_load((demo.folder / "vote.yaml").read_text()),
+                      demo.folder)  # fmt: skip
+    identity = load_identity(demo.querier.parent / "keys", "ministry", PartyRole.QUERIER)
+    _, features = read_queries(demo.queries, vote.features)
+
+    async def ask_and_kill(guardian, site) -> float:
+        asked = (vote.terms(), identity, vote.place(), vote.guardian, WAIT)
+        async with querier_service._joined(*asked) as asker:
+            os.kill(site.pid, signal.SIGSTOP)  # so that the batch waits for it
+            answering = asyncio.create_task(asker.answers(features))
+            while (EntryKind.RESERVE, "votes/1") not in ledger_of(demo):
+                await asyncio.sleep(0.02)
+            guardian.kill()
+            began = time.monotonic()
+            with pytest.raises(VoteAborted):
+                await answering
+            return time.monotonic() - began
+
+    with contextlib.ExitStack() as running:
+        first = running.enter_context(party("guardian", demo.guardian))
+        sites = [running.enter_context(party("site", file)) for file in demo.sites.values()]
+        wait_for(log, "(5 of 5 sites)")
+        assert asyncio.run(ask_and_kill(first, sites[2])) < ENDS
+        os.kill(sites[2].pid, signal.SIGCONT)
+        log.write_bytes(b"")
+        running.enter_context(party("guardian", demo.guardian))
+        wait_for(log, "(5 of 5 sites)")
+        assert dpal("query", "--config", demo.querier)[0] == 0
+        assert len(read_answers(demo.answers)) == 12
+        # Asked again, everything is answered; another query finds no batch left.
+        assert dpal("query", "--config", demo.querier)[0] == 0
+        table = pq.read_table(demo.queries)
+        another = table.slice(0, 1).set_column(0, "id", pa.array(["one more"]))
+        pq.write_table(pa.concat_tables([table, another]), demo.queries)
+        assert dpal("query", "--config", demo.querier)[0] == 2
+    kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
+    assert kinds == [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
+
+
+def test_a_plan_says_what_it_costs_and_refuses_what_is_too_dear(tmp_path):
+    file = tmp_path / "vote.yaml"
+    values = {"name": "clinics", "sites": [f"s{n}" for n in range(50)], "labels": 20,
+              "features": 512, "batches": 1, "sigma": 9.0, "delta": 1e-5}  # fmt: skip
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    planned = json.loads(dpal("plan", "--config", file, "--json")[1])
+    assert list(planned["epsilon_by_colluding"]) == ["0", "10", "25"]
+    assert planned["epsilon_by_colluding"]["0"] == pytest.approx(planned["epsilon"])
+    assert planned["bytes_of_a_batch"]["querier"]["receives"] / 20 < 0.9e6
+    code, shown, _ = dpal("plan", "--config", file)
+    assert code == 0 and "noisy counts" in shown
+    for wrong in ({"batches": 9}, {"sigma": 0}, {"sites": ["s1"]}, {"colluding": 49}, {"more": 1}):
+        file.write_text(yaml.safe_dump({**values, **wrong}), encoding="utf-8")
+        assert dpal("plan", "--config", file)[0] == 2
+
+
+def test_parties_are_enrolled_by_commands(tmp_path):
+    authority, keys = tmp_path / "authority", tmp_path / "keys"
+    assert dpal("authority", authority, "--name", "clinics")[0] == 0
+    made = dpal("key", keys, "--name", "north", "--role", "site")[1]
+    signed = dpal("enrol", authority, keys / "request.pem")[1]
+    told = [line.rpartition(": ")[2] for line in (made + signed).splitlines()
+            if line.startswith("fingerprint")]  # fmt: skip
+    assert len(told) == 2 and told[0] == told[1]
+    issued = next((authority / "issued").iterdir())
+    assert dpal("revoke", authority, issued)[0] == 0
+    for wrong in (["key", keys, "--name", "north", "--role", "site"],
+                  ["key", tmp_path / "more", "--name", "north", "--role", "owner"],
+                  ["enrol", authority, issued], ["revoke", authority, keys / "request.pem"],
+                  ["site", "--config", tmp_path / "missing.yaml"]):  # fmt: skip
+        assert dpal(*wrong)[0] == 2
+
+
+@pytest.mark.parametrize("change", ["text", "other length", "too large", "no column", "twice"])
+def test_queries_that_cannot_be_asked_are_refused_before_anybody_is_connected(demo, change):
+    table = pq.read_table(demo.queries).to_pylist()
+    if change == "other length":
+        table[3]["features"] = [1, 2]
+    elif change == "too large":
+        table[3]["features"][0] = 128
+    elif change == "twice":
+        table[3]["id"] = table[2]["id"]
+    elif change == "no column":
+        table = [{"id": row["id"]} for row in table]
+    pq.write_table(pa.Table.from_pylist(table), demo.queries)
+    if change == "text":
+        demo.queries.write_bytes(b"nothing")
+    code, _, complaint = dpal("query", "--config", demo.querier)
+    assert code == 2 and "guardian" not in complaint
+
+
+def test_heads_in_whole_numbers_say_the_same():
+    rng = np.random.default_rng(1)
+    weights, bias = rng.normal(size=(3, 40)), rng.normal(size=3)
+    features = rng.integers(0, 128, (2_000, 40))
+    heads = whole_number_heads(weights, bias)
+    exact = features @ weights.T + bias >= 0
+    whole = features @ heads["weights"].astype(int).T + heads["bias"] >= 0
+    assert heads["weights"].dtype == np.int8 and np.abs(heads["weights"]).max() == 127
+    assert (exact == whole).mean() > 0.97

@@ -1,0 +1,167 @@
+"""The guardian's account: every batch once, whoever asks, and after a guardian that died."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpal.accounting.rdp import epsilon_spent
+from dpal.capc.account import (
+    batch_event,
+    batch_name,
+    bytes_of_batch,
+    certified_account,
+    epsilon_of_batches,
+)
+from dpal.capc.terms import GUARDIAN, QUERIER
+from dpal.certificate.checks import any_failed
+from dpal.certificate.read_and_seal import read_certificate
+from dpal.certificate.verify import verify_certificate
+from dpal.config.runtime import RuntimeConfig
+from dpal.errors import (
+    CampaignBusy,
+    LedgerError,
+    ParameterError,
+    PlanRejected,
+    ProtocolError,
+    VoteAborted,
+)
+from dpal.ledger.entries import EntryKind
+from dpal.runs.sites_vote import open_sites_vote
+from tests.capc.parties import staged
+from tests.capc.together import hold_vote, random_models, terms_of
+
+TERMS = terms_of(4, labels=3, features=8, queries=5, sigma=9.0, batches=3, epsilon=20.0)
+ASKED = np.random.default_rng(2).integers(-128, 128, (5, 8), dtype=np.int8)
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    return RuntimeConfig(artifacts=tmp_path / "artifacts", anchors=tmp_path / "anchors")
+
+
+def entries(vote, kind):
+    return [entry.release for entry in vote.known_entries() if entry.kind is kind]
+
+
+def certified(terms=TERMS):
+    return certified_account("clinics", terms)
+
+
+def test_each_batch_is_reserved_and_committed_once(runtime):
+    with open_sites_vote(certified(), runtime) as vote:
+        for number in (1, 2, 3):
+            assert vote.reserve() == number
+            vote.commit(number, b"answer")
+            vote.leave(number)
+        with pytest.raises(ParameterError) as refused:
+            vote.reserve()
+        assert refused.value.released is False
+    names = [batch_name(number) for number in (1, 2, 3)]
+    assert entries(vote, EntryKind.RESERVE) == entries(vote, EntryKind.COMMIT) == names
+
+
+def test_a_batch_that_failed_is_begun_again_and_charged_once(runtime):
+    with open_sites_vote(certified(), runtime) as vote:
+        assert vote.reserve() == 1
+        assert vote.reserve() == 2, "while somebody works on the first"
+        vote.leave(1)
+        assert vote.reserve() == 1
+        vote.commit(1, b"answer")
+    assert sorted(entries(vote, EntryKind.RESERVE)) == ["votes/1", "votes/2"]
+
+
+def test_after_a_guardian_died_nothing_is_charged_twice_or_told_twice(runtime):
+    """One batch had not been kept, of another the answer had, which may have been told."""
+    with open_sites_vote(certified(), runtime) as vote:
+        assert (vote.reserve(), vote.reserve()) == (1, 2)
+        kept = vote.folder.root / "votes-2" / "answer.bin"
+        kept.parent.mkdir()
+        kept.write_bytes(b"answer")
+    with open_sites_vote(certified(), runtime) as vote:
+        assert entries(vote, EntryKind.COMMIT) == ["votes/2"]
+        assert (vote.reserve(), vote.reserve()) == (1, 3)
+        with pytest.raises(ParameterError):
+            vote.reserve()
+    assert sorted(entries(vote, EntryKind.RESERVE)) == ["votes/1", "votes/2", "votes/3"]
+
+
+def test_one_guardian_at_a_time_and_other_terms_are_another_vote(runtime):
+    with (
+        open_sites_vote(certified(), runtime),
+        pytest.raises(CampaignBusy),
+        open_sites_vote(certified(), runtime),
+    ):
+        pass
+    for other in (replace(TERMS, batches=2), replace(TERMS, sigma=10.0)):
+        with pytest.raises(LedgerError), open_sites_vote(certified(other), runtime):
+            pass
+
+
+def test_two_who_ask_at_once_never_pass_the_limit(runtime, tmp_path):
+    """Four batches are asked for, three are covered; whoever comes last is refused."""
+
+    async def play(vote):
+        async with staged(tmp_path, TERMS, vote) as stage:
+            asked = (stage.ask([ASKED] * 2), stage.ask([ASKED] * 2, name="office"))
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            refused = [one for one in found if isinstance(one, VoteAborted)]
+            assert [len(one) for one in found if isinstance(one, list)] == [2]
+            assert len(refused) == 1
+
+    with open_sites_vote(certified(), runtime) as vote:
+        asyncio.run(play(vote))
+        assert vote.answered() == 3
+    assert sorted(entries(vote, EntryKind.RESERVE)) == ["votes/1", "votes/2", "votes/3"]
+    document = read_certificate(vote.folder.certificate.read_text(encoding="utf-8"))
+    assert not any_failed(verify_certificate(document))
+    assert document["epsilon"]["rdp"] == pytest.approx(certified().epsilon)
+    assert document["epsilon"]["rdp"] <= TERMS.epsilon
+
+
+def test_batches_that_cost_more_than_is_promised_are_refused():
+    with pytest.raises(PlanRejected):
+        certified(replace(TERMS, epsilon=1.0))
+    with pytest.raises(PlanRejected):
+        certified(replace(TERMS, batches=200))
+
+
+def test_without_collusion_answers_are_charged_and_with_it_noisy_counts():
+    assert batch_event(TERMS).mechanism == "skellam_majorities"
+    assert batch_event(replace(TERMS, colluding=1)).mechanism == "skellam_counts"
+    event = batch_event(TERMS)
+    assert (event.answers, event.sigma) == (15, 9.0)
+    assert certified().epsilon == pytest.approx(epsilon_spent([event] * 3, delta=1e-5))
+
+
+def test_what_more_colluding_sites_would_cost():
+    terms = replace(terms_of(10, labels=3, queries=5, sigma=9.0), colluding=2, absent=1)
+    costs = [epsilon_of_batches(terms, colluding=number) for number in (0, 1, 2, 5)]
+    assert costs == sorted(costs)
+    assert costs[2] == pytest.approx(certified_account("v", terms).epsilon, rel=1e-3)
+
+
+def test_bytes_are_those_that_are_sent():
+    vote = hold_vote(TERMS, random_models(TERMS, np.random.default_rng(1)), ASKED)
+    for party, (received, sent) in bytes_of_batch(TERMS).items():
+        name = "site-1" if party == "site" else party
+        # The site whose turn it was to deal sends the last comparison's keys as well.
+        others = [(one, to, data) for one, to, message, data in vote.wire
+                  if not (one == name and type(message).__name__ == "LastDeal")]  # fmt: skip
+        assert sum(len(data) for _, to, data in others if to == name) == received
+        assert sum(len(data) for one, _, data in others if one == name) == sent
+    assert {GUARDIAN, QUERIER, "site"} == bytes_of_batch(TERMS).keys()
+
+
+def test_an_answer_is_never_replaced(runtime):
+    with open_sites_vote(certified(), runtime) as vote:
+        number = vote.reserve()
+        vote.commit(number, b"answer")
+        (vote.folder.root / "votes-1" / "answer.bin").write_bytes(b"another")
+        with pytest.raises(LedgerError):
+            vote.commit(number, b"answer")
+    with pytest.raises((LedgerError, ProtocolError)), open_sites_vote(certified(), runtime):
+        pass
