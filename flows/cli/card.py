@@ -1,0 +1,42 @@
+"""`dpal card`: the model card of a finished campaign."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.terminal import out
+
+EXAMPLE = "Example: dpal card artifacts/clinic --to clinic-card"
+
+
+def card_command(
+    place: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a finished campaign.")],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="For the card; left out, the same.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Write what a model promises, what it does not protect, and what it is worth."""
+    from dpal.files.artifacts import CampaignFolder
+    from dpal.reports.validation_figures import percent
+    from dpal.runs.model_card import DATA, TEXT, write_model_card
+
+    target = place if to is None else to
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
+    card = write_model_card(CampaignFolder(place), target)
+    if as_json:
+        typer.echo(json.dumps(card, indent=2))
+        return
+    results = card["results"]
+    if results is not None:
+        said = f"{percent(results['headline'])}, always the most frequent answer "
+        out.print(f"validation: {said}{percent(results['majority'])}; balanced accuracy "
+                  f"{percent(results['balanced_accuracy'])}", markup=False)  # fmt: skip
+        if results["is_below_majority"]:
+            out.print("WORTH NOTHING: always saying the same is as good", style="bold red")
+    out.print(f"wrote {target / TEXT} and {target / DATA}", markup=False, soft_wrap=True)
