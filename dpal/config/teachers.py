@@ -103,6 +103,11 @@ class VotingConfig(Section):
         None, title="Noise of the threshold"
     )
     """Standard deviation of that noise, in votes."""
+    answer_from: Annotated[float | None, choice("A share", "As set above")] = Field(
+        None, gt=0, le=1, title="Answer from"
+    )
+    """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
+    the least sigma that fits are chosen for it. Public."""
     agreement: Annotated[float | None, choice("A share", "The worst votes")] = Field(
         None, gt=0.5, lt=1
     )
@@ -128,6 +133,12 @@ class VotingConfig(Section):
             raise ValueError("voting.threshold and voting.threshold_sigma belong together")
         if (self.gate is None) != (not self.dependents):
             raise ValueError("voting.gate and voting.dependents belong together")
+        chosen = (self.sigma, self.threshold, self.agreement, self.gate)
+        if self.answer_from is not None and any(given is not None for given in chosen):
+            raise ValueError(
+                "voting.answer_from chooses threshold, threshold_sigma and sigma, for any votes; "
+                "leave these, voting.agreement and voting.gate out"
+            )
         if self.gate is not None and self.threshold is not None:
             raise ValueError("voting.gate is asked without voting.threshold")
         return self

@@ -75,6 +75,9 @@ class BallotVotingConfig(Section):
     """Answer only above so many votes."""
     threshold_sigma: PositiveFloat | None = None
     """Noise of that check, in votes."""
+    answer_from: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
+    the least sigma that fits are chosen for it. Public."""
     agreement: Fraction | None = None
     """Answers leave only if what they cost, told with noise, is small; this public guess of the
     share of teachers that agree sets how small."""
@@ -111,6 +114,13 @@ class VoteConfig(RunConfig):
             raise ValueError("ballots.files names no file; name the Parquet files of the ballots")
         if (voting.threshold is None) != (voting.threshold_sigma is None):
             raise ValueError("voting.threshold and voting.threshold_sigma belong together")
+        if voting.answer_from is not None and any(
+            given is not None for given in (voting.sigma, voting.threshold, voting.agreement)
+        ):
+            raise ValueError(
+                "voting.answer_from chooses threshold, threshold_sigma and sigma, for any votes; "
+                "leave these and voting.agreement out"
+            )
         if self.privacy.delta is None and self.privacy.records is None:
             raise ValueError(
                 "give privacy.records (private records of all teachers together) or privacy.delta; "

@@ -156,7 +156,7 @@ class CertifiedVoting:
 
     def summary(self) -> dict[str, Any]:
         """The plan as one JSON object."""
-        spec = self.plan.spec
+        spec, checked = self.plan.spec, self.plan.spec.rule.confidence
         return {
             "kind": "voting",
             "name": spec.name,
@@ -172,6 +172,8 @@ class CertifiedVoting:
             "labels": spec.rule.labels,
             "sigma": spec.rule.sigma,
             "limit": spec.rule.limit,
+            "threshold": None if checked is None else checked.threshold,
+            "threshold_sigma": None if checked is None else checked.sigma,
             "unanimous_turned": spec.rule.unanimous_flip_probability,
             "queries": sum(spec.blocks),
             "blocks": list(spec.blocks),

@@ -63,9 +63,15 @@ class ReleasedBlock:
 def rule_words(summary: Mapping[str, Any]) -> str:
     """How queries are answered, in a line."""
     limit = "" if summary["limit"] is None else f", limit {summary['limit']:g}"
+    threshold = summary.get("threshold")  # plans of earlier versions do not say it
+    checked = (
+        ""
+        if threshold is None
+        else f", answered above {threshold:g} votes (noise {summary['threshold_sigma']:g})"
+    )
     return (
         f"{summary['mechanism']} voting of {summary['teachers']} teachers on {summary['labels']} "
-        f"labels, sigma {summary['sigma']:g}{limit}"
+        f"labels, sigma {summary['sigma']:g}{limit}{checked}"
     )
 
 
@@ -98,6 +104,7 @@ def sweep_table(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 def _swept(key: str, row: Mapping[str, Any], *, private: bool) -> dict[str, str]:
     cells = {
         key: f"{row['value']:g}",
+        **_checked(row),
         "epsilon of all": f"{row['epsilon']:.4f}",
         "queries that fit": f"{row['fit']:,}",
         "unanimous votes turned": f"{row['unanimous']:.1%}",
@@ -107,6 +114,33 @@ def _swept(key: str, row: Mapping[str, Any], *, private: bool) -> dict[str, str]
         costs = f"{row['exact']:.4f}", f"{row['papernot']:.4f}"
         cells |= dict(zip(PRIVATE_COLUMNS, costs, strict=True))
     return cells
+
+
+def _checked(row: Mapping[str, Any]) -> dict[str, str]:
+    """Noise and threshold, where answers are checked."""
+    if "threshold" not in row:
+        return {}
+    return {
+        "sigma": f"{row['sigma']:.4g}",
+        "threshold": f"{row['threshold']:.4g} ± {row['threshold_sigma']:.3g}",
+    }
+
+
+def threshold_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Thresholds with the least noise that fits, and how often agreement is answered."""
+    cells = (
+        {
+            "answer from": f"{row['answer_from']:.0%}",
+            **_checked(row),
+            "unanimous votes turned": f"{row['unanimous']:.1%}",
+            **{
+                f"answered at {float(share):.0%}": f"{chance:.0%}"
+                for share, chance in row["answered"].items()
+            },
+        }
+        for row in rows
+    )
+    return table("Thresholds, whatever the votes are", cells)
 
 
 def advice_table(options: Sequence[Mapping[str, Any]]) -> Table:

@@ -212,11 +212,10 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
         compared=compared,
     )
     guesses = config.student.method == "mixmatch"
-    single = ensemble.model.task is Task.SINGLE_LABEL
-    if guesses and (single or ensemble.offered >= held.rows):
+    if guesses and ensemble.offered >= held.rows:
         raise ConfigError.before_release(
-            "student.method mixmatch guesses sets of labels, for public records that are not "
-            "asked; for classes, or where all are asked, take supervised"
+            "student.method mixmatch guesses labels of public records that are not asked, and all "
+            "are; ask fewer, or take supervised"
         )
     if "private_knn" in config.baselines.run:
         _require_neighbours(ensemble)
@@ -286,7 +285,9 @@ def voting_spec(
             _label(dependent, class_names, model.classes) for dependent in voting.dependents
         ),
     )
-    return fitted(spec, sigma=voting.sigma, agreement=voting.agreement)
+    return fitted(
+        spec, sigma=voting.sigma, agreement=voting.agreement, answer_from=voting.answer_from
+    )
 
 
 def reading_settings(config: PateConfig, **changed: Any) -> CampaignConfig:

@@ -14,7 +14,6 @@ from torch import nn
 
 from dpal.errors import LabelError
 from dpal.files.atomic_writes import atomic_write, write_text
-from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.ballot_tables import told_of
@@ -54,12 +53,7 @@ def student_from(
     """A model that learned from labels of public rows; -1 is no answer."""
     spec, about = ensemble.config.student.to_spec(), ensemble.model.task
     _, inputs = load_inputs(ensemble.public, rows)
-    if about is Task.SINGLE_LABEL:
-        answered = labels != UNANSWERED
-        inputs = inputs[torch.from_numpy(np.flatnonzero(answered))]
-        targets = torch.from_numpy(labels[answered].astype(np.int64))
-    else:
-        targets = torch.from_numpy(np.where(labels == UNANSWERED, np.nan, labels)).float()
+    targets = torch.from_numpy(np.where(labels == UNANSWERED, np.nan, labels)).float()
     unlabeled = None
     if spec.method == "mixmatch":
         others = np.setdiff1d(np.arange(ensemble.public_rows), rows)

@@ -55,6 +55,7 @@ class VoteRequest:
     after: str | None = None
     other_teachers: str | None = None
     agreement: float | None = None
+    answer_from: float | None = None
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     by_settings: bool = False
 
@@ -172,7 +173,9 @@ class VoteRequest:
             blocks=self._blocks(),
             before=self._before(),
         )
-        return fitted(spec, sigma=self.sigma, agreement=self.agreement)
+        return fitted(
+            spec, sigma=self.sigma, agreement=self.agreement, answer_from=self.answer_from
+        )
 
     def _blocks(self) -> tuple[int, ...]:
         """Queries of each block; of an account that is there already its own."""

@@ -6,7 +6,7 @@ is no answer "no": it takes no part in the loss.
 
 Source:
   Berthelot et al. (2019), "MixMatch: a holistic approach to semi-supervised learning",
-  Algorithm 1; here with a sigmoid for each label in place of the softmax.
+  Algorithm 1; among several labels with a sigmoid for each in place of the softmax.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def train_student(
     Raises:
       ParameterError: there is no answer, or none of the records that mixmatch needs without
         one; records are not finite numbers or not alike; labels are neither answers nor NaN;
-        mixmatch is asked for classes; views are asked for of what is no image; or the
-        training diverged, so that nothing of use was made.
+        views are asked for of what is no image; or the training diverged, so that nothing of
+        use was made.
     """
     answered = answered_records(labels, task=task)
     if len(labels) != len(inputs) or not answered.any():
@@ -78,12 +78,13 @@ def train_student(
     _require_alike_and_finite(pools)
     sample = _Sample(model, inputs, labels, answered.nonzero()[:, 0], spec)
     rest = _Rest(inputs, (~answered).nonzero()[:, 0], unlabeled)
-    if spec.method == "mixmatch" and (task is not Task.MULTI_LABEL or not len(rest)):
+    if spec.method == "mixmatch" and not len(rest):
         raise ParameterError(
-            "student.method mixmatch guesses sets of labels, for public records that have no "
-            "answer; for classes, or where all have one, take supervised"
+            "student.method mixmatch guesses labels of public records that have no answer; where "
+            "all have one, take supervised"
         )
-    losses = _mixmatch(sample, rest) if spec.method == "mixmatch" else _supervised(sample, task)
+    guesses = spec.method == "mixmatch"
+    losses = _mixmatch(sample, rest, task) if guesses else _supervised(sample, task)
     device = next(model.parameters()).device
     # Layers that drop units draw from the global generator; it is put back afterwards.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -145,6 +146,21 @@ def masked_error(logits: Tensor, targets: Tensor) -> Tensor:
     """Squared error of probabilities, averaged likewise; arguments as in `masked_loss`."""
     given = ~targets.isnan()
     return (torch.sigmoid(logits[given]) - targets[given]).square().sum() / given.sum().clamp(min=1)
+
+
+def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of (n, classes) logits to probabilities of classes, averaged over records."""
+    return -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def class_error(logits: Tensor, targets: Tensor) -> Tensor:
+    """Squared error of probabilities of classes, averaged over records and classes."""
+    return (torch.softmax(logits, dim=1) - targets).square().mean()
+
+
+def sharpen_classes(probabilities: Tensor, temperature: float) -> Tensor:
+    """Moves (n, classes) probabilities towards the largest of each row: p^(1/T), summing to 1."""
+    return torch.softmax(torch.log(probabilities.clamp(min=1e-30)) / temperature, dim=1)
 
 
 def sharpen(probabilities: Tensor, temperature: float) -> Tensor:
@@ -260,16 +276,19 @@ def _supervised(sample: _Sample, task: Task) -> Iterator[Tensor]:
             yield masked_loss(logits, labels)
 
 
-def _mixmatch(sample: _Sample, rest: _Rest) -> Iterator[Tensor]:
+def _mixmatch(sample: _Sample, rest: _Rest, task: Task) -> Iterator[Tensor]:
     """The loss of each step: of answers, and of guesses about mixtures."""
-    spec, device = sample.spec, sample.device
+    spec, device, single = sample.spec, sample.device, task is Task.SINGLE_LABEL
+    loss_of, error_of = (class_loss, class_error) if single else (masked_loss, masked_error)
     others = rest.batches(spec.batch_size, rng=seeded(spec.seed, "order of unlabeled records"))
     mixing = seeded(spec.seed, "mixtures")
     rising = max(1.0, spec.ramp * training_steps(spec, len(sample.rows)))
     for step, (view, labels, generator) in enumerate(sample.batches()):
         unanswered = next(others)
         looks = [sample.view(unanswered, generator) for _ in range(spec.views)]
-        guesses = _guess(sample.model, looks, spec.temperature)
+        guesses = _guess(sample.model, looks, spec.temperature, task)
+        if single:
+            labels = functional.one_hot(labels.long(), guesses.shape[1])
         records = torch.cat([view, *looks])
         targets = torch.cat([labels.to(guesses.dtype), guesses])
         if spec.mixup:
@@ -278,17 +297,21 @@ def _mixmatch(sample: _Sample, rest: _Rest) -> Iterator[Tensor]:
             records, targets = (blend(values, partner, share) for values in (records, targets))
         logits, answers = sample.model(records), len(labels)
         weight = spec.unlabeled_weight * min(1.0, step / rising if spec.ramp else 1.0)
-        error = masked_error(logits[answers:], targets[answers:])
-        yield masked_loss(logits[:answers], targets[:answers]) + weight * error
+        error = error_of(logits[answers:], targets[answers:])
+        yield loss_of(logits[:answers], targets[:answers]) + weight * error
 
 
-def _guess(model: nn.Module, looks: list[Tensor], temperature: float) -> Tensor:
+def _guess(model: nn.Module, looks: list[Tensor], temperature: float, task: Task) -> Tensor:
     """Sharpened mean probabilities over the views, once for each view: (views * n, labels)."""
+    single = task is Task.SINGLE_LABEL
     model.eval()  # as the student will be used: nothing dropped, no statistics moved
     with torch.no_grad():
-        mean = torch.stack([torch.sigmoid(model(look)) for look in looks]).mean(dim=0)
+        logits = torch.stack([model(look) for look in looks])
+        chances = torch.softmax(logits, dim=2) if single else torch.sigmoid(logits)
+        mean = chances.mean(dim=0)
     model.train()
-    return sharpen(mean, temperature).repeat(len(looks), 1)
+    sharpened = sharpen_classes(mean, temperature) if single else sharpen(mean, temperature)
+    return sharpened.repeat(len(looks), 1)
 
 
 def _require_alike_and_finite(pools: list[Tensor]) -> None:

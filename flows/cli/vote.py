@@ -75,6 +75,11 @@ def vote_command(
     threshold_sigma: Annotated[
         float | None, typer.Option(help="Noise of that check, in votes.")
     ] = None,
+    answer_from: Annotated[
+        float | None,
+        typer.Option(help="Answer where this share of the teachers agrees: threshold, its noise "
+                     "and sigma are chosen for it."),
+    ] = None,
     cut: Annotated[float, typer.Option(help="Scores above it are a yes; public.")] = 0.5,
     blocks: Annotated[
         int | None,
@@ -102,11 +107,12 @@ def vote_command(
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="KEY=START:STOP:STEP", help="Costs over sigma, limit, epsilon or "
-                     "queries; releases nothing."),
+        typer.Option(metavar="KEY=START:STOP:STEP", help="Costs over sigma, limit, epsilon, "
+                     "queries or answer_from; releases nothing."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Which mechanism to choose, and why.")
+        bool, typer.Option("--explain", help="Which mechanism to choose, or which threshold of "
+                     "classes, and why.")
     ] = False,
     public: Annotated[
         Path | None, typer.Option(help="Public labeled records, for --explain.")
@@ -176,6 +182,7 @@ def vote_command(
         after=after,
         other_teachers=other_teachers,
         agreement=agreement,
+        answer_from=answer_from,
         runtime=runtime_from(settings),
     )
     if explain:

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from dpal.data.ballot_files import public_labels
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, PlanRejected
+from dpal.planning.vote_thresholds import answer_chance, choose_threshold
 from dpal.planning.voting_plan import least_summary_sigma
-from dpal.reports.vote_report import advice_table, recognition_words
+from dpal.reports.vote_report import advice_table, recognition_words, threshold_table
 from dpal.runs.vote_request import VoteRequest
 from dpal.voting.ballots import Ballots
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, options
 from flows.cli.vote_view import VoteCostView
 
+_ANSWER_FROM = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the teachers
 _TOO_MANY = 0.1  # of the teachers: noise that moves a share by a tenth
 
 
@@ -24,8 +26,12 @@ def mechanism_advice(
     """Which mechanism to choose, from public records or a summary that is paid for."""
     ballots = request.ballots
     if not isinstance(ballots, Ballots):
-        raise ConfigError("teachers that name one class each are counted by gnmax; there is no "
-                          "choice to explain")  # fmt: skip
+        if public is not None or pay is not None:
+            raise ConfigError.before_release(
+                "teachers that name one class each are counted by gnmax; --explain shows their "
+                "thresholds and needs neither --public nor --pay"
+            )
+        return _threshold_advice(request)
     if (public is None) == (pay is None):
         raise ConfigError.before_release(
             "--explain reads public labels (--public FILE) or a summary of the ballots that is "
@@ -80,6 +86,46 @@ def mechanism_advice(
         },
         tables=(advice_table(record),),
         lines=tuple(lines),
+    )
+
+
+def _threshold_advice(request: VoteRequest) -> VoteCostView:
+    """Which threshold to choose for votes on classes; looks at no vote."""
+    spec, rows = request.spec, []
+    for answer_from in _ANSWER_FROM:
+        try:
+            rule = choose_threshold(spec, answer_from)
+        except PlanRejected:
+            continue
+        checked = rule.confidence
+        if checked is not None and rule.sigma < spec.rule.sigma:
+            rows.append(
+                {
+                    "answer_from": answer_from,
+                    "sigma": rule.sigma,
+                    "threshold": checked.threshold,
+                    "threshold_sigma": checked.sigma,
+                    "unanimous": rule.unanimous_flip_probability,
+                    "answered": {
+                        f"{share:g}": answer_chance(rule, share) for share in _ANSWER_FROM
+                    },
+                }
+            )
+    queries, target = sum(spec.blocks), spec.target
+    plain = (
+        f"without a threshold {queries:,} queries at epsilon {target.epsilon:g}, delta "
+        f"{target.delta:.3g} need sigma {spec.rule.sigma:.4g}"
+    )
+    advice = (
+        "choose --answer-from by how far you expect teachers to agree: what is less agreed upon is "
+        "mostly left out, and what is answered is turned by less noise"
+        if rows
+        else "no threshold needs less: ask fewer queries, or have more teachers"
+    )
+    return VoteCostView(
+        record={"plain_sigma": spec.rule.sigma, "thresholds": rows},
+        tables=(threshold_table(rows),) if rows else (),
+        lines=(plain, advice, "no vote was looked at, and nothing was released"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpal.accounting.votes.cost_analysis import Mode, analyse, claim_of
 from dpal.errors import ConfigError
+from dpal.planning.vote_thresholds import choose_threshold
 from dpal.planning.voting_plan import equal_blocks, least_sigma, most_queries, total_of
 from dpal.reports.report import Table
 from dpal.reports.vote_report import (
@@ -22,7 +23,7 @@ from dpal.voting.ballots import votes_for
 from dpal.voting.flip_rate import turned_by_noise
 from flows.cli.sweep_values import sweep_values
 
-_SWEPT = ("sigma", "limit", "epsilon", "queries")
+_SWEPT = ("sigma", "limit", "epsilon", "queries", "answer_from")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[
         changed: dict[str, Any] = {key: value}
         swept_request = request.changed(**changed)
     spec = replace(swept_request.spec, blocks=equal_blocks(queries, request.blocks or 1))
-    if request.sigma is None and key != "sigma":
+    if swept_request.answer_from is not None:
+        if key == "queries":  # of others than the request's own, which are fitted already
+            spec = replace(spec, rule=choose_threshold(spec, swept_request.answer_from))
+    elif request.sigma is None and key != "sigma":
         spec = replace(spec, rule=replace(spec.rule, sigma=least_sigma(spec, sum(spec.blocks))))
     row: dict[str, Any] = {
         "value": value,
@@ -83,6 +87,9 @@ def _point(request: VoteRequest, key: str, value: float, private: bool) -> dict[
         "fit": most_queries(spec),
         "unanimous": spec.rule.unanimous_flip_probability,
     }
+    if spec.rule.confidence is not None:
+        checked = spec.rule.confidence
+        row |= {"threshold": checked.threshold, "threshold_sigma": checked.sigma}
     if private:
         asked = request.ballots.rows(slice(0, queries))
         votes = votes_for(spec.rule, asked)

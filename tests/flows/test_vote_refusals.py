@@ -364,3 +364,27 @@ def test_ballots_that_are_gone_cannot_clear_an_account():
     assert "missing here)" in said
     assert entries("second") == []
     assert vote(file, "--name", "second", *OTHER).returncode == 0
+
+
+def test_thresholds_of_classes_are_explained_and_swept():
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 3, (12, 1))
+    said = np.where(rng.random((12, 60)) < 0.9, truth, rng.integers(0, 3, (12, 60)))
+    file = write_ballots("classes.parquet", said, column="class", names=("a", "b", "c"))
+    done = vote(file, "--explain", "--json")
+    assert done.returncode == 0, done
+    record = json.loads(done.stdout)
+    assert record["thresholds"]
+    for row in record["thresholds"]:
+        assert row["sigma"] < record["plain_sigma"]
+        assert row["answered"][f"{row['answer_from']:g}"] == pytest.approx(0.9, abs=0.01)
+    swept = vote(file, "--sweep", "answer_from=0.8:0.9:0.1", "--json")
+    rows = json.loads(swept.stdout)["rows"]
+    assert [row["value"] for row in rows] == pytest.approx([0.8, 0.9])
+    assert all(row["epsilon"] <= 2 and row["threshold_sigma"] > 0 for row in rows)
+    assert "needs neither" in sentence(vote(file, "--explain", "--pay", "1", "--name", "paid"))
+    refused_together = sentence(vote(file, "--answer-from", "0.8", "--sigma", "3"))
+    assert "chooses threshold" in refused_together
+    released = vote(file, "--answer-from", "0.8", "--name", "checked")
+    assert released.returncode == 0, released
+    assert checked("checked").returncode == 0

@@ -128,23 +128,42 @@ def _whatever_wins(sigma: float, orders: Floats, *, apart: int) -> tuple[Floats,
 
 def _answers(winners: Winners, orders: Floats) -> Floats:
     """The worst of all numbers of votes that the leading class can have."""
-    teachers, classes, half = winners.teachers, winners.classes, winners.teachers // 2
-    whatever = any_winner(winners.sigma, orders)
     if winners.threshold is None:
-        return whatever
-    worst = np.zeros(orders.size)
+        return any_winner(winners.sigma, orders)
+    moves = _moves(winners.teachers, winners.classes, winners.sigma, tuple(orders))
+    return _checked(winners, *moves, orders)
+
+
+@lru_cache(maxsize=64)
+def _moves(
+    teachers: int, classes: int, sigma: float, orders: tuple[float, ...]
+) -> tuple[Floats, Floats, Floats]:
+    """What a winner tells, by the votes of the leading class in both worlds; whatever checks it.
+
+    Returns:
+      (n,) votes of the leading class, (n,) the same in the other world, and (n, o) divergence.
+    """
+    order_values, half = np.array(orders), teachers // 2
+    whatever = any_winner(sigma, order_values)
+    votes = np.arange(teachers + 1, dtype=np.float64)
+    # The leading count stays as it is, it falls by one, and it rises by one.
+    stays, falls, rises = (np.zeros((votes.size, order_values.size)) for _ in range(3))
     # No class has more than half. The leading count stays as it is, or the only leader, two votes
     # ahead of b at least, gives one away or gets it back.
-    few = np.arange(-(-teachers // classes), half + 1, dtype=np.float64)
-    gives, gets = _whatever_wins(winners.sigma, orders, apart=2)
-    for here, there, bound in ((few, few, whatever), (few, few - 1, gives), (few - 1, few, gets)):
-        worst = np.maximum(worst, _checked(winners, here, there, bound[None], orders))
-    for here, there, bound in _leader_moves(winners, orders):
-        bound = np.minimum(bound, whatever)
-        worst = np.maximum(worst, _checked(winners, here, there, bound, orders))
-    leaders = np.arange(half + 1, teachers + 1, dtype=np.float64)
-    bound = np.minimum(_losers_move(winners, leaders, orders), whatever)
-    return np.maximum(worst, _checked(winners, leaders, leaders, bound, orders))
+    few = slice(-(-teachers // classes), half + 1)
+    stays[few] = whatever
+    falls[few], rises[few] = _whatever_wins(sigma, order_values, apart=2)
+    for leaders, gap, gives, gets in _leader_moves(teachers, classes, sigma, order_values):
+        if gap == 1:  # both exchange their counts
+            stays[leaders] = np.maximum(stays[leaders], np.maximum(gives, gets))
+        else:
+            falls[leaders] = np.maximum(falls[leaders], gives)
+            rises[leaders] = np.maximum(rises[leaders], gets)
+    most = slice(half + 1, None)
+    stays[most] = np.maximum(stays[most], _losers_move(teachers, sigma, votes[most], order_values))
+    here = np.concatenate([votes, votes, votes - 1])
+    there = np.concatenate([votes, votes - 1, votes])
+    return here, there, np.minimum(np.concatenate([stays, falls, rises]), whatever)
 
 
 def _checked(
@@ -165,14 +184,15 @@ def _checked(
     return np.asarray(both.max(axis=0, initial=0.0) / (orders - 1))
 
 
-def _leader_moves(winners: Winners, orders: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+def _leader_moves(
+    teachers: int, classes: int, sigma: float, orders: Floats
+) -> Iterator[tuple[NDArray[np.int64], int, Floats, Floats]]:
     """Where more than half vote for a class that gives a vote to another, or gets one from it.
 
     Yields:
-      (n,) votes of the leading class, (n,) the same in the other world, and (n, o) divergence of
-      the answer; for both directions and each distance between both classes.
+      (n,) votes of that class while it has the vote, how far the other one is behind, and the
+      divergences of the answer when it gives the vote away and when it gets it, (n, o) each.
     """
-    teachers, sigma = winners.teachers, winners.sigma
     move, most = 1 / sigma, float(orders.max()) / sigma
     reached = np.arange(-_BELOW - most, _ABOVE, _STEP)
     # Who is further behind wins with less than exp(-100): any such distance is alike.
@@ -181,23 +201,19 @@ def _leader_moves(winners: Winners, orders: Floats) -> Iterator[tuple[Floats, Fl
     ways = [np.exp(logs) for logs in _either_way(-gaps / sigma, reached, move, orders)]
     tables = [(moments[:, 0], _rises(moments)) for moments in ways]
     for gap in range(1, teachers + 1):
-        leaders = np.arange(
-            max(teachers // 2 + 1, gap), (teachers + gap) // 2 + 1, dtype=np.float64
-        )
+        leaders = np.arange(max(teachers // 2 + 1, gap), (teachers + gap) // 2 + 1)
         if not leaders.size:
             continue
         row, left = min(gap, furthest) - 1, teachers - 2 * leaders + gap
         # All that is left in one class, the others empty: the most that any can reach.
         below = scipy.special.log_ndtr(reached + (leaders - left)[:, None] / sigma)
         empty = scipy.special.log_ndtr(reached + leaders[:, None] / sigma)
-        above = -np.expm1(below + (winners.classes - 3) * empty)
-        moved = np.maximum(leaders - 1, leaders - gap + 1)
-        bounds = [
+        above = -np.expm1(below + (classes - 3) * empty)
+        gives, gets = (
             np.log(start[row] + above[:, :-1] @ rises[row]) / (orders - 1)
             for start, rises in tables
-        ]
-        yield leaders, moved, bounds[0]
-        yield moved, leaders, bounds[1]
+        )
+        yield leaders, gap, gives, gets
 
 
 def _rises(moments: Floats) -> Floats:
@@ -213,16 +229,16 @@ def _rises(moments: Floats) -> Floats:
     return np.maximum(steps, 0.0) + turns
 
 
-def _losers_move(winners: Winners, leaders: Floats, orders: Floats) -> Floats:
+def _losers_move(teachers: int, sigma: float, leaders: Floats, orders: Floats) -> Floats:
     """Where more than half vote for one class and two others exchange a vote, (n, o).
 
     What both reach above the leader, exactly, tells more than the winner; the more so the lower
     the leader and the higher they are. Of the remaining votes one has all at most, the other half.
     """
-    move, most = 1 / winners.sigma, float(orders.max()) / winners.sigma
+    move, most = 1 / sigma, float(orders.max()) / sigma
     steps = np.arange(-_REACH - 2 * most, _REACH, 2 * _STEP)
     weights = np.exp(-(steps**2) / 2 - _HALF_LOG_TWO_PI) * 2 * _STEP
-    others = winners.teachers - leaders
+    others = teachers - leaders
     high, low = others, (others + 1) / 2
     worst = np.zeros((leaders.size, orders.size))
     for gains, gives in ((high, low), (low, high)):

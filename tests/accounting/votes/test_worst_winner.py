@@ -168,10 +168,12 @@ def test_counts_bound_it_at_every_order() -> None:
 def test_a_finer_grid_finds_nothing_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     orders = np.array([2.0, 5.0, 11.0])
     coarse = any_winner(9.0, orders), module._answers(Winners(60, 5, 9.0, 45.0, 12.0), orders)
+    module._moves.cache_clear()
     monkeypatch.setattr(module, "_STEP", 0.05)
     fine = any_winner(9.0, orders), module._answers(Winners(60, 5, 9.0, 45.0, 12.0), orders)
     for rough, exact in zip(coarse, fine, strict=True):
         assert (exact <= rough * (1 + 1e-9)).all() and (rough <= 1.01 * exact).all()
+    module._moves.cache_clear()
 
 
 @pytest.mark.parametrize(("teachers", "classes"), [(5, 3), (9, 3), (9, 4)])
@@ -179,7 +181,7 @@ def test_a_finer_grid_finds_nothing_larger(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_vote_among_losers_tells_no_more(teachers: int, classes: int, sigma: float) -> None:
     winners = Winners(teachers, classes, sigma)
     leaders = np.arange(teachers // 2 + 1, teachers + 1, dtype=np.float64)
-    bounds = module._losers_move(winners, leaders, SOME)
+    bounds = module._losers_move(teachers, sigma, leaders, SOME)
     for bound, leader in zip(bounds, leaders, strict=True):
         exact = np.zeros(SOME.size)
         for rest in partitions(teachers - int(leader), classes - 1, int(leader)):
@@ -198,13 +200,15 @@ def test_each_part_is_needed(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
         "_whatever_wins": Winners(9, 3, 2.0, 3.0, 1.0),
     }
     empty = {
-        "_leader_moves": lambda winners, orders: iter(()),
+        "_leader_moves": lambda teachers, classes, sigma, orders: iter(()),
         "_whatever_wins": lambda sigma, orders, apart: (np.zeros(orders.size),) * 2,
     }
     winners = cases[planted]
     exact = worst_of(partitions(9, 3), winners, SOME)
+    module._moves.cache_clear()
     monkeypatch.setattr(module, planted, empty[planted])
     assert (module._answers(winners, SOME) < exact * (1 - 1e-9)).any()
+    module._moves.cache_clear()
 
 
 @pytest.mark.parametrize(
