@@ -50,6 +50,8 @@ class Connection:
           VoteAborted: the other end is gone, or takes nothing for too long.
         """
         data = to_frame(said)
+        if self.writer.is_closing():  # asyncio's TLS may raise anything else then
+            raise VoteAborted(f"the connection to {self.other} is closed")
         try:
             self.writer.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
             async with asyncio.timeout(patience):

@@ -170,7 +170,7 @@ def agree_on_keys(
     for name, greeting in greetings.items():
         if name == identity.name:
             continue
-        shared = private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(greeting.key)))
+        shared = _shared(private, greeting.key, name)
         low, high = sorted((name, identity.name))
         root = HKDF(
             algorithm=hashes.SHA256(),
@@ -200,6 +200,13 @@ def _require_signed(
         key.verify(bytes.fromhex(greeting.signature), signed, ec.ECDSA(hashes.SHA256()))
     except (InvalidSignature, ValueError) as error:
         raise ProtocolError(f"the signature of {name} does not fit") from error
+
+
+def _shared(private: X25519PrivateKey, key: str, name: str) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(key)))
+    except ValueError as error:  # one of the few keys with which every secret is 0
+        raise ProtocolError(f"{name} sent a key that hides nothing") from error
 
 
 def _certificate_of(greeting: Greeting) -> Certificate:

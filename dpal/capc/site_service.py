@@ -79,7 +79,9 @@ class SiteService:
                 said = await connection.receive(patience=None)
                 try:
                     await self._answer(connection, said)
-                except (ProtocolError, ParameterError) as error:
+                except VoteAborted:
+                    raise  # the connection itself broke
+                except DpalError as error:
                     self._forget(said.session)
                     self.say(str(error))
                     await connection.send(

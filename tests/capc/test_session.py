@@ -6,9 +6,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from dpal.capc.certificates import PartyRole, revoke
-from dpal.capc.session import Sealed, agree_on_keys, greet, invite
+from dpal.capc.session import Sealed, _signed, agree_on_keys, greet, invite
 from dpal.errors import ProtocolError
 from tests.capc.parties import Authority
 from tests.capc.together import terms_of
@@ -98,6 +100,17 @@ def test_a_guardian_that_puts_a_key_of_its_own_in_between_is_found_out(identitie
     ):
         with pytest.raises(ProtocolError):
             agree_on_keys(invitation, TERMS, wrong, private["site-2"], identities["site-2"])
+
+
+def test_a_key_that_makes_every_secret_alike_is_refused_though_it_is_signed(identities):
+    invitation = invite(TERMS, "ministry", TERMS.sites)
+    private, greetings = greeted(identities, invitation)
+    key = bytes(32)
+    signature = identities["site-1"].key.sign(_signed(invitation, key), ec.ECDSA(SHA256()))
+    weak = replace(greetings["site-1"], key=key.hex(), signature=signature.hex())
+    wrong = {**greetings, "site-1": weak}
+    with pytest.raises(ProtocolError):
+        agree_on_keys(invitation, TERMS, wrong, private["site-2"], identities["site-2"])
 
 
 def test_other_terms_are_refused(identities):
