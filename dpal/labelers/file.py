@@ -4,6 +4,9 @@ The column `label` takes a class number or name. Where a record may have several
 takes all that apply, separated by semicolons ("3;7", "rain;dusk"), and `none` where none
 does: an empty cell is a record that nobody has looked at yet, in either case. Ids and texts
 are written so that no spreadsheet computes them, and ids are read back so.
+
+Several people may label one record: with a column `annotator`, an id has a row of each. What they
+said is merged before anything is trained, and a record has one label and one contribution.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from dpal.data.sources import Content, Source
 from dpal.errors import LabelError, LabelsPending
 from dpal.files.atomic_writes import atomic_write
 from dpal.files.spreadsheets import as_cell, by_cell
+from dpal.labelers.annotator_agreement import UnlabeledReason, agree
+from dpal.labelers.label_studio_rules import Agreement
 from dpal.labelers.record_display import pictures_of, texts_of
 from dpal.labels import Label, Task
 
@@ -97,7 +102,8 @@ def accept_labels(
     """Reads a person's answers, whole or not at all.
 
     Args:
-      path: CSV with the columns `id` and `label`, filled in as the module says.
+      path: CSV with the columns `id` and `label`, filled in as the module says. With a column
+        `annotator` an id may have a row of each person, of which its label is the majority.
       query: the ids that were asked for.
       classes: number of classes or labels.
       class_names: their names, or nothing.
@@ -108,7 +114,7 @@ def accept_labels(
 
     Raises:
       LabelError: rows (numbered as in a spreadsheet, the header being row 1) are unknown,
-        repeated, contradictory, missing or out of range. Nothing was merged.
+        repeated, contradictory, missing, undecided or out of range. Nothing was merged.
     """
     by_name = {name: number for number, name in enumerate(class_names)}
     asked = by_cell(query)
@@ -116,9 +122,10 @@ def accept_labels(
     repeated: list[int] = []
     conflicting: list[int] = []
     invalid: list[int] = []
-    answers: dict[str, Label] = {}
+    opinions: dict[str, dict[str, Label]] = {}  # of each id, by person
+    last: dict[str, int] = {}
     multi = task is Task.MULTI_LABEL
-    for number, written, text in _rows(path):
+    for number, written, text, annotator in _rows(path):
         name = asked.get(written, asked.get(written.strip()))
         label = (_some_labels if multi else _class_number)(text, by_name, classes)
         if name is None:
@@ -127,11 +134,16 @@ def accept_labels(
             continue  # not answered yet
         elif label is None:
             invalid.append(number)
-        elif name in answers:
-            (repeated if answers[name] == label else conflicting).append(number)
+        elif (said := opinions.setdefault(name, {})).get(annotator) is not None:
+            (repeated if said[annotator] == label else conflicting).append(number)
         else:
-            answers[name] = label
+            said[annotator], last[name] = label, number
+    answers, undecided = _merged(opinions)
     problems = [
+        _describe(
+            sorted(last[name] for name in undecided),
+            "the last of several opinions of which no label has most; let one person decide",
+        ),
         _describe(unknown, "an id that was not asked for"),
         _describe(conflicting, "another label for an id above"),
         _describe(repeated, "an id a second time"),
@@ -143,7 +155,7 @@ def accept_labels(
         ),
     ]
     # The header of query.csv is row 1, its first id row 2.
-    missing = [row for row, name in enumerate(query, start=2) if name not in answers]
+    missing = [row for row, name in enumerate(query, start=2) if name not in opinions]
     if missing and not invalid:
         verb = "has" if len(missing) == 1 else "have"
         problems.append(
@@ -159,7 +171,21 @@ def accept_labels(
     return {name: answers[name] for name in query}
 
 
-def _rows(path: Path) -> list[tuple[int, str, str]]:
+def _merged(opinions: Mapping[str, Mapping[str, Label]]) -> tuple[dict[str, Label], list[str]]:
+    """One label of each id out of what people said of it alone; and the ids where none has most."""
+    answers: dict[str, Label] = {}
+    undecided: list[str] = []
+    for name, said in opinions.items():
+        merged = agree(list(said.values()), annotators=len(said), agreement=Agreement.MAJORITY)
+        if isinstance(merged, UnlabeledReason):
+            undecided.append(name)
+        else:
+            answers[name] = merged
+    return answers, undecided
+
+
+def _rows(path: Path) -> list[tuple[int, str, str, str]]:
+    """Row number, id, label, and who gave it; nobody where the file has no such column."""
     if not path.is_file():
         raise LabelError(f"{path} does not exist; fill in query.csv and pass its path")
     try:
@@ -173,7 +199,13 @@ def _rows(path: Path) -> list[tuple[int, str, str]]:
                     found=columns,
                 )
             return [
-                (reader.line_num, row["id"] or "", (row["label"] or "").strip()) for row in reader
+                (
+                    reader.line_num,
+                    row["id"] or "",
+                    (row["label"] or "").strip(),
+                    (row.get("annotator") or "").strip(),
+                )
+                for row in reader
             ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise LabelError(f"{path} is not a CSV file in UTF-8; nothing was merged") from error

@@ -56,6 +56,38 @@ def test_what_does_not_fit_is_refused_with_row_numbers(tmp_path, text, sentence)
         accept(answers(tmp_path, text))
 
 
+def test_opinions_of_several_people_are_merged_into_one_label(tmp_path):
+    """Each record's by its own opinions; it does not matter how many others have."""
+    rows = ["a,cat,ann", "a,1,bob", "a,0,eve", "b,1,ann", "b,dog,bob", "c,0,ann"]
+    path = answers(tmp_path, "\n".join(["id,label,annotator", *rows]))
+    assert accept(path) == {"a": 0, "b": 1, "c": 0}
+    without = answers(tmp_path, "\n".join(["id,label,annotator", *rows[:1], *rows[3:]]))
+    assert accept(without) == {"a": 0, "b": 1, "c": 0}
+
+
+def test_each_of_several_labels_is_decided_by_more_than_half(tmp_path):
+    text = "id,label,annotator\na,cat;dog,ann\na,cat,bob\na,none,eve\n"
+    path = answers(tmp_path, text)
+    told = accept_labels(path, ["a"], classes=2, class_names=NAMES, task=Task.MULTI_LABEL)
+    assert told == {"a": (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (["a,0,ann", "a,1,bob", "b,0,ann", "c,0,ann"], "row 3 .*person decide"),
+        (["a,0,ann", "a,1,ann", "b,0,ann", "c,0,ann"], "row 3 .*another label"),
+        (["a,0,ann", "a,0,ann", "b,0,ann", "c,0,ann"], "row 3 .*second time"),
+        (["a,0,ann", "a,1,", "a,0,", "b,0,ann", "c,0,ann"], "row 4 .*another label"),
+        (["a,0,ann", "a,7,bob", "b,0,ann", "c,0,ann"], "row 3 .*no class"),
+    ],
+)
+def test_opinions_without_a_majority_or_a_person_are_refused(tmp_path, rows, sentence):
+    path = answers(tmp_path, "\n".join(["id,label,annotator", *rows]))
+    with owner_reads(LabelError, match=sentence):
+        accept(path)
+
+
 def test_many_bad_rows_are_counted(tmp_path):
     text = "id,label\n" + "".join(f"z{i},0\n" for i in range(9))
     with owner_reads(LabelError, match="rows 2, 3, 4, 5, 6 and 4 more .*merged"):
