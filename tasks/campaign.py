@@ -6,7 +6,13 @@ from prefect.artifacts import create_table_artifact
 
 from dpal.reports.summary import plan_table, promise
 from dpal.runs import close_phase as closing
-from dpal.runs import labeling, phase_training, phases_to_run, write_certificate
+from dpal.runs import (
+    labeling,
+    phase_measuring,
+    phase_training,
+    phases_to_run,
+    write_certificate,
+)
 from dpal.runs import prepare_campaign as preparing
 from dpal.runs import select_records as selecting
 from dpal.runs.campaign_run import Campaign
@@ -20,7 +26,7 @@ ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes her
 merge_labels = task()(labeling.merge_labels)
 train_model = releasing_task(phase_training.train_model)
 start_over = releasing_task(phase_training.start_over)  # each is a charge
-measure = task()(phase_training.measure)
+measure = releasing_task(phase_measuring.measure)  # a release where records are protected
 close_phase = task()(closing.close_phase)
 end_campaign = task()(phases_to_run.end_campaign)
 certify = task()(write_certificate.certify)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpal.accounting import pld, rdp
-from dpal.accounting.events import NEVER_SELECTED, Event, Release
+from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Event, Release
 from dpal.accounting.events.noisy_threshold import merge_equal_steps
 from dpal.accounting.profiles import Grid
 from dpal.accounting.secret_draws import amplified_epsilon
 from dpal.accounting.step_curves import Direction
+from dpal.accounting.validation_cohort import about_pool, about_validation
 from dpal.accounting.worst_path import (
     Path,
     answer_loss,
@@ -58,6 +59,10 @@ def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) ->
       releases: of a campaign, in order, finished or not.
       target: gives delta and adjacency.
     """
+    if cohort == VALIDATION:
+        measured = about_validation(releases)
+        return replace(spending(NEVER_SELECTED, measured, target), cohort=VALIDATION)
+    releases = about_pool(releases)
     path = path_of(releases, entry_phase(cohort, releases))
     steering = _steering(releases)
     thresholds = [event for event in path.events if event in steering]
@@ -93,11 +98,17 @@ def campaign_epsilon(
 ) -> float:
     """The epsilon that holds for every record of the pool, whatever path it takes.
 
+    Where figures of a protected validation set were released, it holds for its records, too: the
+    larger of both, as no record is in both.
+
     Args:
       releases: of a campaign, in order, finished or not.
       target: gives delta and adjacency.
       accountant: PLD, the tight envelope; or RDP, the worst path by basic composition.
     """
+    if measured := about_validation(releases):
+        apart = (about_pool(releases), measured)
+        return max(campaign_epsilon(part, target, accountant=accountant) for part in apart)
     if accountant is Accountant.RDP:
         return _campaign_by_rdp(releases, target)
     grid = certificate_grid(releases, target)
@@ -144,6 +155,8 @@ def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
     # dp-accounting takes half a second to import: only whoever asks for its opinion waits.
     from dpal.accounting import second_opinion as oracle
 
+    if measured := about_validation(releases):
+        return max(second_opinion(part, target) for part in (about_pool(releases), measured))
     return oracle.second_opinion_epsilon(
         releases, delta=target.delta, adjacency=target.adjacency, limit=target.epsilon
     )

@@ -23,7 +23,7 @@ _SHARES = (0.15, 0.9)  # of the canaries that are guessed, fixed before any scor
 
 def training_releases(plan: Plan) -> list[Release]:
     """What the plan's training releases, without its selections."""
-    return [release for release in plan.releases() if not release.selects]
+    return [release for release in plan.releases() if release.trains]
 
 
 def attack_findings(trained: CanaryRun, ran: Plan) -> list[AuditFinding]:

@@ -45,7 +45,7 @@ def _drill(
     plan: RunPlan, ledger: CampaignLedger, folder: Path, rng: BitSource
 ) -> list[AuditFinding]:
     releases = list(plan.releases())
-    first = next(number for number, release in enumerate(releases) if not release.selects)
+    first = next(number for number, release in enumerate(releases) if release.trains)
     target, release = plan.target, releases[first]
     # What was drawn before it is released as well: a secret draw makes it cheaper.
     releases = releases[: first + 1]

@@ -15,7 +15,8 @@ from dpal.accounting.cohort_spending import (
     second_opinion,
     spending,
 )
-from dpal.accounting.events import Answer, Event, Release
+from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Answer, Event, Release
+from dpal.accounting.validation_cohort import about_pool, about_validation
 from dpal.accounting.worst_path import chance_of_entry
 from dpal.privacy import Adjacency, PrivacyTarget
 
@@ -82,6 +83,10 @@ def cohort_by_dp_accounting(
     worlds turns a curve H into p H(x - ln(p/q)), a secret draw of chance p one of (epsilon, delta)
     into one of (ln(1 + p (e^epsilon - 1)), p delta).
     """
+    if cohort == VALIDATION:
+        measured = tuple(about_validation(releases))
+        return cohort_by_dp_accounting(NEVER_SELECTED, measured, target)
+    releases = tuple(about_pool(releases))
     events: list[Event] = []
     ways = [(1.0, 0.0), (1.0, 0.0)]  # chance and loss so far, in either direction
     for release in releases:

@@ -23,6 +23,8 @@ _TIMES = (
     "released, and so can the order of entries of several campaigns in one ledger"
 )
 
+_PUBLIC_VALIDATION = "metrics on the validation set are not charged, and that set is not protected"
+
 _CAMPAIGN: dict[str, Any] = {
     "assumptions": {
         "R1": "a record's score depends on that record and on released models only",
@@ -39,7 +41,7 @@ _CAMPAIGN: dict[str, Any] = {
         "R10": "the optimizer sees released gradients only",
     },
     "exceptions": [
-        "metrics on the validation set are not charged, and that set is not protected",
+        _PUBLIC_VALIDATION,
         "hyperparameters are not charged, on whatever data they were chosen",
         "who is in the pool, its size and the plan are public",
         "checks of the data before the start (a missing value, a repeated id) are not charged",
@@ -132,16 +134,29 @@ _STOPPED = {
     ]
 }
 
+_PROTECTED_VALIDATION = (
+    "metrics are computed from noisy counts of validation records, which are charged as a cohort "
+    "of their own: no record of the pool is among them; how many they are, and which classes there "
+    "are, is public; other campaigns measured on the same records are not in this sum"
+)
+
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
 
 
-def statements_about(*, stopped: bool, secret_draws: bool, self_training: bool) -> dict[str, Any]:
+def statements_about(
+    *,
+    stopped: bool,
+    secret_draws: bool,
+    self_training: bool,
+    protected_validation: bool = False,
+) -> dict[str, Any]:
     """Sentences of a campaign that only some campaigns need, in place of those that all have.
 
     Args:
       stopped: whether it ended early by its own rule.
       secret_draws: whether cohorts were drawn by secret coins.
       self_training: whether its plan has a phase on pseudo-labels.
+      protected_validation: whether figures are charged to the records that they are of.
     """
     said: dict[str, Any] = {}
     for needed, sentences in (
@@ -150,6 +165,12 @@ def statements_about(*, stopped: bool, secret_draws: bool, self_training: bool) 
         (self_training, _SELF_TRAINING),
     ):
         said |= sentences if needed else {}
+    if protected_validation:
+        listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
+        said["exceptions"] = [
+            _PROTECTED_VALIDATION if exception == _PUBLIC_VALIDATION else exception
+            for exception in listed
+        ]
     return said
 
 

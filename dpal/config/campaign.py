@@ -39,6 +39,7 @@ from dpal.planning.campaign_spec import (
     Acquisition,
     CampaignSpec,
     LabelCap,
+    ProtectedValidation,
     Schedule,
     SelectionMode,
     SelfTraining,
@@ -261,6 +262,17 @@ class CampaignConfig(RunConfig):
                 f"labeler.kind {self.labeler.kind} answers no more than planned; use secret_draw "
                 "false or null"
             )
+        if self.validation is not None and self.validation.protected:
+            if self.is_to_be_chosen:
+                raise ValueError(
+                    "acquisition auto is rehearsed on the validation set without noise, and "
+                    "validation.protected allows that nobody; name one acquisition"
+                )
+            if self.data.normalisation.measured:
+                raise ValueError(
+                    "data.normalisation validation leaves numbers of the validation set as they "
+                    "are, and validation.protected allows that nobody; give constants"
+                )
         texts = (ContentChoice.AUTO, ContentChoice.TEXT)
         fits = self.data.content in texts and extractor is ExtractorKind.NONE
         if self.model.architecture.reads_texts and not fits:
@@ -302,6 +314,7 @@ class CampaignConfig(RunConfig):
         threshold_start: ThresholdStart = ThresholdStart.VALIDATION,
         draws_openly: bool = False,
         offers_all: bool = False,
+        protected_records: int | None = None,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -318,6 +331,7 @@ class CampaignConfig(RunConfig):
             other, as its plan is held.
           draws_openly: where the wishes leave secret draws open, whether there are none; for a
             campaign that began when they were not the default, as its plan is held.
+          protected_records: of a validation set that is promised the same; None where it is public.
           offers_all: where the wishes leave candidates open, whether queries select from all; for
             a campaign that began when they did.
 
@@ -389,11 +403,18 @@ class CampaignConfig(RunConfig):
             extractor=self.data.to_extractor(),
             threshold_start=start,
             label_cap=cap,
+            validation=self._protected(protected_records),
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
         openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries
         spec = spec if openly else spec.with_secret_draws()
         return self._with_candidates(spec, offers_all=offers_all)
+
+    def _protected(self, records: int | None) -> ProtectedValidation | None:
+        if records is None:
+            return None
+        asked = None if self.validation is None else self.validation.epsilon
+        return ProtectedValidation(records=records, epsilon=asked or self.privacy.epsilon)
 
     def _with_candidates(self, spec: CampaignSpec, *, offers_all: bool) -> CampaignSpec:
         wanted = self.privacy.candidates

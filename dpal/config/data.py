@@ -49,7 +49,7 @@ class NormalisationConfig(Section):
 
     kind: NormalisationKind = Field(NormalisationKind.NONE, title="Where the numbers are from")
     """none: pixels run from -1 to 1. constants: mean and std below. validation: measured on the
-    validation set, which is not protected."""
+    validation set, which must be public."""
     mean: list[float] = Field([], title="Means")
     """Of constants; of pixels from 0 to 1 for images."""
     std: list[float] = Field([], title="Standard deviations")
@@ -97,7 +97,7 @@ class DataConfig(Section):
     validation: Annotated[Path, Guarded()] = Field(
         Path("data/digits-validation.parquet"), title="Validation set"
     )
-    """Labeled records for metrics; not protected."""
+    """Labeled records for metrics; whose they are stands in validation."""
     label_column: str = "label"
     """Name of the label column."""
     # Without the data set that it is registered as, a pool's limit would not count.

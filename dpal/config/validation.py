@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Protocol, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, PositiveFloat, model_validator
 
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
@@ -15,7 +15,7 @@ from dpal.errors import ConfigError
 
 
 class DeclaredValidation(Section):
-    """Whether everybody may see the records of the validation set."""
+    """Whether everybody may see the records of the validation set, or figures protect them."""
 
     model_config = ConfigDict(title="Declared here")
 
@@ -23,19 +23,28 @@ class DeclaredValidation(Section):
     public: Annotated[bool, Guarded(place=False, free=(False,))] = False
     """That these records are public: every figure on them leaves as it is."""
     why: str = ""
-    """In words: a published data set, records that were made up, people who agreed."""
+    """Of public records, in words: a published data set, people who agreed."""
+    protected: bool = False
+    """That these records are private: figures on them leave as noisy counts, once a phase, and keep
+    the promise."""
+    epsilon: Annotated[PositiveFloat | None, choice("A number", "The promise's")] = None
+    """Of protected records: what all figures together may cost each; null is privacy.epsilon."""
 
     @model_validator(mode="after")
-    def _in_words(self) -> Self:
-        if not self.public:
+    def _one_of_two(self) -> Self:
+        if self.public is self.protected:
             raise ValueError(
-                "validation.public is false, and figures leave as they are; measure on public "
-                "records, and declare them: validation: {public: true, why: in words}"
+                "validation is either public or protected; set public: true and why (everybody may "
+                "see its records), or protected: true (figures get noise, and are charged)"
             )
-        if not self.why.strip():
+        if self.public and not self.why.strip():
             raise ValueError(
                 "validation.public declares that nobody has to be protected in the validation set; "
                 "say in validation.why what makes that true"
+            )
+        if self.public and self.epsilon is not None:
+            raise ValueError(
+                "validation.epsilon is of protected records, and these are public; leave it null"
             )
         return self
 
@@ -65,9 +74,9 @@ def declared_validation(config: Measuring) -> DeclaredValidation:
     """
     if config.validation is None:
         raise ConfigError.before_release(
-            f"validation says nothing of {config.data.validation}, and figures on it leave as they "
-            "are; declare validation: {public: true, why: in words} where everybody may see its "
-            "records, else measure on other ones"
+            f"validation says nothing of {config.data.validation}; declare validation: {{public: "
+            "true, why: in words} where everybody may see its records, or validation: {protected: "
+            "true} so that figures get noise and are charged"
         ).about("validation", "missing")
     return config.validation
 
@@ -78,7 +87,11 @@ def require_public(config: Measuring) -> Path:
     Raises:
       ConfigError: it is not declared public. Nothing was released.
     """
-    declared_validation(config)
+    if declared_validation(config).protected:
+        raise ConfigError.before_release(
+            f"{config.data.validation} is protected, and this measures as often as it likes, "
+            "without noise; give it public records (validation: {public: true, why: in words})"
+        ).about("validation", "protected")
     return config.data.validation
 
 

@@ -81,6 +81,11 @@ class PhaseFolder:
         return self.root / "metrics.json"
 
     @property
+    def validation(self) -> Path:
+        """Noisy counts on a protected validation set; absent where that is public."""
+        return self.root / "validation.json"
+
+    @property
     def ledger(self) -> Path:
         """The campaign's ledger entries up to this phase."""
         return self.root / "ledger.parquet"
@@ -94,7 +99,8 @@ class PhaseFolder:
     def artifacts(self) -> list[Path]:
         """All files that a manifest lists, the confidential ones first."""
         confidential = [self.selection, self.labels, self.pool]
-        return [*confidential, self.model, self.optimizer, self.metrics, self.ledger]
+        measured = [self.validation] if self.validation.is_file() else []
+        return [*confidential, self.model, self.optimizer, *measured, self.metrics, self.ledger]
 
     def name_of(self, path: Path) -> str:
         """A file's name in manifest and ledger: its path below the campaign's folder."""

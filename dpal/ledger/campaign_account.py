@@ -13,8 +13,9 @@ from dpal.accounting.cohort_spending import (
     Spending,
     spending,
 )
-from dpal.accounting.events import NEVER_SELECTED, Release
+from dpal.accounting.events import NEVER_SELECTED, VALIDATION, Release
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
+from dpal.accounting.validation_cohort import about_validation
 from dpal.accounting.worst_path import last_phase
 from dpal.errors import LedgerError
 from dpal.ledger.attempt_names import planned_name
@@ -123,6 +124,8 @@ def campaign_account(entries: Iterable[Entry], campaign: str) -> CampaignAccount
     spent = counted_releases(own, before=before)
     earlier = before.releases if before else ()
     cohorts = [*(str(phase) for phase in range(last_phase(planned) + 1)), NEVER_SELECTED]
+    if about_validation(planned):
+        cohorts.append(VALIDATION)
     return CampaignAccount(
         name=campaign,
         target=target,

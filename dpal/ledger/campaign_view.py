@@ -61,7 +61,7 @@ class CampaignView:
     @property
     def models(self) -> int:
         """How many models are committed."""
-        names = (release.name for release in self.planned() if not release.selects)
+        names = (release.name for release in self.planned() if release.trains)
         return sum(self.committed(name) is not None for name in names)
 
     def persisted_steps(self, release: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import NOTHING
+from dpal.accounting.validation_cohort import about_pool
 from dpal.errors import DataBudgetExceeded, LedgerError
 from dpal.ledger.datasets import (
     Basis,
@@ -132,7 +133,8 @@ class DataHold:
         )
         epsilon = share.epsilon
         if share.basis is Basis.RENYI and list(planned) == list(reserved):
-            met = [scale_sampling_rate(release, share.participation) for release in reserved]
+            own = about_pool(reserved)  # records of a validation set are none of the data set's
+            met = [scale_sampling_rate(release, share.participation) for release in own]
             epsilon = campaign_epsilon(met, replace(target, delta=limit.delta))
         elif share.basis is Basis.RENYI:
             # Whoever ended it may have looked: the tight epsilon of what was reserved is then no

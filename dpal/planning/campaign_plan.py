@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpal import check
@@ -13,13 +13,15 @@ from dpal.accounting.events import (
     SELECTION,
     TRAINING,
     Charge,
+    NoisyFigures,
     PhaseExposure,
     Release,
     to_record,
 )
-from dpal.canonical import plain
+from dpal.canonical import LATER, plain
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
+from dpal.planning.measured_phases import expected_half_width, figures_release
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -157,6 +159,11 @@ class Phase:
         """Name of the training's release in the ledger."""
         return f"{self.name}/training"
 
+    @property
+    def figures_release(self) -> str:
+        """Name of the release of its figures, where validation records are protected."""
+        return f"{self.name}/figures"
+
 
 @dataclass(frozen=True)
 class Plan(DecidedPlan):
@@ -164,6 +171,7 @@ class Plan(DecidedPlan):
 
     spec: CampaignSpec
     phases: tuple[Phase, ...]
+    figures: NoisyFigures | None = field(default=None, metadata=LATER)  # of each phase; None: free
 
     @property
     def cohorts(self) -> tuple[str, ...]:
@@ -198,6 +206,8 @@ class Plan(DecidedPlan):
             if phase.selection.events:
                 yield self._selection_release(phase)
             yield self._training_release(phase)
+            if self.figures is not None:
+                yield figures_release(phase.index, self.figures)
 
     def _selection_release(self, phase: Phase) -> Release:
         # Where the selection is hidden, a labeled record may be in the pool of the world in
@@ -261,6 +271,7 @@ class CertifiedPlan:
       epsilon_pld: over all paths, by our privacy loss distributions.
       epsilon_oracle: the same by dp-accounting's.
       epsilon_rdp: the worst path by Rényi bounds and basic composition.
+      validation: the records that figures are measured on; None where they are public.
     """
 
     plan: Plan
@@ -269,6 +280,7 @@ class CertifiedPlan:
     epsilon_pld: float
     epsilon_oracle: float
     epsilon_rdp: float
+    validation: CohortCertificate | None = None
 
     @property
     def epsilon(self) -> float:
@@ -278,7 +290,7 @@ class CertifiedPlan:
 
     def with_blocks(self, shares: tuple[BlockShare, ...]) -> CertifiedPlan:
         """The same for the blocks of a data set that take part; fully or at lower rates."""
-        plan = Plan(replace(self.plan.spec, blocks=shares), self.plan.phases)
+        plan = replace(self.plan, spec=replace(self.plan.spec, blocks=shares))
         return replace(self, plan=plan)
 
     def summary(self) -> dict[str, Any]:
@@ -311,11 +323,31 @@ class CertifiedPlan:
                 for certificate in self.cohorts
             ],
             "never_selected_epsilon": self.never_selected.spent.epsilon_pld,
+            **self._figures_record(),
             "epsilon_pld": self.epsilon_pld,
             "epsilon_oracle": self.epsilon_oracle,
             "epsilon_rdp": self.epsilon_rdp,
             "worst_epsilon": self.epsilon,
             "plan_digest": self.plan.digest,
+        }
+
+    def _figures_record(self) -> dict[str, Any]:
+        """What figures on protected records cost them, and how precise they are; else nothing."""
+        figures, protected = self.plan.figures, self.validation
+        if figures is None or protected is None:
+            return {}
+        by_rdp = self.plan.spec.accountant is Accountant.RDP
+        spent = protected.spent
+        return {
+            "validation": {
+                "records": protected.size,
+                "epsilon": spent.epsilon_rdp if by_rdp else spent.epsilon_pld,
+                "noise_multiplier": figures.noise_multiplier,
+                "noise": figures.noise,
+                "half_width": expected_half_width(
+                    protected.size, self.plan.spec.model.classes, figures.noise
+                ),
+            }
         }
 
 

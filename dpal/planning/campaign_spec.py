@@ -49,6 +49,11 @@ class Acquisition(StrEnum):
         """Whether no record is read to select, so that selection is free."""
         return self is Acquisition.RANDOM
 
+    @property
+    def ranks_among_public(self) -> bool:
+        """Whether a record's score is its rank among the records of the validation set."""
+        return self in (Acquisition.CLASS_BALANCED, Acquisition.DIVERSE)
+
 
 class SelectionMode(StrEnum):
     """Who can see the selection, and hence what it costs.
@@ -150,6 +155,23 @@ class SelfTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProtectedValidation:
+    """A validation set whose records are promised something, too.
+
+    Attributes:
+      records: how many there are; public.
+      epsilon: what all figures together may cost each of them, at the campaign's delta.
+    """
+
+    records: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.at_least(1, **{"validation records": self.records})
+        check.positive(**{"validation.epsilon": self.epsilon})
+
+
+@dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
     """Everything that decides what happens to private records.
 
@@ -176,6 +198,8 @@ class CampaignSpec:
       extractor: the fixed, public function that makes features of every record first.
       threshold_start: where hidden selection begins to look for a threshold.
       label_cap: what hidden selection may not exceed.
+      validation: what is promised to the records that figures are measured on; None where they are
+        public.
     """
 
     pool_size: int
@@ -201,6 +225,7 @@ class CampaignSpec:
     extractor: ExtractorSpec = field(default_factory=ExtractorSpec)
     threshold_start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
     label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
+    validation: ProtectedValidation | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -213,6 +238,7 @@ class CampaignSpec:
                 "records; lower schedule.initial or schedule.queries"
             )
         self._check_model()
+        self._check_validation()
         self._check_selection_epsilon()
         self._check_self_training()
         self._check_candidates()
@@ -258,7 +284,7 @@ class CampaignSpec:
         openly = replace(self, secret_draw=False, **{"candidates": None, **changes})
         if openly.seeks_thresholds is not self.seeks_thresholds:
             start, cap = ThresholdStart.PLAIN, LabelCap.QUERY
-            if openly.seeks_thresholds:
+            if openly.seeks_thresholds and self.validation is None:
                 start, cap = ThresholdStart.VALIDATION, LabelCap.SUM
             openly = replace(openly, threshold_start=start, label_cap=cap)
         if not self.secret_draw:
@@ -353,6 +379,21 @@ class CampaignSpec:
         if self.secret_draw and not entropy_of_draw(left, candidates) >= LEAST_ENTROPY:
             return "there are so few ways to draw them that all could be tried; leave it null"
         return None
+
+    def _check_validation(self) -> None:
+        """Requires that nothing but its figures is made of a validation set that is protected."""
+        if self.validation is None:
+            return
+        if self.acquisition.ranks_among_public:
+            raise ParameterError(
+                f"acquisition {self.acquisition} ranks records among those of the validation set, "
+                "and they are protected; use another acquisition, or public validation records"
+            )
+        if self.threshold_start is ThresholdStart.VALIDATION:
+            raise ParameterError(
+                "hidden queries cannot begin at the validation set's quantile where its records "
+                "are protected"
+            )
 
     def _check_self_training(self) -> None:
         if self.self_training is None:

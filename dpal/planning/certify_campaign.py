@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
-from dpal.accounting.events import Release
+from dpal.accounting.events import VALIDATION, Release
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
+from dpal.planning.measured_phases import calibrated_figures
 from dpal.planning.naive import plan_naive
 from dpal.planning.self_training import with_self_training
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
@@ -64,7 +65,22 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
             spec.recipe.clipping.gradient_noise(
                 part.noise_multiplier, expected_batch_size=part.expected_batch_size
             )
-    return certify_plan(chosen)
+    return certify_plan(_measured(chosen))
+
+
+def _measured(plan: Plan) -> Plan:
+    """The same, with figures of every phase where the records that they are of are protected."""
+    spec = plan.spec
+    if spec.validation is None:
+        return plan
+    figures = calibrated_figures(
+        spec.validation,
+        spec.target,
+        phases=len(plan.phases),
+        accountant=spec.accountant,
+        task=spec.model.task,
+    )
+    return replace(plan, figures=figures)
 
 
 def certified_or_next_best(spec: CampaignSpec) -> CertifiedPlan:
@@ -145,6 +161,11 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
         epsilon_pld=campaign_epsilon(releases, target),
         epsilon_oracle=second_opinion(releases, target),
         epsilon_rdp=campaign_epsilon(releases, target, accountant=Accountant.RDP),
+        validation=None
+        if plan.spec.validation is None
+        else CohortCertificate(
+            size=plan.spec.validation.records, spent=spending(VALIDATION, releases, target)
+        ),
     )
     # Stated as what must hold, so that NaN is refused as well.
     if not (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dpal.accounting.cohort_spending import campaign_epsilon
+from dpal.accounting.validation_cohort import about_pool
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
@@ -18,6 +20,7 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
+from dpal.planning.measured_phases import expected_half_width
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {
@@ -32,6 +35,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
     Solves the plan again in other ways (naive, random selection, the other accountant), so
     it takes about as long as planning did.
     """
+    measured = _figures(certified)
     return (
         _promise(certified),
         selection(certified),
@@ -41,6 +45,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
         _accountant(certified),
         _envelope(certified),
         labels(certified),
+        *([] if measured is None else [measured]),
         _not_protected(certified),
     )
 
@@ -112,7 +117,13 @@ def _envelope(certified: CertifiedPlan) -> Remark:
         for cohort in (*certified.cohorts, certified.never_selected)
     }
     worst = max(paths, key=paths.__getitem__)
-    whole, added = certified.epsilon, certified.epsilon - paths[worst]
+    whole = certified.epsilon
+    if certified.validation is not None:  # whose records are on none of these paths
+        pool = about_pool(list(certified.plan.releases()))
+        whole = campaign_epsilon(
+            pool, certified.plan.spec.target, accountant=certified.plan.spec.accountant
+        )
+    added = whole - paths[worst]
     largest = f"{paths[worst]:.4f} ({cohort_name(worst)})"
     spec = certified.plan.spec
     if spec.splits_budget:
@@ -146,12 +157,35 @@ def _envelope(certified: CertifiedPlan) -> Remark:
     )
 
 
+def _of_validation(certified: CertifiedPlan) -> list[str]:
+    if certified.validation is None:
+        return ["the validation set and every metric computed on it"]
+    return ["how many validation records there are, and which classes"]
+
+
+def _figures(certified: CertifiedPlan) -> Remark | None:
+    """What figures on a protected validation set cost its records, and how precise they are."""
+    told = certified.summary().get("validation")
+    if told is None:
+        return None
+    sampling = expected_half_width(told["records"], certified.plan.spec.model.classes, 0.0)
+    text = (
+        f"Each phase's model is measured once on {told['records']:,} records that are none of the "
+        f"pool's, by counts with noise {told['noise']:.3g}. All phases together cost each of them "
+        f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. Accuracy is then known "
+        f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %); without noise so "
+        f"many records would tell it to ± {100 * sampling:.1f}. The released phase and an early "
+        "stop are chosen by these figures alone."
+    )
+    return Remark(topic="What figures cost", text=text, numbers=dict(told))
+
+
 def _not_protected(certified: CertifiedPlan) -> Remark:
     """What nobody should read into the promise."""
     spec = certified.plan.spec
     limits = [
         f"who is in the pool, and that it has {spec.pool_size:,} records",
-        "the validation set and every metric computed on it",
+        *_of_validation(certified),
         "what the labeler sees",
         "settings that somebody chose by looking at private records",
         f"people with several records: the unit is one {spec.target.unit}",

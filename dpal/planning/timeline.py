@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, spending
+from dpal.accounting.validation_cohort import about_pool
 from dpal.planning.campaign_plan import Plan
 
 
@@ -28,7 +29,7 @@ class Timeline:
 
 def timeline(plan: Plan) -> Timeline:
     """Adds up a plan release by release, by the accountant it was solved with."""
-    releases, spec = list(plan.releases()), plan.spec
+    releases, spec = about_pool(list(plan.releases())), plan.spec
     by_rdp = spec.accountant is Accountant.RDP
     cohorts: dict[str, list[float]] = {cohort: [] for cohort in plan.cohorts}
     campaign: list[float] = []

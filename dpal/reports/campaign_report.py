@@ -36,7 +36,13 @@ from dpal.reports.summary import (
     spent_table,
     validation_table,
 )
-from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
+from dpal.reports.validation_figures import (
+    against_best_before,
+    headline,
+    most_labels,
+    percent,
+    protection_words,
+)
 
 _DEFECT = "By the ledger the promise is kept; an audit found a defect. Do not rely on it."
 _ATTACKED = "The campaign's own code is attacked; this costs nothing."
@@ -113,7 +119,7 @@ def campaign_report(
                 learning_chart(phases, "campaign_epsilon"),
                 validation_table(phases, chosen),
                 STOPPED_EARLY if early else None,
-                note=f"Validation {name}, measured on the validation set, which is not protected. "
+                note=f"Validation {name}, measured on {protection_words(phases[chosen])}. "
                 f"The model is that of phase {chosen}." + (_CHOSEN if len(phases) > 1 else ""),
             ),
             section(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.events import NEVER_SELECTED
+from dpal.accounting.events import NEVER_SELECTED, VALIDATION
 from dpal.ledger.attempt_names import attempt_number, planned_name
 from dpal.ledger.campaign_account import State
 from dpal.ledger.datasets import Basis
@@ -110,9 +110,10 @@ def cohorts_in_words(names: list[str]) -> str:
     >>> cohorts_in_words(["0", "never_selected"])
     'cohort 0; never selected'
     """
-    numbered = [name for name in names if name != NEVER_SELECTED]
+    numbered = [name for name in names if name not in (NEVER_SELECTED, VALIDATION)]
     said = [f"{_plural(len(numbered), 'cohort', count=False)} {', '.join(numbered)}"]
     rest = [NEVER_SELECTED.replace("_", " ")] if NEVER_SELECTED in names else []
+    rest += ["validation set"] if VALIDATION in names else []
     return "; ".join([*(said if numbered else []), *rest])
 
 

@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant
+from dpal.accounting.events import VALIDATION
 from dpal.certificate.promise import CAMPAIGN, paper_mark
 from dpal.ledger.datasets import Basis
 from dpal.planning.campaign_spec import LabelCap, Strategy
 from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
-from dpal.reports.validation_figures import against_best_before, figures_in, headline, percent
+from dpal.reports.validation_figures import (
+    against_best_before,
+    figures_in,
+    headline,
+    interval_words,
+    is_protected,
+    percent,
+)
 
 
 def plan_table(summary: Mapping[str, Any]) -> Table:
@@ -92,6 +100,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Tabl
             "phase": f"{phase['phase']}{' (released)' if number == released else ''}",
             "labels, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
+            **({"95 % interval": interval_words(phase)} if is_protected(phase) else {}),
             **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
@@ -132,12 +141,24 @@ def terms(summary: Mapping[str, Any]) -> str:
     return f"delta {summary['delta']:.3g}, adjacency {summary['adjacency']}, unit {summary['unit']}"
 
 
+def figures_in_plan(summary: Mapping[str, Any]) -> str:
+    """What figures on a protected validation set cost its records, and how precise they will be."""
+    told = summary["validation"]
+    return (
+        f"validation set protected: accuracy ± {100 * told['half_width']:.1f} points in each phase "
+        f"(95 %, at 80 % accuracy), at epsilon {told['epsilon']:.4f} for all phases together on "
+        f"{told['records']:,} records"
+    )
+
+
 def cohort_words(name: str) -> str:
     """A cohort as a person calls it.
 
     >>> cohort_words("3"), cohort_words("never_selected")
     ('cohort 3', 'never selected')
     """
+    if name == VALIDATION:
+        return "validation set"
     return f"cohort {name}" if name.isdecimal() else name.replace("_", " ")
 
 

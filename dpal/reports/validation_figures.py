@@ -9,6 +9,7 @@ from typing import Any
 
 _PREFIX = "validation_"  # of the keys in a phase's metrics
 RECORDS, STANDARD_ERROR = "records", "standard_error"  # how sure the headline is
+LOW, HIGH = "low", "high"  # its 95 % interval, where records are protected: the noise counts, too
 # In this order; the first that there is is the headline of its task.
 _WORDS = {
     "accuracy": "accuracy",
@@ -46,6 +47,27 @@ def headline(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> tuple[str, f
 def headline_key(phase: Mapping[str, Any]) -> str:
     """The name of that figure in a phase's metrics, without prefix: accuracy or micro_f1."""
     return next(name for name in _WORDS if _PREFIX + name in phase)
+
+
+def is_protected(phase: Mapping[str, Any]) -> bool:
+    """Whether a phase was measured on protected records, by its metrics."""
+    return _PREFIX + LOW in phase
+
+
+def interval_words(phase: Mapping[str, Any]) -> str:
+    """The 95 % interval of the headline figure of a phase that was measured on protected records.
+
+    >>> interval_words({"validation_low": 0.7512, "validation_high": 0.7931})
+    '75.12 % to 79.31 %'
+    """
+    return " to ".join(percent(float(phase[_PREFIX + end])) for end in (LOW, HIGH))
+
+
+def protection_words(phase: Mapping[str, Any]) -> str:
+    """What figures of a phase are to the records that they were measured on."""
+    if is_protected(phase):
+        return "the validation set, which is protected: figures have noise, and intervals count it"
+    return "the validation set, which is not protected"
 
 
 def most_labels(phase: Mapping[str, Any]) -> int:

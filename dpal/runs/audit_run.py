@@ -26,7 +26,7 @@ def audit_report(
       canaries: how many were used, by kind.
     """
     findings = list(attacks)
-    if any(not release.selects for release in run.plan.releases()):
+    if any(release.trains for release in run.plan.releases()):
         notify("audit: a drill of the ledger")
         with tempfile.TemporaryDirectory() as scratch:
             findings += drill_findings(run.plan, Path(scratch), rng=secure())

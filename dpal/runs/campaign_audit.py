@@ -25,6 +25,7 @@ from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw
 from dpal.randomness import secure
 from dpal.runs.audit_run import found_in_ledger
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.made_up_records import made_up_records
 from dpal.runs.notify import notify
 from dpal.runs.select_records import draw_records
 from dpal.training.checkpoints import pack_carried
@@ -36,12 +37,19 @@ from dpal.training.weight_averaging import WeightAverage
 
 
 def audit_campaign(campaign: Campaign, effort: Effort) -> AuditReport:
-    """Attacks a campaign's mechanisms on validation records and canaries. Charges nothing."""
-    inputs, labels = load_all(campaign.validation)
+    """Attacks a campaign's mechanisms on validation records and canaries. Charges nothing.
+
+    Where validation records are protected, made-up ones stand in for them.
+    """
     with (
         tempfile.TemporaryDirectory() as scratch,
         tqdm(desc="training on canaries", unit="step", disable=None, leave=False) as bar,
     ):
+        if campaign.plan.figures is not None:
+            about = campaign.plan.spec.model
+            made_up = made_up_records(campaign.validation, about, Path(scratch) / "made-up")
+            campaign = replace(campaign, validation=made_up)
+        inputs, labels = load_all(campaign.validation)
 
         def on_step() -> None:
             bar.update()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dpal.config.campaign import CampaignConfig
 from dpal.data.sources import Source
+from dpal.errors import ParameterError
 from dpal.files.artifacts import PhaseFolder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.planning.campaign_plan import CertifiedPlan, Phase, Plan
@@ -21,7 +22,7 @@ class Campaign(ConfiguredRun[Plan]):
     Attributes:
       config: what the person wrote.
       pool: private records.
-      validation: public records.
+      validation: records that figures are measured on; public, or protected by the plan.
       class_names: names in class order; empty when the data has none.
       start: its plan, what it holds of a data set, and what it starts from.
       acting_for: in whose name the ledger is written; None where this process leads.
@@ -40,6 +41,20 @@ class Campaign(ConfiguredRun[Plan]):
     def certified(self) -> CertifiedPlan:  # type: ignore[override]
         """The plan and its proof."""
         return self.start.certified
+
+    @property
+    def public_records(self) -> Source:
+        """The validation set, for what reads public records as often as it likes.
+
+        Raises:
+          ParameterError: its records are protected, and leave by `measure` alone.
+        """
+        if self.plan.figures is not None:
+            raise ParameterError(
+                f"records of {self.validation.name} are protected: nothing but noisy figures is "
+                "made of them"
+            )
+        return self.validation
 
     @property
     def device(self) -> str:

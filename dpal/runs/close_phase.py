@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from dpal.accounting.cohort_spending import campaign_epsilon, spending
+from dpal.accounting.events import VALIDATION
 from dpal.errors import LedgerError
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.entries_table import write_ledger
@@ -66,4 +67,6 @@ def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) 
 
 def _spent_by_cohort(campaign: Campaign, ledger: CampaignLedger) -> list[dict[str, object]]:
     releases, target = ledger.spent(), ledger.target()
-    return [asdict(spending(cohort, releases, target)) for cohort in campaign.plan.cohorts]
+    measured = () if campaign.plan.figures is None else (VALIDATION,)
+    cohorts = (*campaign.plan.cohorts, *measured)
+    return [asdict(spending(cohort, releases, target)) for cohort in cohorts]

@@ -15,6 +15,7 @@ from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.pate import PateConfig
+from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_apart, require_match
 from dpal.data.partitions import require_groups, require_parts
 from dpal.data.sources import Source
@@ -154,6 +155,7 @@ def plan_ensemble(config: PateConfig) -> Ensemble:
       DataBudgetExceeded: the data set has not enough left.
     """
     reading = reading_settings(config)
+    require_public(reading)
     opened, start = open_data(reading), find_start(reading)
     group = owner_of_ballots(config.teachers.group_column, opened.pool, start.dataset)
     teachers = config.teachers.model_copy(update={"group_column": group})

@@ -1,4 +1,4 @@
-"""One training phase, and what its model can do."""
+"""One training phase, and the model that it leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.cohort_spending import campaign_epsilon
-from dpal.data.labeling_state import load_all
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
@@ -24,14 +23,6 @@ from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import Acquisition, SelectionMode
 from dpal.randomness import secure
-from dpal.reports.validation_figures import (
-    RECORDS,
-    STANDARD_ERROR,
-    against_best_before,
-    as_metrics,
-    headline,
-    percent,
-)
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
@@ -47,8 +38,6 @@ from dpal.training.clipping import Clipper
 from dpal.training.committee import Committee
 from dpal.training.distributed.messages import Loader
 from dpal.training.distributed.worker_pool import WorkerPool
-from dpal.training.evaluation import probabilities
-from dpal.training.metrics import evaluation_metrics, headline_standard_error
 from dpal.training.optimizers import build_optimizer
 from dpal.training.train_phase import position, train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
@@ -118,27 +107,6 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
     epsilon = campaign_epsilon(whole, target, accountant=ledger.accountant())
     data = ledger.data()
     return epsilon <= target.epsilon and (data is None or data.covers(planned, whole, target))
-
-
-def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
-    """Figures of the phase's model on the validation set, which is not protected."""
-    inputs, labels = load_all(campaign.validation)
-    model = load_model(campaign, phase.index)
-    batch = campaign.config.runtime.physical_batch
-    about = campaign.plan.spec.model.task
-    guesses = probabilities(model, inputs, physical_batch=batch, task=about)
-    figures = {
-        **evaluation_metrics(about, guesses, labels.numpy()),
-        RECORDS: float(len(labels)),
-        STANDARD_ERROR: headline_standard_error(about, guesses, labels.numpy()),
-    }
-    name, value = headline(as_metrics(figures))
-    notify(f"{phase.name}: validation {name} {percent(value)}")
-    before = campaign.folder.finished_phases()[: phase.index]
-    compared = against_best_before([*before, as_metrics(figures)], len(before))
-    if compared is not None and compared.is_worse:
-        notify(f"{phase.name}: {compared.words()}")
-    return figures
 
 
 def load_model(campaign: Campaign, phase: int) -> nn.Module:

@@ -12,8 +12,9 @@ from tqdm import tqdm
 
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
-from dpal.config.validation import require_public
+from dpal.config.validation import declared_validation
 from dpal.data.inspect_rows import inspect, require_match
+from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
 from dpal.data.pool_files import digest_of
@@ -51,6 +52,7 @@ from dpal.runs.labelers import labeler_of
 from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify, notify_here
 from dpal.runs.open_sources import open_sources
+from dpal.runs.other_measurements import tell_of_other_measurements
 from dpal.runs.run import hold
 from dpal.runs.unregistered_runs import tell_of_others
 from dpal.training.augmentation import require_images
@@ -64,7 +66,7 @@ class OpenedData:
 
     Attributes:
       pool: private records.
-      validation: public records.
+      validation: records that figures are measured on, public or protected.
       class_names: names in class order; empty when the data has none.
       rows: records in the pool.
       remarks: what a person should know of the labels, who may see the records.
@@ -93,7 +95,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     Raises:
       ConfigError: nothing is declared of the validation set.
     """
-    require_public(config)
+    protected = declared_validation(config).protected
     pool, validation = open_sources(config)
     if pool.label_column is None:
         pool = replace(pool, task=validation.task)
@@ -101,9 +103,9 @@ def open_data(config: CampaignConfig) -> OpenedData:
         pool_holds = inspect(pool, on_rows=bar.update)
         validation_holds = inspect(validation, on_rows=bar.update)
     require_match(pool_holds, validation_holds)
-    # Whose accuracy is published is not protected. Tests resemble what is tested, so only a
-    # file that is mostly known contents is taken for the records themselves.
-    require_unregistered(config.runtime, validation, coincidence=0.5)
+    # Tests resemble what is tested, so that only a public file that is mostly known contents is
+    # taken for the records themselves. Protected records are promised something of their own.
+    require_unregistered(config.runtime, validation, coincidence=COINCIDENCE if protected else 0.5)
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
     if labeler_of(config.labeler).reads_pool:
@@ -132,7 +134,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
         require_other_records(pool, validation)
         remarks = class_remarks(pool_holds, validation_holds, class_names)
-        if validation.content is Content.FEATURES and not config.data.normalisation.kind.given:
+        unscaled = not protected and not config.data.normalisation.kind.given
+        if validation.content is Content.FEATURES and unscaled:
             remarks += scale_remarks(public_statistics(validation)[1])
 
     measured = None
@@ -150,7 +153,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 unit=unit,
                 carried=carried,
                 measured=measured,
-                threshold_start=_threshold_start(held),
+                threshold_start=ThresholdStart.PLAIN if protected else _threshold_start(held),
+                protected_records=validation_holds.rows if protected else None,
                 draws_openly=_draws_openly(held),
                 offers_all=held is not None and "candidates" not in held,
             )
@@ -243,6 +247,8 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
         notify(other_strategy(used, config.strategy))
     if leads and campaign.start.data is None:
         tell_of_others(config.runtime, campaign.pool, config.name)
+    if leads:
+        tell_of_other_measurements(campaign)
     return campaign
 
 

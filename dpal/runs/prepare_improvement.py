@@ -11,6 +11,7 @@ from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import CampaignConfig
 from dpal.config.improvement import PublicConfig
+from dpal.config.validation import require_public
 from dpal.data.inspect_rows import inspect, require_apart, require_match
 from dpal.data.pool_files import digest_of
 from dpal.data.sources import Source
@@ -144,6 +145,7 @@ def _with_training(config: PublicConfig) -> Improving:
         releases = tuple(candidate.certified.plan.releases())
         return PriorSpend(campaign=config.start_name, releases=releases), candidate
 
+    require_public(config)
     opened = open_data(settings(wanted, 1))
     before, campaign_start = planned(wanted)
     owners = campaign_start.certified.plan.spec.pool_size

@@ -28,6 +28,7 @@ from dpal.training.pseudo_labels import (
     PseudoLabeler,
     fitted_labeler,
     probabilities_over_views,
+    unweighted_labeler,
 )
 
 _NOBODY = np.empty(0, dtype=np.int64)
@@ -68,8 +69,11 @@ def label_remaining(campaign: Campaign, phase: Phase) -> None:
             task=about,
         )
 
-    inputs, labels = load_all(campaign.validation)
-    labeler = fitted_labeler(about, predict(inputs), labels.numpy())
+    if campaign.plan.figures is None:
+        inputs, labels = load_all(campaign.public_records)
+        labeler = fitted_labeler(about, predict(inputs), labels.numpy())
+    else:  # how often each class comes is known of no public records
+        labeler = unweighted_labeler(about, campaign.plan.spec.model.classes)
     before = campaign.folder.phase(phase.index - 1).pool
     guessed = _guessed(campaign, predict, labeler, rows=cohort_column(before).size)
     write_pseudo_labeled(before, guessed, phase.index, files.pool)

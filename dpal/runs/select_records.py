@@ -141,14 +141,16 @@ def _public_left(campaign: Campaign, phase: Phase) -> Rows:
         for path in _counted_before(campaign, phase)
         for row in read_selection_notes(path)[_PUBLIC]
     ]
-    rows = [batch.rows for batch in raw_batches(campaign.validation, ["id"])]
+    rows = [batch.rows for batch in raw_batches(campaign.public_records, ["id"])]
     return np.setdiff1d(np.concatenate(rows), passed)
 
 
 def _strata(campaign: Campaign, phase: Phase, scoring: Scoring) -> Strata:
     """Strata of the validation set, without those that passed an earlier gate."""
-    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.validation)
-    return strata_among(scorer, shards_of(campaign.validation, 1), _public_left(campaign, phase))
+    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.public_records)
+    return strata_among(
+        scorer, shards_of(campaign.public_records, 1), _public_left(campaign, phase)
+    )
 
 
 def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory:
@@ -156,10 +158,10 @@ def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory
     before = _counted_before(campaign, phase)
     noisy_count = sum(int(read_selection_notes(path)[_COUNT]) for path in before)
     selected = sum(len(read_selection(path)) + len(read_retired(path)) for path in before)
-    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.validation)
+    scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.public_records)
     batches = [
         batch.scores
-        for shard in shards_of(campaign.validation, 1)
+        for shard in shards_of(campaign.public_records, 1)
         for batch in scorer.scored(shard)
     ]
     spec = campaign.plan.spec

@@ -177,7 +177,9 @@ def _finished(config: PublicConfig, name: str) -> StartModel:
     runtime = config.runtime
     folder = finished_folder(runtime, name)
     weights, campaign = released_weights(folder), recorded_config(folder)
-    if config.validation is not None:
+    if config.validation is not None and not (
+        campaign.validation is not None and campaign.validation.protected
+    ):
         campaign = campaign.model_copy(update={"validation": config.validation})
     require_public(campaign)
     with closing(open_ledger(runtime, create=False)) as store:

@@ -13,6 +13,7 @@ from typing import Any
 from dpal.canonical import digest
 from dpal.config.campaign import override
 from dpal.config.runtime import RunConfig
+from dpal.config.validation import DeclaredValidation
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
@@ -83,11 +84,28 @@ def members(
         changed, chosen_settings = copy.deepcopy(dict(values)), dict(zip(keys, chosen, strict=True))
         for key, value in chosen_settings.items():
             override(changed, key, value)
-        yield Member(
+        member = Member(
             config=kind.parse(kind.use_cases().sweep_member(changed)),
             swept={key: chosen_settings[key] for key, _ in axes},
             repeated={key: chosen_settings[key] for key, _ in repeated},
         )
+        _require_no_tuning(member.config)
+        yield member
+
+
+def _require_no_tuning(config: RunConfig) -> None:
+    """Requires that figures of a sweep, by which settings are chosen, are of public records.
+
+    Raises:
+      ConfigError: they are protected. Nothing was released.
+    """
+    declared = getattr(config, "validation", None)
+    if isinstance(declared, DeclaredValidation) and declared.protected:
+        raise ConfigError.before_release(
+            "a sweep chooses settings by figures of the same validation records, which pay for one "
+            "run at a time where they are protected; sweep on public records (validation: {public: "
+            "true, why: in words}), or run settings that were fixed before"
+        ).about("validation", "protected")
 
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:

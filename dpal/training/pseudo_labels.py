@@ -88,6 +88,11 @@ def probabilities_over_views(
     return np.asarray(np.mean(parts, axis=0))
 
 
+def unweighted_labeler(task: Task, classes: int) -> PseudoLabeler:
+    """The labeler that takes probabilities as they are, where nothing public weighs classes."""
+    return PseudoLabeler(task, np.ones(classes))
+
+
 def fitted_labeler(
     task: Task, guesses: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> PseudoLabeler:

@@ -41,8 +41,8 @@ def audit_command(
 ) -> None:  # fmt: skip
     """Attack a run's noise, sampling, selection, training, votes and ledger; exit 1 on a defect.
 
-    It reads the validation set, which is not protected, and canaries and teachers of its own;
-    nothing is charged.
+    It reads a public validation set, or made-up records in place of a protected one, and canaries
+    and teachers of its own; nothing is charged.
     """
     config = _config_of(campaign, settings)
     from flows.cli.orchestrator import needing_prefect, starting_prefect

@@ -29,7 +29,13 @@ from dpal.reports.figures.plan import (
 )
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Table
-from dpal.reports.summary import cohort_table, other_strategy, plan_table, shares_table
+from dpal.reports.summary import (
+    cohort_table,
+    figures_in_plan,
+    other_strategy,
+    plan_table,
+    shares_table,
+)
 from dpal.runs.campaign_start import find_participants, plan_for
 from dpal.runs.kinds import campaign_of
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
@@ -119,6 +125,8 @@ def certified_view(
         f"whatever path (accountant {spec.accountant})"
     )
     words = [("", closing)]
+    if "validation" in summary:
+        words.append(("", figures_in_plan(summary)))
     if spec.strategy is not asked:
         words.append(("", other_strategy(spec.strategy, asked)))
     if choice is not None:

@@ -217,7 +217,8 @@ def _find_or_start_campaign(campaign: Campaign) -> TrackedRun:
     run.log_metrics(data_metrics(campaign))
     run.log_params(campaign_parameters(spec))
     run.log_dict({**campaign.certified.summary(), "spec": plain(spec)}, "plan.json")
-    run.log_dataset(validation_dataset(campaign), context="validation")
+    if campaign.plan.figures is None:  # else labels and a digest of them would leave
+        run.log_dataset(validation_dataset(campaign), context="validation")
     run.set_tags({"dpal.described": "true"})
     return run
 

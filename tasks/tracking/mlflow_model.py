@@ -48,7 +48,7 @@ def validation_dataset(campaign: Campaign) -> Any:
     MLflow digests these columns; a digest of the whole file would commit to private
     records where one file holds the pool, too.
     """
-    source = campaign.validation
+    source = campaign.public_records
     columns = ["id", source.label_column] + (["split"] if source.has_split else [])
     table = pq.read_table([str(path) for path in source.paths], columns=columns).to_pandas()
     if source.has_split:

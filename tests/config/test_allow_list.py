@@ -113,6 +113,7 @@ NO_DOORS = {
     "training.optimizer",
     "training.precision",
     "training.rate_schedule",
+    "validation.protected",
     "voting.mechanism",
 }
 

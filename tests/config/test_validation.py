@@ -40,11 +40,25 @@ def test_what_says_nothing_of_its_validation_set_is_told_what_to_declare(kind):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"public": True}, {"public": True, "why": " "}, {"public": False, "why": "private"}, {}],
+    [
+        {"public": True},
+        {"public": True, "why": " "},
+        {"public": False, "why": "private"},
+        {"public": True, "why": "made up", "protected": True},
+        {"public": True, "why": "made up", "epsilon": 1.0},
+        {},
+    ],
 )
 def test_a_declaration_says_in_words_why(wrong):
     with pytest.raises(ConfigError, check=having(setting="validation", fault="value_error")):
         parse_config(small_values(validation=wrong))
+
+
+def test_what_is_protected_is_not_public():
+    config = parse_config(small_values(validation={"protected": True}))
+    assert declared_validation(config).protected
+    with pytest.raises(ConfigError, check=having(fault="protected", released=False)):
+        require_public(config)
 
 
 def test_what_is_declared_public_is_measured_on():

@@ -16,16 +16,19 @@ from dpal.accounting.events.laplace import LAPLACE_GRID as LAPLACE_GRID
 from dpal.accounting.events.laplace import PURE_EPSILONS as PURE_EPSILONS
 from dpal.accounting.events.majority_votes import MajorityVotes as MajorityVotes
 from dpal.accounting.events.noisy_counts import NoisyCounts as NoisyCounts
+from dpal.accounting.events.noisy_figures import NoisyFigures as NoisyFigures
 from dpal.accounting.events.noisy_moments import NoisyMoments as NoisyMoments
 from dpal.accounting.events.noisy_scores import NoisyScores as NoisyScores
 from dpal.accounting.events.noisy_threshold import NoisyThreshold as NoisyThreshold
 from dpal.accounting.events.noisy_votes import NoisyVotes as NoisyVotes
 from dpal.accounting.events.plurality_votes import PluralityVotes as PluralityVotes
 from dpal.accounting.events.randomized_response import RandomizedResponse as RandomizedResponse
+from dpal.accounting.events.release import FIGURES as FIGURES
 from dpal.accounting.events.release import GUIDANCE as GUIDANCE
 from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
 from dpal.accounting.events.release import SELECTION as SELECTION
 from dpal.accounting.events.release import TRAINING as TRAINING
+from dpal.accounting.events.release import VALIDATION as VALIDATION
 from dpal.accounting.events.release import VOTING as VOTING
 from dpal.accounting.events.release import Charge as Charge
 from dpal.accounting.events.release import Release as Release
@@ -57,6 +60,7 @@ for _kind in (
     RandomizedResponse,
     NoisyMoments,
     NoisyCounts,
+    NoisyFigures,
     NoisyVotes,
     MajorityVotes,
     PluralityVotes,

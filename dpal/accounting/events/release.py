@@ -2,7 +2,8 @@
 
 A release is anything computed from private records that leaves the trusted process.
 It charges cohorts: records with one privacy history, named "0", "1", ... by the phase
-in which they were labeled, and `NEVER_SELECTED` for the rest of the pool.
+in which they were labeled, and `NEVER_SELECTED` for the rest of the pool; `VALIDATION` are the
+records of a protected validation set, which are not in the pool.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dpal import check
 from dpal.accounting.events.event import Event
 
 NEVER_SELECTED = "never_selected"
+VALIDATION = "validation"
 SELECTION, TRAINING = "selection", "training"  # kinds of releases
-GUIDANCE, VOTING = "guidance", "voting"
+GUIDANCE, VOTING, FIGURES = "guidance", "voting", "figures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +33,8 @@ class Release:
 
     Attributes:
       name: unique within a campaign, such as "phase-2/training".
-      kind: "selection" and "training" of a campaign; "guidance" of a choice of public records;
-        "voting" of an ensemble of teachers.
+      kind: "selection", "training" and "figures" of a campaign; "guidance" of a choice of public
+        records; "voting" of an ensemble of teachers.
       phase: to which it belongs; the cohort of that name enters in it.
       charges: what it costs whom.
     """
@@ -46,6 +48,11 @@ class Release:
     def selects(self) -> bool:
         """Whether it picks records for labeling, before the phase's cohort enters."""
         return self.kind == SELECTION
+
+    @property
+    def trains(self) -> bool:
+        """Whether it ends in a model or in what stands for one: neither selects nor measures."""
+        return self.kind not in (SELECTION, FIGURES)
 
 
 def scale_sampling_rate(release: Release, participation: float) -> Release:

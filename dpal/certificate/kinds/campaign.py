@@ -10,7 +10,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.accounting.events import NEVER_SELECTED, PhaseExposure, Release, to_record
+from dpal.accounting.events import (
+    FIGURES,
+    NEVER_SELECTED,
+    VALIDATION,
+    NoisyFigures,
+    PhaseExposure,
+    Release,
+    to_record,
+)
 from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
@@ -34,6 +42,7 @@ from dpal.ledger.release_records import release_from
 from dpal.ledger.released_phase import is_stopped, released_index
 from dpal.privacy import Adjacency
 
+_MEASURED = NoisyFigures.mechanism
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
 
 
@@ -50,7 +59,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
     def content(self, evidence: LedgerEvidence, form: int) -> dict[str, Any]:
         """Cohorts with all their events, models, who sees the selection, what is assumed."""
         held, target, plan = evidence.hold.body, evidence.target, evidence.plan
-        releases, names = evidence.releases, cohorts_of(plan)
+        releases, names = evidence.releases, all_cohorts_of(plan)
         figures = recompute_figures(evidence.charged, target, names)
         models, size = _models(evidence), plan["spec"]["pool_size"]
         ended = None if evidence.end is None else evidence.end.body
@@ -76,6 +85,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 stopped=ended is not None and is_stopped(ended),
                 secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
                 self_training=_has_trained_itself(plan, evidence.releases),
+                protected_validation=plan.get("figures") is not None,
             ),
         }
 
@@ -160,6 +170,12 @@ def cohorts_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return (*(str(phase["index"]) for phase in plan["phases"]), NEVER_SELECTED)
 
 
+def all_cohorts_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same, and the records of a validation set that is protected."""
+    measured = () if plan.get("figures") is None else (VALIDATION,)
+    return (*cohorts_of(plan), *measured)
+
+
 def events_of(cohort: str, releases: Sequence[Release]) -> list[dict[str, Any]]:
     """Everything that happened to a cohort, in order, with mechanism and parameters."""
     return [
@@ -173,12 +189,14 @@ def events_of(cohort: str, releases: Sequence[Release]) -> list[dict[str, Any]]:
 def _sizes(plan: dict[str, Any]) -> list[int]:
     """Planned sizes of cohorts; how many a hidden selection found stands nowhere."""
     entered = [phase["cohort_size"] for phase in plan["phases"]]
-    return [*entered, plan["spec"]["pool_size"] - sum(entered)]
+    protected = plan["spec"].get("validation")
+    measured = [] if plan.get("figures") is None else [protected["records"]]
+    return [*entered, plan["spec"]["pool_size"] - sum(entered), *measured]
 
 
 def _has_trained_itself(plan: Mapping[str, Any], releases: Sequence[Release]) -> bool:
     """Whether the phase on pseudo-labels was run, where there is one."""
-    trained = {release.phase for release in releases if not release.selects}
+    trained = {release.phase for release in releases if release.trains}
     return any(
         phase["selection"].get("pseudo_labels", False) and phase["index"] in trained
         for phase in plan["phases"]
@@ -212,8 +230,36 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     releases = [release_from(record) for record in held["releases"]]
     yield from _draw_faults(plan, releases, evidence)
     yield from unsound_gates(plan)
+    yield from _unpaid_figures(plan, releases)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
+
+
+def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator[str]:
+    """Figures on protected records that the plan measures and no held release charges in full."""
+    figures, protected = plan.get("figures"), plan["spec"].get("validation")
+    if (figures is None) is not (protected is None):
+        yield "the plan protects a validation set and measures nothing with noise, or the reverse"
+        return
+    if protected is None or figures is None:
+        return
+    if plan["spec"].get("threshold_start", "plain") != "plain":
+        yield "hidden queries begin at the quantile of a validation set that is protected"
+    if plan["spec"]["acquisition"] in ("class_balanced", "diverse"):
+        yield "queries rank records among those of a validation set that is protected"
+    if figures.get("moved", 1) < (2 if plan["spec"]["target"]["adjacency"] == "replace_one" else 1):
+        yield "the plan's figures count on fewer counts moved by a record than it moves"
+    for phase in plan["phases"]:
+        name = f"phase-{phase['index']}/figures"
+        paid = [
+            to_record(charge.event)
+            for release in held
+            if release.name == name and release.kind == FIGURES
+            for charge in release.charges
+            if charge.cohorts == (VALIDATION,)
+        ]
+        if not (len(paid) == 1 and is_same_json(paid[0], {**figures, "mechanism": _MEASURED})):
+            yield f"phase {phase['index']} is measured on protected records and does not charge it"
 
 
 def _draw_faults(

@@ -12,7 +12,7 @@ from dpal.reports.campaigns_side_by_side import Compared, comparability_note
 from dpal.reports.charts import REST, STYLES, Chart, Line, axis, style_of
 from dpal.reports.figures import style
 from dpal.reports.summary import cohort_words, terms
-from dpal.reports.validation_figures import headline, percent
+from dpal.reports.validation_figures import headline, percent, protection_words
 
 _COLORS = {**dict(zip(STYLES, style.PALETTE, strict=True)), REST: style.GREY}
 
@@ -72,7 +72,7 @@ def learning_chart(phases: Sequence[Mapping[str, Any]], key: str = "labels") -> 
     return Chart(
         name="accuracy" if key == "labels" else "accuracy-by-epsilon",
         title=f"Validation {name}",
-        below="on the validation set, which is not protected",
+        below=f"on {protection_words(phases[-1])}",
         lines=tuple(lines),
         x=axis(title, min(places) - room, max(places) + room),
         y=axis(
@@ -141,7 +141,7 @@ def comparison_curves(campaigns: Sequence[Compared]) -> Figure:
             axes.plot(places, values, label=campaign.summary["name"], **shown)
     left.set_xlabel("labels, planned")
     right.set_xlabel("epsilon that any record may have lost")
-    left.set_ylabel(f"{name} (validation set, not protected)")
+    left.set_ylabel(f"validation {name}")
     style.in_percent(left.yaxis)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=6, **style.LEGEND)

@@ -1,0 +1,124 @@
+"""How the phases of a campaign are measured on records that are protected, and how precise that is.
+
+Each phase's model is measured once, by a histogram of the records over true class and answer, with
+noise on every count. All phases together keep what is promised to the records of the validation
+set, which are no records of the pool.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from dpal.accounting.accountant_tolerance import tolerance
+from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion
+from dpal.accounting.events import FIGURES, VALIDATION, Charge, NoisyFigures, Release
+from dpal.accounting.safe_search import smallest_safe
+from dpal.errors import ParameterError
+from dpal.labels import Task
+from dpal.planning.campaign_spec import ProtectedValidation
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
+
+_ROOM = 1e-5  # relative, below what is promised: more than rounding can add up to
+_LEAST_NOISE = 1e-2
+_MARGIN = 0.7  # of the noise by Rényi bounds, which is a tenth more than is needed
+_QUANTILE = 1.959964  # of a normal distribution, for intervals of 95 %
+
+
+def figures_release(index: int, event: NoisyFigures) -> Release:
+    """What measuring a phase's model releases.
+
+    Args:
+      index: of the phase.
+      event: what it costs the records of the validation set.
+    """
+    return Release(
+        name=f"phase-{index}/figures",
+        kind=FIGURES,
+        phase=index,
+        charges=(Charge(cohorts=(VALIDATION,), event=event),),
+    )
+
+
+@lru_cache(maxsize=32)
+def calibrated_figures(
+    validation: ProtectedValidation,
+    target: PrivacyTarget,
+    *,
+    phases: int,
+    accountant: Accountant,
+    task: Task,
+) -> NoisyFigures:
+    """The figures with the least noise that keeps the promise over all phases, by both accountants.
+
+    Args:
+      validation: what is promised to its records.
+      target: of the campaign: gives delta, adjacency and unit.
+      phases: that are measured, once each.
+      accountant: by which the promise is kept.
+      task: what a label is.
+
+    Raises:
+      ParameterError: it asks for more than the campaign promises, or what is measured is no class.
+    """
+    _require_possible(validation, target, task)
+    moved = 2 if target.adjacency is Adjacency.REPLACE_ONE else 1
+    promised = replace(target, epsilon=validation.epsilon)
+
+    def measured(noise: float) -> tuple[Release, ...]:
+        event = NoisyFigures(noise_multiplier=noise, counts_moved=moved)
+        return tuple(figures_release(index, event) for index in range(phases))
+
+    def cost(noise: float, accountant: Accountant = accountant) -> float:
+        return campaign_epsilon(measured(noise), promised, accountant=accountant)
+
+    limit = promised.epsilon * (1 - _ROOM)
+    # Rényi bounds need no grid, so they say where to look; they ask for a little more noise.
+    least = smallest_safe(lambda noise: cost(noise, Accountant.RDP), limit, low=_LEAST_NOISE)
+    noise = smallest_safe(cost, limit, low=_MARGIN * least)
+    # Both are upper bounds, and dp-accounting's may overstate by its tolerance.
+    while not second_opinion(measured(noise), promised) <= promised.epsilon + tolerance(
+        measured(noise), promised
+    ):
+        noise *= 1 + _ROOM
+    return NoisyFigures(noise_multiplier=noise, counts_moved=moved)
+
+
+def expected_half_width(
+    records: int, classes: int, noise: float, *, accuracy: float = 0.8
+) -> float:
+    """Half the width of a 95 % interval of the accuracy of one phase, as a share of 1.
+
+    Args:
+      records: of the validation set.
+      classes: as many counts make up the accuracy.
+      noise: standard deviation on each.
+      accuracy: that is expected; the sampling of records matters most around a half.
+    """
+    sampling = accuracy * (1 - accuracy) / records
+    return _QUANTILE * math.sqrt(sampling + classes * (noise / records) ** 2)
+
+
+def _require_possible(validation: ProtectedValidation, target: PrivacyTarget, task: Task) -> None:
+    if validation.epsilon > target.epsilon:
+        raise ParameterError.before_release(
+            f"validation.epsilon {validation.epsilon:g} is above privacy.epsilon "
+            f"{target.epsilon:g}, which is promised to everybody; lower it or leave it null"
+        )
+    if task is not Task.SINGLE_LABEL:
+        raise ParameterError.before_release(
+            "validation.protected counts records by their one class, and records here have "
+            "several labels; measure on public records (validation: {public: true, why: in words})"
+        )
+    if target.unit is not Unit.RECORD:
+        raise ParameterError.before_release(
+            f"validation.protected protects single records, and the unit is one {target.unit}, "
+            "who may have records in pool and validation set; measure on public records "
+            "(validation: {public: true, why: in words})"
+        )
+    if not target.delta < 1 / validation.records:
+        raise ParameterError.before_release(
+            f"privacy.delta {target.delta:.3g} is not below one over the {validation.records:,} "
+            "records of the validation set, which are promised the same; lower it"
+        )

@@ -1,0 +1,127 @@
+"""A campaign with a protected validation set, in a flow: what Prefect and MLflow hold of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+from dpal.config.campaign import parse_config
+from dpal.data.labeling_state import load_all, read_ids
+from dpal.files.artifacts import CampaignFolder
+from dpal.labels import Task
+from dpal.runs.open_sources import open_validation
+from dpal.runs.phase_training import load_model
+from dpal.runs.prepare_campaign import prepare
+from dpal.training.evaluation import probabilities
+from dpal.training.protected_figures import confusion_counts
+from flows.campaign import run_campaign
+from tests.conftest import small_values, write_blobs
+from tests.flows.calling import call, sentence
+from tests.flows.test_campaign import last_flow_run, runs_of
+from tests.runs.test_protected_validation import RECORDS, mislabel
+
+pytestmark = pytest.mark.usefixtures("orchestrated")
+
+SETTINGS: dict[str, Any] = {
+    "name": "guarded",
+    "validation": {"protected": True, "epsilon": 1.0},
+    "acquisition": "random",
+    "schedule__queries": [40],
+}
+
+
+@pytest.fixture(scope="module")
+def place(prefect_api, tmp_path_factory) -> Iterator[Path]:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    root = tmp_path_factory.mktemp("guarded")
+    write_blobs(root / "pool.parquet", 600, seed=1)
+    mislabel(write_blobs(root / "validation.parquet", RECORDS, seed=2, prefix="held"))
+    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+        patch.chdir(root)
+        run_campaign(parse_config(small_values(**SETTINGS)))
+    yield root
+
+
+@pytest.fixture
+def phases(place, monkeypatch) -> list[dict[str, Any]]:
+    monkeypatch.chdir(place)
+    return CampaignFolder(Path("artifacts/guarded")).finished_phases()
+
+
+def exact(phases: list[dict[str, Any]]) -> list[str]:
+    """Accuracies without noise as a program would write them, where none is a released one."""
+    campaign = prepare(parse_config(small_values(**SETTINGS)))
+    inputs, labels = load_all(campaign.validation)
+    told, released = [], {phase["validation_accuracy"] for phase in phases}
+    for number in range(len(phases)):
+        model = load_model(campaign, number)
+        guesses = probabilities(model, inputs, physical_batch=256, task=Task.SINGLE_LABEL)
+        share = float(np.trace(confusion_counts(guesses, labels.numpy()))) / RECORDS
+        if share not in released:  # by chance: noise leaves one in thirty as it is
+            told.append(repr(share))
+    return told
+
+
+def test_mlflow_has_released_figures_and_nothing_of_the_records(place, phases):
+    parent, children = runs_of(place)
+    assert parent.inputs.dataset_inputs == [], "ids and labels of these records stay"
+    metrics = parent.data.metrics
+    assert metrics["epsilon_pld/cohort_validation"] <= 1.0
+    assert metrics["validation_low"] <= metrics["validation_accuracy"] <= metrics["validation_high"]
+    for child, phase in zip(children, phases, strict=True):
+        for key in ("validation_accuracy", "validation_low", "validation_high"):
+            assert child.data.metrics[key] == phase[key]
+    secrets = [*exact(phases), *read_ids(open_validation(parse_config(small_values(**SETTINGS))))]
+    for run in (parent, *children):
+        told = json.dumps([dict(run.data.metrics), dict(run.data.params), dict(run.data.tags)])
+        assert not [secret for secret in secrets if secret in told]
+        kept = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id))
+        for path in kept.rglob("*"):
+            content = path.read_bytes() if path.is_file() else b""
+            assert not [secret for secret in secrets if secret.encode() in content], path
+
+
+def test_prefect_shows_released_figures_and_nothing_else(place, phases):
+    run, artifacts = last_flow_run("guarded")
+    with get_client(sync_client=True) as client:
+        logs = client.read_logs(
+            LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])), limit=200, offset=0
+        )
+    lines = "\n".join(log.message for log in logs)
+    shown = lines + "\n".join(str(artifact.data) for artifact in artifacts.values())
+    last = phases[-1]
+    assert f"{100 * last['validation_low']:.2f} %" in lines
+    told = {f"{100 * phase['validation_accuracy']:.2f} %" for phase in phases}
+    told |= {f"{100 * phase[f'validation_{end}']:.2f} %" for phase in phases
+             for end in ("low", "high")}  # fmt: skip
+    for secret in exact(phases):
+        if (percent := f"{100 * float(secret):.2f} %") not in told:
+            assert percent not in shown
+    assert "held-0" not in shown
+
+
+def test_commands_say_what_it_costs_and_how_precise_it_is(place, monkeypatch):
+    monkeypatch.chdir(place)
+    Path("guarded.yaml").write_text(json.dumps(small_values(**SETTINGS)), encoding="utf-8")
+    planned = " ".join(call("plan", "guarded.yaml").stdout.split())
+    assert "accuracy ±" in planned
+    assert f"{RECORDS} records" in planned
+    told = json.loads(call("plan", "guarded.yaml", "--json").stdout)["validation"]
+    assert told["records"] == RECORDS and 0.99 < told["epsilon"] <= 1
+    explained = " ".join(call("plan", "guarded.yaml", "--explain").stdout.split())
+    assert "figures cost" in explained
+    done = call("verify", "artifacts/guarded", "--ledger", "artifacts/guarded", "--key", "own")
+    assert done.returncode == 0, done
+    assert "validation set" in call("ledger", "show", "artifacts/guarded").stdout
+    swept = call("run", "guarded.yaml", "--sweep", "privacy.epsilon=1,2")
+    assert "protected" in sentence(swept)
+    assert "public" in sentence(call("rehearse", "guarded.yaml", "--public"))

@@ -1,0 +1,93 @@
+"""Figures on protected records: what they cost, to whom, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpal.accounting.accountant_tolerance import tolerance
+from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion, spending
+from dpal.accounting.events import NEVER_SELECTED, VALIDATION
+from dpal.accounting.validation_cohort import about_pool, about_validation
+from dpal.errors import ParameterError
+from dpal.labels import Task
+from dpal.planning.campaign_spec import ProtectedValidation
+from dpal.planning.certify_campaign import certified_plan
+from dpal.planning.measured_phases import calibrated_figures, expected_half_width, figures_release
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
+from tests.conftest import small_spec
+
+TARGET = PrivacyTarget(epsilon=8.0, delta=1e-5)
+PROTECTED = ProtectedValidation(records=2000, epsilon=8.0)
+SPEC = small_spec(acquisition="random")
+
+
+def calibrated(target=TARGET, validation=PROTECTED, *, accountant=Accountant.PLD, task=None):
+    about = Task.SINGLE_LABEL if task is None else task
+    return calibrated_figures(validation, target, phases=5, accountant=accountant, task=about)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("accountant", Accountant)
+def test_the_least_noise_keeps_the_promise_by_both_accountants(adjacency, accountant):
+    target = replace(TARGET, adjacency=adjacency)
+    event = calibrated(target, accountant=accountant)
+    assert event.counts_moved == (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+
+    def cost(noise: float) -> float:
+        quieter = replace(event, noise_multiplier=noise)
+        releases = [figures_release(phase, quieter) for phase in range(5)]
+        return campaign_epsilon(releases, target, accountant=accountant)
+
+    assert cost(event.noise_multiplier) <= 8 < cost(0.99 * event.noise_multiplier)
+    releases = tuple(figures_release(phase, event) for phase in range(5))
+    assert second_opinion(releases, target) <= 8 + tolerance(releases, target)
+
+
+def test_validation_records_are_a_cohort_apart_from_the_pools():
+    """Each part costs what it costs alone, and the campaign what the dearer one does."""
+    plain = certified_plan(SPEC)
+    protected = replace(PROTECTED, records=300)
+    measured = certified_plan(replace(SPEC, validation=protected))
+    releases = list(measured.plan.releases())
+    assert about_pool(releases) == list(plain.plan.releases())
+    assert len(about_validation(releases)) == len(measured.plan.phases)
+    assert measured.cohorts == plain.cohorts
+    assert measured.validation is not None
+    assert measured.validation.spent.epsilon_pld == pytest.approx(8, abs=1e-3)
+    assert measured.epsilon == max(plain.epsilon, measured.validation.spent.epsilon_pld)
+    assert spending("0", releases, SPEC.target) == plain.cohorts[0].spent
+    assert spending(NEVER_SELECTED, releases, SPEC.target).epsilon_pld == 0
+    assert spending(VALIDATION, [], SPEC.target).epsilon_pld == 0
+    assert plain.plan.digest != measured.plan.digest
+    told = measured.summary()["validation"]
+    assert told["records"] == 300 and told["epsilon"] <= 8
+    assert "validation" not in plain.summary()
+
+
+def test_less_may_be_promised_to_validation_records_and_never_more():
+    cheap = calibrated(validation=replace(PROTECTED, epsilon=1.0))
+    assert cheap.noise > 3 * calibrated().noise
+    with pytest.raises(ParameterError, match=r"validation\.epsilon"):
+        calibrated(validation=replace(PROTECTED, epsilon=9.0))
+
+
+@pytest.mark.parametrize(
+    ("target", "task"),
+    [
+        (TARGET, Task.MULTI_LABEL),
+        (replace(TARGET, unit=Unit.GROUP), None),
+        (replace(TARGET, delta=1 / 2000), None),
+    ],
+)
+def test_what_cannot_be_protected_is_refused(target, task):
+    with pytest.raises(ParameterError) as refused:
+        calibrated(target, task=task)
+    assert refused.value.released is False
+
+
+def test_precision_is_that_of_sampling_where_there_is_no_noise():
+    """1.96 standard errors of 2,000 records at 80 %; noise only widens it."""
+    assert expected_half_width(2000, 10, 0.0) == pytest.approx(0.01753, abs=1e-4)
+    assert expected_half_width(2000, 10, 20.0) > 2 * expected_half_width(2000, 10, 0.0)
