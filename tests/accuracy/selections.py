@@ -1,4 +1,4 @@
-"""Random, noisy scores, hidden selection before and now, on seven public data sets.
+"""Random, noisy scores, hidden selection before and now, on public data sets.
 
 Of each set a fifth of the training part, chosen by the digest of every id, is the validation set:
 by it the learning rate of every arm is chosen, the phase that is released, and, of hidden selection
