@@ -62,13 +62,15 @@ class LedgerView:
         """Reads the ledger of a campaign, or of a folder of campaigns.
 
         Raises:
-          LedgerError: there is none.
+          LedgerError: there is none, or nothing is in it.
           LedgerTampered: its chain is broken.
         """
         campaign = place if isinstance(place, CampaignFolder) else None
         with closing(_opened(place)) as store:
             entries = store.entries()
         verify_chain(entries)
+        if not entries:
+            raise LedgerError("the ledger has no entries yet: nothing was reserved or released")
         return cls(entries, campaign.name if campaign else None)
 
     def accounts(self) -> list[CampaignAccount]:

@@ -243,3 +243,10 @@ def test_a_terminal_breaks_no_number(place, monkeypatch, by, width):
     assert numbers
     for number in numbers:
         assert number is None or f"{number:.4f}" in text
+
+
+def test_a_ledger_without_entries_is_one_sentence(tmp_path):
+    with closing(LedgerStore(tmp_path / "ledger.sqlite")):
+        pass
+    for words in (("show", str(tmp_path)), ("export", str(tmp_path), "--to", "entries.csv")):
+        assert "no entries yet" in sentence(call("ledger", *words))
