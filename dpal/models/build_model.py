@@ -15,6 +15,7 @@ from dpal.errors import ParameterError
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.spec import ModelSpec
 from dpal.models.weights import load_weights
+from dpal.plugins import load_plugins
 from dpal.randomness import seeded
 
 
@@ -49,6 +50,8 @@ def build_model(spec: ModelSpec) -> nn.Module:
         `trainable` names nothing of it.
       DataError: the weights are missing, unreadable, or of another model.
     """
+    if spec.name not in ARCHITECTURES:
+        load_plugins()  # a process that read no settings, such as a worker or a served model
     check.one_of(ARCHITECTURES, **{"model.name": spec.name})
     model = ARCHITECTURES[spec.name].build(spec)
     draw = seeded(spec.seed, f"weights of {spec.name}")

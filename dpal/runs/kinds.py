@@ -20,6 +20,7 @@ from dpal.config.vote import VOTE, VoteConfig, parse_vote
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.planning.public_selection import PublicSelectionMethod
+from dpal.plugins import load_plugins
 
 if TYPE_CHECKING:
     from dpal.runs.run import Run
@@ -213,8 +214,10 @@ def parse_any(values: Mapping[str, Any]) -> RunConfig:
     """Checks settings of whatever kind.
 
     Raises:
-      ConfigError: as the kind's own `parse`, or there is no such kind.
+      ConfigError: as the kind's own `parse`, or there is no such kind, or what another package
+        offers cannot be imported.
     """
+    load_plugins()
     return kind_in(values).parse(values)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.sources import Content
 from dpal.errors import DataError, ParameterError
+from dpal.plugins import load_plugins
 
 PART = 256  # records that are handed over at a time
 TRAIN, TEST = "train", "test"
@@ -211,6 +212,7 @@ def importer_of(place: Path) -> Importer:
     """
     if not place.exists():
         raise DataError(f"{place} does not exist; check the path")
+    load_plugins()
     for importer in IMPORTERS.values():
         if importer.reads(place):
             return importer
