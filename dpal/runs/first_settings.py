@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from dpal.data.importing.write_pool import RECIPE
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
@@ -47,6 +48,7 @@ class DataLook:
       labeled: whether all of the pool has labels.
       uneven: whether features differ in scale in the validation set.
       grouped: whether records have a column `group`.
+      told: whether held-out records decided how the columns of a table became numbers.
     """
 
     pool: Path
@@ -61,6 +63,7 @@ class DataLook:
     labeled: bool
     uneven: bool
     grouped: bool
+    told: bool
 
 
 def look_at(
@@ -121,6 +124,7 @@ def look_at(
         labeled=held.fully_labeled,
         uneven=source.content is Content.FEATURES and _is_uneven(judged),
         grouped="group" in schema.names,
+        told=b"feature_names" in (schema.metadata or {}) and RECIPE in (schema.metadata or {}),
     )
 
 
@@ -186,7 +190,7 @@ def _training(look: DataLook, weights: Path | None) -> Training:
             max_grad_norm=0.3 if look.task is Task.SINGLE_LABEL else 0.1,
             why="few weights: noise is added to each of them in every step",
         )  # fmt: skip
-    if max(look.shape[1:]) <= _SCATTERED and min(look.shape[1:]) >= 8:
+    if max(look.shape[1:]) <= _SCATTERED and min(look.shape[1:]) > 8:
         return Training(
             extractor="scattering", model="logistic", learning_rate=4, max_grad_norm=0.1,
             why="wavelet features cost no budget, and leave few weights to learn",
@@ -203,7 +207,7 @@ def first_settings(
     look: DataLook,
     name: str,
     *,
-    why_public: str,
+    why_public: str | None,
     epsilon: float = 8.0,
     labels: int | None = None,
     weights: Path | None = None,
@@ -213,14 +217,22 @@ def first_settings(
     Args:
       look: what is public about it.
       name: of the campaign.
-      why_public: why everybody may see the records of the validation set.
+      why_public: why everybody may see the records of the validation set; None protects them, and
+        figures get noise.
       epsilon: the promise.
       labels: that may be bought in all; None decides by the pool.
       weights: folder of a public pretrained model, for texts.
 
     Raises:
-      ConfigError: there are fewer records than labels, or texts and no pretrained model.
+      ConfigError: there are fewer records than labels, texts and no pretrained model, or the
+        held-out records are not public and have told already how columns become numbers.
     """
+    if why_public is None and (look.told or look.uneven):
+        raise ConfigError(
+            "held-out records say of this table how its columns become numbers, so that everybody "
+            "must be allowed to see them; say what makes that true with --why-public, or import "
+            "the table like an earlier one (dpal import --like) that was public"
+        )
     if labels is not None and not 2 <= labels <= look.rows:
         raise ConfigError(f"--labels {labels:,} is not between 2 and the {look.rows:,} records of "
                           f"{look.pool}")  # fmt: skip
@@ -258,9 +270,7 @@ def first_settings(
         *normalisation,
         *group,
         "",
-        _commented("validation:", "whose records these are; figures on them leave as they are"),
-        "  public: true",
-        f"  why: {_text(why_public)}",
+        *_whose_validation(why_public),
         "",
         "labeler:",
         _commented(*_labeler(look)),
@@ -297,6 +307,19 @@ def first_settings(
 
 def _commented(setting: str, why: str) -> str:
     return f"{setting:<31} # {why}"
+
+
+def _whose_validation(why_public: str | None) -> list[str]:
+    if why_public is None:
+        return [
+            _commented("validation:", "whose records these are; or public: true, and why"),
+            _commented("  protected: true", "figures on them get noise, and are charged"),
+        ]
+    return [
+        _commented("validation:", "whose records these are; figures on them leave as they are"),
+        "  public: true",
+        f"  why: {_text(why_public)}",
+    ]
 
 
 def _labeler(look: DataLook) -> tuple[str, str]:

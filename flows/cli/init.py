@@ -43,7 +43,7 @@ def init(
         str | None,
         typer.Option(
             metavar="WHY",
-            help="Why everybody may see the held-out records: figures on them leave as they are.",
+            help="Why everybody may see the held-out records; left out, they are protected.",
         ),
     ] = None,
     label_column: Annotated[str, typer.Option(metavar="NAME", help="Of the labels.")] = "label",
@@ -105,12 +105,7 @@ def _for_data(
 ) -> None:
     """Looks at data and writes settings that suit it."""
     target = _new_file(name)
-    if why_public is None or not why_public.strip():
-        raise ConfigError(
-            "figures on the held-out records leave as they are, so that everybody must be allowed "
-            'to see them; say what makes that true with --why-public "...": published data, people '
-            "who agreed, records that were made up. Else hold other ones out (--validation FILE)"
-        )
+    why = why_public.strip() if why_public and why_public.strip() else None
     from tqdm import tqdm
 
     from dpal.runs.first_settings import first_settings, look_at
@@ -118,7 +113,7 @@ def _for_data(
     with tqdm(desc="looking at data", unit="rec", disable=None, leave=False) as bar:
         look = look_at(data, validation, label_column=label_column, on_rows=bar.update)
     text = first_settings(
-        look, name, why_public=why_public.strip(), epsilon=epsilon, labels=labels, weights=weights
+        look, name, why_public=why, epsilon=epsilon, labels=labels, weights=weights
     )
     parse_config(yaml.safe_load(text))  # what is written can be run
     target.write_text(text, encoding="utf-8")

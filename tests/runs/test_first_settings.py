@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import yaml
 from PIL import Image
 
 import dpal
+from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError
 from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
@@ -81,8 +83,18 @@ def test_pictures_get_features_that_cost_nothing_and_people_label(tmp_path):
     assert large.schedule.initial == 30  # half of those that are not held out
 
 
+def test_held_out_records_are_protected_unless_they_are_public(tmp_path):
+    look = look_at(pictures(tmp_path / "p.parquet", 2400, size=12))
+    config = parse_config(yaml.safe_load(first_settings(look, "mine", why_public=None)))
+    assert config.validation is not None
+    assert config.validation.protected
+    assert dpal.plan(config).epsilon <= 8
+    with pytest.raises(ConfigError, match="--why-public"):
+        first_settings(replace(look, told=True), "mine", why_public=None)
+
+
 def test_labels_that_are_many_are_bought_where_the_model_is_unsure(tmp_path):
-    _, config = written(pictures(tmp_path / "p.parquet", 2800, size=8), labels=600)
+    _, config = written(pictures(tmp_path / "p.parquet", 2800, size=9), labels=600)
     assert (config.schedule.initial, config.schedule.queries) == (360, [120, 120])
     assert config.acquisition.value == "margin"
 
