@@ -26,7 +26,7 @@ from dpal.labels import UNKNOWN, Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.campaign_spec import CampaignSpec, Groups
 from dpal.planning.training_recipe import Clipping
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
@@ -165,6 +165,7 @@ def train_on_canaries(
     else:
         mistaken = (labels + 1) % spec.model.classes
     everyone = _records(spec, included, cohorts, inputs, mistaken, wrong, wrong_cohorts)
+    everyone = _as_groups(everyone, spec.groups)
     model = CanaryModel(
         build_model(spec.model),
         shape=spec.model.input_shape,
@@ -181,6 +182,7 @@ def train_on_canaries(
             inputs=everyone.inputs[torch.from_numpy(entered)],
             labels=everyone.labels[torch.from_numpy(entered)],
             cohorts=everyone.cohorts[entered],
+            owners=None if everyone.owners is None else everyone.owners[entered],
         )
         watch = _Watch(phase, spec, model, cohorts, steps, on_step)
         training.train_dp_sgd(
@@ -192,6 +194,7 @@ def train_on_canaries(
             physical_batch=physical_batch,
             rng=fresh(),
             recipe=replace(without_chance(spec.recipe), clipping=Clipping()),
+            group_records=1 if spec.groups is None else spec.groups.records,
             on_step=watch,
         )
     return CanaryRun(
@@ -274,6 +277,21 @@ def _records(
         inputs=torch.cat([torch.cat([blank, numbers], dim=1), ordinary]),
         labels=torch.cat([upwards, mistaken[kept]]),
         cohorts=np.concatenate([cohorts[there], wrong_cohorts[wrong]]),
+    )
+
+
+def _as_groups(records: LabeledSet, groups: Groups | None) -> LabeledSet:
+    """The same, each as a group of so many equal records that a step leaves one of them out."""
+    if groups is None:
+        return records
+    owners = np.arange(len(records.labels)).repeat(groups.records + 1)
+    rows = torch.from_numpy(owners)
+    return replace(
+        records,
+        inputs=records.inputs[rows],
+        labels=records.labels[rows],
+        cohorts=records.cohorts[owners],
+        owners=owners,
     )
 
 

@@ -126,6 +126,11 @@ _SELF_TRAINING = {
     "them: a function of that record, of released models and of public records; they are charged "
     "for it as a cohort of their own"
 }
+_GROUPS = {
+    "groups": "a group takes part with all its records: in a step the gradients of some of them "
+    "are averaged, and the average is clipped as one record's would be; it is selected by its "
+    "first record, and sizes here count groups"
+}
 _STOPPED = {
     "exceptions": [
         *_CAMPAIGN_2["exceptions"][:-1],
@@ -149,6 +154,7 @@ def statements_about(
     secret_draws: bool,
     self_training: bool,
     protected_validation: bool = False,
+    groups: bool = False,
 ) -> dict[str, Any]:
     """Sentences of a campaign that only some campaigns need, in place of those that all have.
 
@@ -157,12 +163,14 @@ def statements_about(
       secret_draws: whether cohorts were drawn by secret coins.
       self_training: whether its plan has a phase on pseudo-labels.
       protected_validation: whether figures are charged to the records that they are of.
+      groups: whether all records of a group take part together.
     """
     said: dict[str, Any] = {}
     for needed, sentences in (
         (stopped, _STOPPED),
         (secret_draws, {"secret_draws": WHO_WAS_DRAWN}),
         (self_training, _SELF_TRAINING),
+        (groups, _GROUPS),
     ):
         said |= sentences if needed else {}
     if protected_validation:

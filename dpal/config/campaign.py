@@ -38,6 +38,7 @@ from dpal.planning.campaign_spec import (
     USUAL_CHOICE,
     Acquisition,
     CampaignSpec,
+    Groups,
     LabelCap,
     ProtectedValidation,
     Schedule,
@@ -96,6 +97,9 @@ class PrivacyConfig(Section):
     adjacency: Adjacency = Adjacency.ZERO_OUT
     """What changes between neighbouring data sets. zero_out: one record's content is blanked.
     replace_one: it is any other content; about twice the noise."""
+    unit: Unit = Field(Unit.RECORD, title="Who is protected")
+    """record: one record. group: all records of one person or site, as data.group_column says; all
+    of them take part. A registered data set (data.dataset) says itself whom it protects."""
     accountant: Accountant = Accountant.PLD
     """pld: tight. rdp: 3 to 8 % more noise; for filters."""
     threshold_noise: Annotated[PositiveFloat | None, choice("A number", "Fitted to the query")] = (
@@ -136,6 +140,14 @@ class ScheduleConfig(Section):
     """Records expected in a step's batch."""
     epochs_per_phase: Count = Field(16, title="Epochs of each phase")
     """Passes over the labeled records; few suit private training."""
+    group_labels: Annotated[Count | None, choice("A number", "All of them")] = Field(
+        None, title="Labels of each group"
+    )
+    """Of privacy.unit group, where all other numbers here count groups: labels that are bought of a
+    selected one, for its first records; null is for all of its records."""
+    group_records: Count = Field(4, title="Records of a group in a step")
+    """Of privacy.unit group: records of one group in a step, at most, drawn anew each time. Their
+    gradients are averaged."""
 
 
 class StopConfig(Section):
@@ -251,6 +263,7 @@ class CampaignConfig(RunConfig):
                 "privacy.profile paper is for reproducing published results, and data.dataset "
                 "names a registered data set, whose owner limits delta; use profile standard"
             )
+        self._check_groups()
         if self.privacy.label_cap is LabelCap.SUM and self.labeler.limits_queries:
             raise ValueError(
                 f"privacy.label_cap sum lets a query be larger than asked for, and labeler.kind "
@@ -281,6 +294,26 @@ class CampaignConfig(RunConfig):
                 "data.extractor: none, or use another model"
             )
         return self
+
+    def _check_groups(self) -> None:
+        grouped, column = self.privacy.unit is Unit.GROUP, self.data.group_column
+        if self.data.dataset is not None and (grouped or column is not None):
+            raise ValueError(
+                "data.dataset names a registered data set, which says itself whom it protects "
+                "(dpal data register --group COLUMN; one record of each takes part); leave "
+                "privacy.unit and data.group_column out"
+            )
+        if grouped is (column is None):
+            raise ValueError(
+                f"privacy.unit group and data.group_column go together, and they are "
+                f"{self.privacy.unit} and {column or 'null'}; set both or neither"
+            )
+        if grouped and self.labeler.limits_queries:
+            raise ValueError(
+                f"privacy.unit group buys labels for all records of a group, how many is not known "
+                f"beforehand, and labeler.kind {self.labeler.kind} limits its answers; use "
+                "labeler.kind oracle, file or label_studio"
+            )
 
     @property
     def is_to_be_chosen(self) -> bool:
@@ -404,6 +437,7 @@ class CampaignConfig(RunConfig):
             threshold_start=start,
             label_cap=cap,
             validation=self._protected(protected_records),
+            groups=self._groups(unit),
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
         openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries
@@ -415,6 +449,13 @@ class CampaignConfig(RunConfig):
             return None
         asked = None if self.validation is None else self.validation.epsilon
         return ProtectedValidation(records=records, epsilon=asked or self.privacy.epsilon)
+
+    def _groups(self, unit: Unit) -> Groups | None:
+        column = self.data.group_column
+        if column is None or unit is Unit.RECORD:  # rehearsed or simulated, on single records
+            return None
+        schedule = self.schedule
+        return Groups(column=column, records=schedule.group_records, labels=schedule.group_labels)
 
     def _with_candidates(self, spec: CampaignSpec, *, offers_all: bool) -> CampaignSpec:
         wanted = self.privacy.candidates

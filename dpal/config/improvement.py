@@ -85,6 +85,11 @@ class PublicConfig(RunConfig):
                 f"choice.labels asks for {self.choice.wanted}; use labeler.kind file or "
                 "label_studio"
             )
+        if self.data.group_column is not None:
+            raise ValueError(
+                "data.group_column is of campaigns, and one that is named by start.campaign brings "
+                "its own; leave it out"
+            )
         if self.fine_tuning.shift and self.data.extractor is not ExtractorKind.NONE:
             raise ValueError(
                 f"fine_tuning.shift moves images, and data.extractor {self.data.extractor} turns "

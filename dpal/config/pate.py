@@ -99,6 +99,11 @@ class PateConfig(RunConfig):
                 f"student.cut {self.student.cut} is chosen on public labeled records; set "
                 "teachers.tuning, or cut: half"
             )
+        if self.data.group_column is not None:
+            raise ValueError(
+                "data.group_column is of campaigns; whose a record is says teachers.group_column "
+                "here, and a person's records go to one teacher"
+            )
         if self.data.dataset is not None and voting.agreement is not None:
             raise ValueError(
                 "voting.agreement bounds answers by a divergence at an order of its own, which "

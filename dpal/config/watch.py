@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         runtime: RuntimeConfig
 
 else:
-    _Data = _without(DataConfig, "pool", "dataset")
+    _Data = _without(DataConfig, "pool", "dataset", "group_column")
     CampaignTemplate = _without(
         CampaignConfig, "name", data=(_Data, Field(default_factory=_Data, title="Data"))
     )

@@ -1,7 +1,8 @@
 """Who is labeled: one row per record of the pool, in the order of the pool's file.
 
-The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`, and `block` of
-the data set), written anew after each phase; the data file is never changed.
+The state of a pool is a Parquet file of its own (`id`, `cohort`, `label`, `block` of the data
+set, and `group` where groups are protected), written anew after each phase; the data file is
+never changed. Of a group the first record is selected, and the others join its cohort with it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from dpal.data.label_columns import as_label, label_tensor, stored_type, task_of
 from dpal.data.readers import BATCH_ROWS, raw_batches, records_of
+from dpal.data.records import GROUP
 from dpal.data.records import LabeledSet as LabeledSet
 from dpal.data.records import load_labeled as load_labeled
 from dpal.data.sources import Source
@@ -30,7 +32,7 @@ from dpal.labels import Label, Task
 
 UNLABELED = -1
 RETIRED = -2  # answered yes beyond the label budget: neither labeled nor asked again
-EXCLUDED = -3  # never takes part: too little budget left, or not the first of its owner
+EXCLUDED = -3  # is never selected: too little budget left, or not the first of its owner or group
 ASIDE = -4  # unlabeled, and no candidate of queries: secret coins decided so
 
 _SELECTION = pa.schema([("id", pa.string()), ("retired", pa.bool_())])
@@ -38,10 +40,17 @@ _WITH_CANDIDATES = _SELECTION.append(pa.field("candidate", pa.bool_()))
 _NOTED = b"dpal.noted"
 
 
-def _state(label: pa.DataType) -> pa.Schema:
-    return pa.schema(
-        [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int16())]
-    )
+def _state(label: pa.DataType, *, grouped: bool) -> pa.Schema:
+    columns = [("id", pa.string()), ("cohort", pa.int16()), ("label", label), ("block", pa.int16())]
+    return pa.schema([*columns, *([(GROUP, pa.int64())] if grouped else [])])
+
+
+def group_column(state: Path) -> NDArray[np.int64] | None:
+    """Reads the group of each row, as `write_start` was given it; None where there are none."""
+    if GROUP not in pq.read_schema(state).names:
+        return None
+    column = pq.read_table(state, columns=[GROUP]).column(GROUP)
+    return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
 def cohort_column(state: Path) -> NDArray[np.int16]:
@@ -56,6 +65,7 @@ def write_start(
     *,
     blocks: NDArray[np.int16] | None = None,
     takes_part: NDArray[np.bool_] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> None:
     """Writes the state of a pool of which nothing is labeled.
 
@@ -63,9 +73,13 @@ def write_start(
       source: the pool, n rows.
       state: where to write.
       blocks: (n,) of a registered data set; None puts all into block 0.
-      takes_part: (n,); None is everyone.
+      takes_part: (n,); None is everyone, or the first of each group.
+      groups: (n,) row of the first record of each row's group; `OUTSIDE` for a row that does not
+        take part with its group. None where records are protected.
     """
-    cohorts, schema = None, _state(stored_type(source.task))
+    cohorts, schema = None, _state(stored_type(source.task), grouped=groups is not None)
+    if groups is not None:
+        takes_part = groups == np.arange(groups.size)
     if takes_part is not None:
         cohorts = np.where(takes_part, UNLABELED, EXCLUDED).astype(np.int16)
     unlabeled = np.full(BATCH_ROWS, UNLABELED, dtype=np.int16)
@@ -74,15 +88,15 @@ def write_start(
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in raw_batches(source, ["id"]):
             count = batch.table.num_rows
-            yield pa.record_batch(
-                [
-                    batch.table.column("id").cast(pa.string()),
-                    pa.array(cohorts[batch.rows] if cohorts is not None else unlabeled[:count]),
-                    pa.nulls(count, schema.field("label").type),
-                    pa.array(blocks[batch.rows] if blocks is not None else zeros[:count]),
-                ],
-                schema=schema,
-            )
+            columns = [
+                batch.table.column("id").cast(pa.string()),
+                pa.array(cohorts[batch.rows] if cohorts is not None else unlabeled[:count]),
+                pa.nulls(count, schema.field("label").type),
+                pa.array(blocks[batch.rows] if blocks is not None else zeros[:count]),
+            ]
+            if groups is not None:
+                columns.append(pa.array(groups[batch.rows]))
+            yield pa.record_batch(columns, schema=schema)
 
     write_private_parquet(state, schema, batches)
 
@@ -100,7 +114,8 @@ def write_merged(
 
     Args:
       before: the state so far.
-      labels: ids and labels of the new cohort.
+      labels: ids and labels of the new cohort; of a group its first record, or that among
+        `retired`, comes before the others.
       cohort: its number.
       after: where to write.
       retired: ids that leave the pool without a label.
@@ -119,24 +134,28 @@ def write_merged(
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal matched
         candidates = None if selection is None else _candidates_in(selection)
+        joining: set[int] = set()  # groups whose first record was selected
         with pq.ParquetFile(before) as file:
             for batch in file.iter_batches():
                 ids = batch.column("id").to_pylist()
                 new = np.array([name in labels for name in ids], dtype=bool)
+                gone = np.array([name in leaving for name in ids], dtype=bool)
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
-                if (cohorts[new] != UNLABELED).any():
+                allowed = cohorts == UNLABELED
+                if GROUP in schema.names:
+                    groups = np.asarray(batch.column(GROUP))
+                    joining |= set(groups[allowed & (new | gone)].tolist())
+                    allowed |= (cohorts == EXCLUDED) & np.isin(groups, list(joining))
+                if not allowed[new].all():
                     raise DataError("a record was selected that is labeled already")
                 matched += int(new.sum())
                 cohorts[new] = cohort
-                cohorts[[name in leaving for name in ids]] = RETIRED
+                cohorts[gone] = RETIRED
                 if candidates is not None:
                     cohorts[(cohorts == UNLABELED) & ~candidates.among(ids)] = ASIDE
                 old_labels = batch.column("label").to_pylist()
                 merged = [labels.get(name, old) for name, old in zip(ids, old_labels, strict=True)]
-                columns = [pa.array(cohorts), pa.array(merged, stored)]
-                yield pa.record_batch(
-                    [batch.column("id"), *columns, batch.column("block")], schema=schema
-                )
+                yield _with_columns(batch, pa.array(cohorts), pa.array(merged, stored))
         if matched != len(labels) or (candidates is not None and not candidates.all_met):
             # How many there are may be confidential, and errors reach the orchestrator.
             raise DataError("a labeled record is not in the pool; nothing was merged")
@@ -159,27 +178,33 @@ def write_pseudo_labeled(
     stored = schema.field("label").type
 
     def batches() -> Iterator[pa.RecordBatch]:
-        first = 0
+        first, joining = 0, set[int]()
         with pq.ParquetFile(before) as file:
             for batch in file.iter_batches():
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
                 here = labels[first : first + len(cohorts)].tolist()
                 first += len(cohorts)
                 left = np.isin(cohorts, [UNLABELED, ASIDE])
+                if GROUP in schema.names:
+                    groups = np.asarray(batch.column(GROUP))
+                    joining |= set(groups[left].tolist())
+                    left |= (cohorts == EXCLUDED) & np.isin(groups, list(joining))
                 old = batch.column("label").to_pylist()
                 merged = [
                     guessed if is_left else bought
                     for guessed, bought, is_left in zip(here, old, left, strict=True)
                 ]
-                columns = [
-                    pa.array(np.where(left, cohort, cohorts).astype(np.int16)),
-                    pa.array(merged, stored),
-                ]
-                yield pa.record_batch(
-                    [batch.column("id"), *columns, batch.column("block")], schema=schema
-                )
+                joined = pa.array(np.where(left, cohort, cohorts).astype(np.int16))
+                yield _with_columns(batch, joined, pa.array(merged, stored))
 
     write_private_parquet(after, schema, batches)
+
+
+def _with_columns(batch: pa.RecordBatch, cohorts: pa.Array, labels: pa.Array) -> pa.RecordBatch:
+    """A batch of a pool's state with other cohorts and labels."""
+    changed = {"cohort": cohorts, "label": labels}
+    columns = [changed.get(name, batch.column(name)) for name in batch.schema.names]
+    return pa.record_batch(columns, schema=batch.schema)
 
 
 def write_selection(

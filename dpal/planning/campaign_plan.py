@@ -311,6 +311,7 @@ class CertifiedPlan:
             "carries_labels": spec.carries_labels,
             "self_training": plain(spec.self_training),
             "candidates": spec.candidates,
+            "groups": plain(spec.groups),
             "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [
                 {

@@ -13,7 +13,7 @@ from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
-from dpal.privacy import Accountant, Adjacency, PrivacyTarget
+from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 
 if TYPE_CHECKING:
     from dpal.ledger.datasets import BlockShare
@@ -172,6 +172,28 @@ class ProtectedValidation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Groups:
+    """How all records of a group take part, where groups are the unit.
+
+    Sizes of pool, cohorts, queries and batches then count groups.
+
+    Attributes:
+      column: of the pool; says who belongs together.
+      records: of one group in a step, at most; their gradients are averaged, and clipped once.
+      labels: that are bought of one group, for its first records; None for all of its records.
+    """
+
+    column: str
+    records: int
+    labels: int | None = None
+
+    def __post_init__(self) -> None:
+        check.at_least(1, **{"schedule.group_records": self.records})
+        if self.labels is not None:
+            check.at_least(1, **{"schedule.group_labels": self.labels})
+
+
+@dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
     """Everything that decides what happens to private records.
 
@@ -200,6 +222,8 @@ class CampaignSpec:
       label_cap: what hidden selection may not exceed.
       validation: what is promised to the records that figures are measured on; None where they are
         public.
+      groups: how all records of a group take part; None where each record, or one of a group,
+        stands alone.
     """
 
     pool_size: int
@@ -226,6 +250,7 @@ class CampaignSpec:
     threshold_start: ThresholdStart = field(default=ThresholdStart.PLAIN, metadata=LATER)
     label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
     validation: ProtectedValidation | None = field(default=None, metadata=LATER)
+    groups: Groups | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -234,8 +259,18 @@ class CampaignSpec:
         wanted = sum(self.schedule.cohort_sizes)
         if wanted > self.pool_size:
             raise ParameterError(
-                f"the schedule asks for {wanted:,} labels and the pool has {self.pool_size:,} "
-                "records; lower schedule.initial or schedule.queries"
+                f"the schedule asks for {wanted:,} {self.counted} and the pool has "
+                f"{self.pool_size:,} {self.members}; lower schedule.initial or schedule.queries"
+            )
+        if self.groups is not None and self.target.unit is not Unit.GROUP:
+            raise ParameterError(
+                f"groups take part where they are the unit, and it is {self.target.unit}; set "
+                "privacy.unit: group"
+            )
+        if self.groups is not None and self.validation is not None:
+            raise ParameterError(
+                "a validation set is protected record by record, and privacy.unit group protects "
+                "whole groups; measure on public records, or use privacy.unit: record"
             )
         self._check_model()
         self._check_validation()
@@ -301,6 +336,16 @@ class CampaignSpec:
         if not (self.secret_draw and self.selects) or self._why_no_candidates(candidates):
             return self
         return replace(self, candidates=candidates)
+
+    @property
+    def members(self) -> str:
+        """What sizes of the pool and of cohorts count."""
+        return "records" if self.groups is None else "groups"
+
+    @property
+    def counted(self) -> str:
+        """What the schedule buys: one label for each record, or all that a group has."""
+        return "labels" if self.groups is None else "groups with labels"
 
     @property
     def splits_budget(self) -> bool:

@@ -38,6 +38,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
     measured = _figures(certified)
     return (
         _promise(certified),
+        *_groups(certified),
         selection(certified),
         noise(certified),
         steps(certified),
@@ -75,6 +76,23 @@ def _promise(certified: CertifiedPlan) -> Remark:
             "epsilon_oracle": certified.epsilon_oracle,
         },
     )
+
+
+def _groups(certified: CertifiedPlan) -> tuple[Remark, ...]:
+    """How all records of a group take part, where they do."""
+    groups = certified.plan.spec.groups
+    if groups is None:
+        return ()
+    bought = "all its records" if groups.labels is None else f"its first {groups.labels:,} records"
+    text = (
+        f"A group is all records with one value of column {groups.column!r}, and every size here "
+        "counts groups. Its first record is drawn or scored for it; once it is selected, labels "
+        f"are bought for {bought}. In a step a group joins by one coin with at most "
+        f"{groups.records:,} of them, whose gradients are averaged and clipped once: the noise is "
+        "that of as many single records."
+    )
+    numbers = {"group_records": groups.records, "group_labels": groups.labels}
+    return (Remark(topic="Groups", text=text, numbers=numbers),)
 
 
 def _accountant(certified: CertifiedPlan) -> Remark:
@@ -184,11 +202,11 @@ def _not_protected(certified: CertifiedPlan) -> Remark:
     """What nobody should read into the promise."""
     spec = certified.plan.spec
     limits = [
-        f"who is in the pool, and that it has {spec.pool_size:,} records",
+        f"who is in the pool, and that it has {spec.pool_size:,} {spec.members}",
         *_of_validation(certified),
         "what the labeler sees",
         "settings that somebody chose by looking at private records",
-        f"people with several records: the unit is one {spec.target.unit}",
+        f"people with several {spec.members}: the unit is one {spec.target.unit}",
         "other campaigns on the same pool: epsilons add up",
     ]
     if spec.target.adjacency is Adjacency.ZERO_OUT:

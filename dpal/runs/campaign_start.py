@@ -103,7 +103,8 @@ class Participants:
     """Whose records a campaign may be about: what planning needs to know of the pool.
 
     Attributes:
-      rows: records in the pool.
+      owners: records in the pool, or groups where the settings protect them.
+      unit: whom the settings protect; a data set says it itself.
       dataset: the registered data set that they belong to, as it stands; None for none.
       sizes: owners in the pool by block of the data set.
       held: what the campaign holds of the data set already; None before it began.
@@ -112,7 +113,8 @@ class Participants:
         them, or the campaign began.
     """
 
-    rows: int
+    owners: int
+    unit: Unit
     dataset: DataSet | None
     sizes: Mapping[int, int]
     held: DataHold | None
@@ -120,13 +122,15 @@ class Participants:
     compared: int | None = None
 
 
-def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFor) -> CampaignStart:
+def plan_start(
+    config: CampaignConfig, pool: Source, owners: int, spec_for: SpecFor
+) -> CampaignStart:
     """Plans a campaign within what its data set has left. Writes nothing.
 
     Args:
       config: what the person wrote.
       pool: private records.
-      rows: how many.
+      owners: how many, or of how many groups where the settings protect them.
       spec_for: the wishes, for a number of owners, a unit and a number of carried labels.
 
     Raises:
@@ -134,10 +138,10 @@ def plan_start(config: CampaignConfig, pool: Source, rows: int, spec_for: SpecFo
       DataError: the pool's records are not all in the data set, or they are in one and the
         configuration does not say so.
     """
-    return plan_for(find_participants(config, pool, rows), spec_for)
+    return plan_for(find_participants(config, pool, owners), spec_for)
 
 
-def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Participants:
+def find_participants(config: CampaignConfig, pool: Source, owners: int) -> Participants:
     """Reads the pool and the ledger once, for one plan or several."""
     earlier = find_earlier(config)
     if earlier is not None and not holds_all(pool, earlier.folder.start):
@@ -152,7 +156,13 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
         if not holds_a_plan(config.runtime, config.name):
             compared = require_unregistered(config.runtime, pool)
         return Participants(
-            rows=rows, dataset=None, sizes={}, held=None, earlier=None, compared=compared
+            owners=owners,
+            unit=config.privacy.unit,
+            dataset=None,
+            sizes={},
+            held=None,
+            earlier=None,
+            compared=compared,
         )
     with closing(open_ledger(config.runtime, create=False)) as store:
         name = config.data.dataset
@@ -164,7 +174,14 @@ def find_participants(config: CampaignConfig, pool: Source, rows: int) -> Partic
             sizes = {share.block: share.size for share in held.shares}
         else:
             sizes = locate(config, pool, store).sizes()
-        return Participants(rows=rows, dataset=dataset, sizes=sizes, held=held, earlier=earlier)
+        return Participants(
+            owners=owners,
+            unit=dataset.limit.unit,
+            dataset=dataset,
+            sizes=sizes,
+            held=held,
+            earlier=earlier,
+        )
 
 
 def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
@@ -175,13 +192,13 @@ def plan_for(participants: Participants, spec_for: SpecFor) -> CampaignStart:
     """
     dataset, sizes, earlier = participants.dataset, participants.sizes, participants.earlier
     if dataset is None:
-        certified = certified_or_next_best(spec_for(participants.rows, Unit.RECORD, 0))
+        certified = certified_or_next_best(spec_for(participants.owners, participants.unit, 0))
         return CampaignStart(
             certified=certified, data=None, earlier=None, compared=participants.compared
         )
     if earlier is not None:
-        _require_same_start(earlier, spec_for(participants.rows, Unit.RECORD, 0))
-    unit = dataset.limit.unit
+        _require_same_start(earlier, spec_for(participants.owners, Unit.RECORD, 0))
+    unit = participants.unit
 
     def wishes(taking: Iterable[int]) -> CampaignSpec:
         blocks = set(taking)

@@ -22,7 +22,6 @@ from dpal.data.sources import Source
 from dpal.errors import ConfigError, DpalError, ParameterError
 from dpal.files.artifacts import ACQUISITION, RECORD, damaged
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, SelectionMode
-from dpal.privacy import Unit
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.runs.campaign_start import Participants, SpecFor
 from dpal.runs.kinds import folder_of
@@ -122,8 +121,8 @@ class _Candidates:
         spec_of: Callable[[CampaignConfig], SpecFor],
     ) -> None:
         dataset, earlier = participants.dataset, participants.earlier
-        owners = sum(participants.sizes.values()) if dataset else participants.rows
-        unit = dataset.limit.unit if dataset else Unit.RECORD
+        owners = sum(participants.sizes.values()) if dataset else participants.owners
+        unit = participants.unit
         carried = earlier.labels if earlier else 0
         # After labels that were bought in secret, a draw from those that are left tells of them.
         shown = config.privacy.selection is not SelectionMode.HIDDEN

@@ -175,6 +175,7 @@ def _train(
             average=average,
             crew=crew,
             done=steps.done,
+            group_records=_group_records(campaign),
             before_step=steps.require,
             on_step=on_step,
         )
@@ -202,8 +203,14 @@ def _steps_between_checkpoints(campaign: Campaign, phase: Phase, model: nn.Modul
         recipe=spec.recipe,
         backend=runtime.backend,
         processes=runtime.processes,
+        group_records=_group_records(campaign),
     )
     return steps_within(runtime.checkpoint_minutes, step_seconds=seconds)
+
+
+def _group_records(campaign: Campaign) -> int:
+    groups = campaign.plan.spec.groups
+    return 1 if groups is None else groups.records
 
 
 def _loader(campaign: Campaign, phase: Phase) -> Loader:

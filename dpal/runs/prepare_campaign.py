@@ -13,6 +13,7 @@ from tqdm import tqdm
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import declared_validation
+from dpal.data.groups import count_groups, read_groups, within_cap
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
@@ -69,6 +70,8 @@ class OpenedData:
       validation: records that figures are measured on, public or protected.
       class_names: names in class order; empty when the data has none.
       rows: records in the pool.
+      owners: groups in the pool, where the settings protect them; else as many as records.
+      unit: whom the settings protect.
       remarks: what a person should know of the labels, who may see the records.
       spec_for: the wishes, joined with what is public about the data, for a number of
         owners that take part, a unit, and a number of labels carried over.
@@ -79,14 +82,16 @@ class OpenedData:
     validation: Source
     class_names: tuple[str, ...]
     rows: int
+    owners: int
+    unit: Unit
     remarks: tuple[str, ...]
     spec_for: SpecFor
     spec_of: Callable[[CampaignConfig], SpecFor]
 
     @property
     def spec(self) -> CampaignSpec:
-        """The wishes where every record takes part."""
-        return self.spec_for(self.rows, Unit.RECORD, 0)
+        """The wishes where every record, or group, takes part."""
+        return self.spec_for(self.owners, self.unit, 0)
 
 
 def open_data(config: CampaignConfig) -> OpenedData:
@@ -138,6 +143,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
         if validation.content is Content.FEATURES and unscaled:
             remarks += scale_remarks(public_statistics(validation)[1])
 
+    column = config.data.group_column
+    owners = pool_holds.rows if column is None else count_groups(read_groups(pool, column))
     measured = None
     if config.data.normalisation.measured:
         mean, std = public_statistics(validation)
@@ -166,13 +173,15 @@ def open_data(config: CampaignConfig) -> OpenedData:
         validation=validation,
         class_names=class_names,
         rows=pool_holds.rows,
+        owners=owners,
+        unit=config.privacy.unit,
         remarks=remarks,
         spec_for=spec_of(config),
         spec_of=spec_of,
     )
     # What is looked at here is the same for every acquisition that may be chosen.
     named = config.settled(Acquisition.RANDOM) if config.is_to_be_chosen else config
-    spec = spec_of(named)(pool_holds.rows, Unit.RECORD, 0)
+    spec = spec_of(named)(owners, config.privacy.unit, 0)
     if begins:
         spec.schedule.require_labels_for_batch()
     require_images(spec.recipe.augmentation, spec.model.input_shape)
@@ -225,7 +234,7 @@ def plan_opened(config: CampaignConfig, opened: OpenedData) -> CampaignStart:
       DataError: the pool's records are not all in the data set, or they are in one and the
         configuration does not say so.
     """
-    participants = find_participants(config, opened.pool, opened.rows)
+    participants = find_participants(config, opened.pool, opened.owners)
     settled = settle_acquisition(config, opened.validation, participants, opened.spec_of)
     start = plan_for(participants, opened.spec_of(settled.config))
     return replace(start, choice=settled.choice)
@@ -291,7 +300,10 @@ def _write_start(campaign: Campaign) -> None:
         with atomic_write(folder.start_model) as temporary:
             temporary.write_bytes(latest_weights(earlier.model, earlier.optimizer))
     if campaign.start.data is None:
-        write_start(campaign.pool, folder.start)
+        groups = None
+        if spec.groups is not None:
+            groups = within_cap(read_groups(campaign.pool, spec.groups.column), spec.groups.labels)
+        write_start(campaign.pool, folder.start, groups=groups)
         return
     with campaign.ledger() as ledger:
         located = locate(campaign.config, campaign.pool, ledger.store)

@@ -23,9 +23,11 @@ from dpal.acquisition.strata import Strata
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
+from dpal.data.groups import rows_of_groups
 from dpal.data.labeling_state import (
     UNLABELED,
     cohort_column,
+    group_column,
     read_retired,
     read_selection,
     read_selection_notes,
@@ -67,9 +69,11 @@ def select_records(campaign: Campaign, phase: Phase) -> None:
             write_carried(earlier.state, campaign.folder.start, target)
             return
         chosen = draw_records(campaign, phase, rng=secure())
+        # Of a group its first record was drawn, and all of it is labeled.
+        groups = group_column(campaign.folder.start)
         write_selection(
             campaign.pool,
-            chosen.rows,
+            chosen.rows if groups is None else rows_of_groups(groups, chosen.rows),
             chosen.retired,
             target,
             candidates=chosen.candidates,
@@ -111,18 +115,22 @@ def draw_records(campaign: Campaign, phase: Phase, *, rng: BitSource) -> Selecti
     return select(step, scored, size, width=width, rng=rng, history=history)
 
 
-_COUNT, _PUBLIC = "noisy_count", "public_passed"
+_COUNT, _PUBLIC, _PASSED = "noisy_count", "public_passed", "passed"
 
 
 def _noted(campaign: Campaign, phase: Phase, chosen: Selection) -> dict[str, Any] | None:
-    """What a gate tells later queries: released values, and what follows from them."""
+    """What a gate tells later queries: released values, what follows from them, and the cap's."""
     if chosen.counted is None:
         return None
     left = _public_left(campaign, phase)
-    return {
+    noted = {
         _COUNT: chosen.counted.noisy_count,
         _PUBLIC: left[chosen.counted.public_passed].tolist(),
     }
+    if campaign.plan.spec.groups is not None:
+        # The selection names all records of a group. As confidential as the file.
+        noted[_PASSED] = chosen.rows.size + chosen.retired.size
+    return noted
 
 
 def _counted_before(campaign: Campaign, phase: Phase) -> list[Path]:
@@ -157,7 +165,7 @@ def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory
     """What was counted and selected before, and the validation set's scores."""
     before = _counted_before(campaign, phase)
     noisy_count = sum(int(read_selection_notes(path)[_COUNT]) for path in before)
-    selected = sum(len(read_selection(path)) + len(read_retired(path)) for path in before)
+    selected = sum(_passed(path) for path in before)
     scorer = open_scorer(replace(scoring, role=Role.VALIDATION), campaign.public_records)
     batches = [
         batch.scores
@@ -171,6 +179,14 @@ def _history(campaign: Campaign, phase: Phase, scoring: Scoring) -> QueryHistory
         selected=selected,
         public_scores=np.concatenate(batches)[_public_left(campaign, phase)],
     )
+
+
+def _passed(selection: Path) -> int:
+    """How many records, or groups, passed a gate. Confidential."""
+    noted = read_selection_notes(selection)
+    if _PASSED in noted:
+        return int(noted[_PASSED])
+    return len(read_selection(selection)) + len(read_retired(selection))
 
 
 def _unlabeled(campaign: Campaign, phase: Phase) -> Iterator[tuple[Rows, NDArray[np.bool_]]]:

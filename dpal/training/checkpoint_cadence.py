@@ -50,6 +50,7 @@ def planned_step_seconds(
     recipe: Recipe,
     backend: Backend,
     processes: int = 1,
+    group_records: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Times a step of the planned size on made-up records, with a copy of the model.
@@ -68,10 +69,11 @@ def planned_step_seconds(
       recipe: everything else about training.
       backend: what computes clipped sums.
       processes: that share the records of a step.
+      group_records: records of a group in a step, at most.
       clock: seconds since some moment.
     """
     part = max(phase.parts, key=lambda candidate: candidate.expected_batch_size)
-    records = max(1, math.ceil(part.expected_batch_size / processes))
+    records = group_records * max(1, math.ceil(part.expected_batch_size / processes))
     few = min(records, max(1, physical_batch // recipe.augmentation.multiplicity))
     device = next(model.parameters()).device
     few = few if device.type == "cuda" else min(few, _FEW)

@@ -94,7 +94,7 @@ def _planner(
     config: CampaignConfig, opened: OpenedData
 ) -> Callable[[CampaignConfig], CertifiedPlan]:
     """Plans as `dpal run` does, with whatever settings, on data that was looked at once."""
-    participants = find_participants(config, opened.pool, opened.rows)
+    participants = find_participants(config, opened.pool, opened.owners)
 
     def certified(wishes: CampaignConfig) -> CertifiedPlan:
         return plan_for(participants, opened.spec_of(wishes)).certified

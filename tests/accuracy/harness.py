@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 
 from dpal.config.campaign import CampaignConfig, override, parse_config
+from dpal.data.groups import count_groups, read_groups, within_cap
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.labeling_state import load_all, read_ids, write_merged, write_start
 from dpal.data.readers import raw_batches
@@ -97,15 +100,21 @@ def configured(name: str, **changes: object) -> CampaignConfig:
 def measure(config: CampaignConfig, *, runs: int, part: EvaluationPart | None = None) -> Measured:
     """Plans once, then trains the first phase `runs` times and evaluates it.
 
-    The initial cohort has to be the whole pool, as nothing is selected here. The part of the
-    validation file that judges is the one of rehearsals; None is the whole file.
+    The initial cohort has to be the whole pool, as nothing is selected here: all records, or all
+    groups where the settings protect them. The part of the validation file that judges is the one
+    of rehearsals; None is the whole file.
     """
     pool, validation = open_sources(config)
     held = inspect(pool)
     judged = inspect(validation)
     require_match(held, judged)
+    column = config.data.group_column
+    groups = None if column is None else read_groups(pool, column)
+    if groups is not None:
+        groups = within_cap(groups, config.schedule.group_labels)
     spec = config.to_spec(
-        pool_size=held.rows,
+        pool_size=held.rows if groups is None else count_groups(groups[groups >= 0]),
+        unit=config.privacy.unit,
         input_shape=held.input_shape,
         classes=max(len(validation.class_names or pool.class_names), judged.classes),
         task=held.task,
@@ -118,11 +127,11 @@ def measure(config: CampaignConfig, *, runs: int, part: EvaluationPart | None = 
     figures, seconds = [], []
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "pool.parquet"
-        _label_everything(pool, Path(folder) / "start.parquet", state)
+        _label_everything(pool, Path(folder) / "start.parquet", state, groups)
         with load_labeled(
             pool, state, cache_mib=config.runtime.cache_mib, scratch=Path(folder) / "scratch"
         ) as labeled:
-            assert len(labeled.cohorts) == spec.schedule.initial, "schedule.initial is not all"
+            assert spec.pool_size == spec.schedule.initial, "schedule.initial is not all"
             for _ in range(runs):
                 started = time.monotonic()
                 model = train_once(certified, labeled, physical_batch=config.runtime.physical_batch)
@@ -163,17 +172,24 @@ def train_once(
         rng=secure(),
         recipe=recipe,
         average=average,
+        group_records=1 if plan.spec.groups is None else plan.spec.groups.records,
     )
     model.load_state_dict(average.averaged_state_dict())
     return model
 
 
-def _label_everything(pool: Any, start: Path, state: Path) -> None:
-    write_start(pool, start)
+def _label_everything(
+    pool: Any, start: Path, state: Path, groups: NDArray[np.int64] | None
+) -> None:
+    write_start(pool, start, groups=groups)
+    takes_part = None if groups is None else set(np.flatnonzero(groups >= 0).tolist())
+    names = (name for batch in raw_batches(pool, ["id"]) for name in batch.table[0].to_pylist())
+    part = {name for row, name in enumerate(names) if takes_part is None or row in takes_part}
     labels = {
         name: label
         for batch in raw_batches(pool, ["id", pool.label_column])
         for name, label in zip(*(one.to_pylist() for one in batch.table.columns), strict=True)
+        if name in part
     }
     write_merged(start, labels, 0, state)
 

@@ -50,6 +50,7 @@ NO_PLACES = {
     "start.campaign": "a campaign below runtime.artifacts",
     "start_from": "likewise",
     "labeler.teachers": "private voting below runtime.artifacts",
+    "data.group_column": "a column",
     "data.label_column": "a column",
     "public.label_column": "a column",
     "public.provenance_column": "a column",

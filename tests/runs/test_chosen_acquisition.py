@@ -184,7 +184,9 @@ def candidates(
             carried=carried,
         )
 
-    participants = Participants(rows=20_000, dataset=None, sizes={}, held=None, earlier=earlier)
+    participants = Participants(
+        owners=20_000, unit=Unit.RECORD, dataset=None, sizes={}, held=None, earlier=earlier
+    )
     return chosen_acquisition._Candidates(config, participants, spec_of)
 
 

@@ -86,6 +86,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
                 self_training=_has_trained_itself(plan, evidence.releases),
                 protected_validation=plan.get("figures") is not None,
+                groups="groups" in plan["spec"],
             ),
         }
 
