@@ -48,14 +48,11 @@ def scores_figure(
     axes.hist(scores, bins, density=True, color=style.GRID, label="pool")
     line: dict[str, Any] = {"histtype": "step", "linewidth": 1.8}
     for name, values in picked.items():
-        axes.hist(
-            values,
-            bins,
-            density=True,
-            color=style.MODE_COLORS.get(name, style.INK),
-            label=name,
-            **line,
-        )
+        color = style.MODE_COLORS.get(name, style.INK)
+        if values.size:
+            axes.hist(values, bins, density=True, color=color, label=name, **line)
+        else:  # a threshold that few pass may let nobody pass; nobody has no density
+            axes.plot([], [], color=color, label=f"{name}: nobody")
     axes.set_xlabel("score (larger is more wanted)")
     axes.set_ylabel("density")
     axes.set_yscale("log")
