@@ -43,11 +43,14 @@ def expected(stage, sites=TERMS.sites):
 def test_answers_come_batch_by_batch_and_each_is_paid_once(tmp_path):
     async def play(stage):
         found = await stage.ask([ASKED, ASKED[:2], ASKED])
-        # Noise of a fifth of a vote in all flips hardly any answer that is not a tie.
+        # Noise of a fifth of a vote in all flips few answers that are no tie: each with a
+        # chance below 1 %, so that a quarter of all are in less than one of a million runs.
         clear = 2 * plain_votes(stage.models, TERMS.sites, ASKED) != 4
-        for answers, rows in zip(found, (slice(5), slice(2), slice(5)), strict=True):
-            agree = (answers == expected(stage)[rows])[clear[rows]]
-            assert agree.mean() > 0.9
+        agree = [
+            (answers == expected(stage)[rows])[clear[rows]]
+            for answers, rows in zip(found, (slice(5), slice(2), slice(5)), strict=True)
+        ]
+        assert np.concatenate(agree).mean() > 0.75
         assert stage.account.reserved == [1, 2, 3] == list(stage.account.committed)
         assert not stage.account.working
         again = await stage.ask([ASKED], name="office")
@@ -66,6 +69,22 @@ def test_two_who_ask_at_once_are_both_answered_and_each_batch_is_its_own(tmp_pat
         assert stage.account.reserved == [1, 2, 3, 4, 5, 6]
 
     on_stage(tmp_path, play)
+
+
+def test_a_guardian_that_ends_still_certifies_what_every_session_was_charged(tmp_path):
+    class SlowAccount(FreeAccount):
+        certified = 0
+
+        def certify(self):
+            time.sleep(0.3)
+            self.certified += 1
+
+    async def play(stage):
+        await asyncio.gather(stage.ask([ASKED]), stage.ask([ASKED], name="office"))
+
+    account = SlowAccount()
+    on_stage(tmp_path, play, account=account)
+    assert account.certified == 2
 
 
 def test_a_batch_of_too_many_queries_is_refused_before_it_is_paid(tmp_path):

@@ -78,7 +78,9 @@ def norms_of(gradients: Iterable[Tensor]) -> Tensor:
 
 
 def assert_same_norms(found: Tensor, expected: Tensor, message: str = "") -> None:
-    worst = ((found.double() - expected).abs() / expected.clamp(min=1e-12)).max()
+    # Where terms nearly cancel, as between views, what is left has the rounding of the terms.
+    scale = expected.clamp(min=max(1e-12, 0.05 * float(expected.max())))
+    worst = ((found.double() - expected).abs() / scale).max()
     assert worst <= NORMS, f"{message}: norms are {worst:.1e} off"
 
 
