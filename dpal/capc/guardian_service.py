@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -138,6 +138,8 @@ class GuardianService:
     _sites: dict[str, Connection] = field(default_factory=dict)
     _sessions: dict[str, _Session] = field(default_factory=dict)
     _certifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _served: set[asyncio.Task[None]] = field(default_factory=set)
+    _certifications: set[asyncio.Task[None]] = field(default_factory=set)
 
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
@@ -150,10 +152,24 @@ class GuardianService:
             ssl_handshake_timeout=self.patience,
         )
         async with server:
-            yield server.sockets[0].getsockname()[1]
+            try:
+                yield server.sockets[0].getsockname()[1]
+            finally:
+                server.close()
+                await self._ended()
+
+    async def _ended(self) -> None:
+        """Ends all sessions and waits for them: each still certifies what it was charged."""
+        for task in self._served:
+            task.cancel()
+        await asyncio.gather(*self._served, return_exceptions=True)
+        for found in await asyncio.gather(*self._certifications, return_exceptions=True):
+            if isinstance(found, DpalError):
+                self.say(str(found))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer, largest_frame(self.terms), "a party")
+        _kept(self._served, cast("asyncio.Task[None]", asyncio.current_task()))
         try:
             name, role = peer_of(writer, self.identity)
             connection.other = name
@@ -202,8 +218,12 @@ class GuardianService:
         finally:
             del self._sessions[session.id]
             reading.cancel()
-            async with self._certifying:
-                await asyncio.to_thread(self.account.certify)
+            certifying = _kept(self._certifications, asyncio.create_task(self._certify()))
+            await asyncio.shield(certifying)
+
+    async def _certify(self) -> None:
+        async with self._certifying:
+            await asyncio.to_thread(self.account.certify)
 
     async def _read(self, session: _Session, connection: Connection) -> None:
         try:
@@ -280,5 +300,11 @@ class GuardianService:
             self.account.leave(number)
         await session.send(QUERIER, Parcel(session.id, GUARDIAN, answer))
         who = session.invitation.querier
-        who = session.invitation.querier
         self.say(f"batch {number} of {self.terms.batches} answered for {who}")
+
+
+def _kept(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> asyncio.Task[None]:
+    """The task, which is in the set until it is done."""
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task

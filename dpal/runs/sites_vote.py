@@ -82,8 +82,9 @@ class SitesVote(Run[ListedPlan]):
         from dpal.runs.write_certificate import keep_certificate, program_versions
 
         with self.ledger() as ledger:
-            if not _committed(ledger):
-                return
+            committed = _committed(ledger)
+            if not committed or committed != _reserved(ledger):
+                return  # an open batch is certified once it is committed, by whoever answers it
             entries = ledger.store.verified()
         evidence, versions = evidence_in(entries, self.name, plain(self.plan)), program_versions()
 
@@ -144,4 +145,12 @@ def open_sites_vote(certified: CertifiedList, runtime: RuntimeConfig) -> Iterato
 
 
 def _committed(ledger: CampaignLedger) -> set[str]:
-    return {entry.release for entry in ledger.entries() if entry.kind is EntryKind.COMMIT}
+    return _of_kind(ledger, EntryKind.COMMIT)
+
+
+def _reserved(ledger: CampaignLedger) -> set[str]:
+    return _of_kind(ledger, EntryKind.RESERVE)
+
+
+def _of_kind(ledger: CampaignLedger, kind: EntryKind) -> set[str]:
+    return {entry.release for entry in ledger.entries() if entry.kind is kind}

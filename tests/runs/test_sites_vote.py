@@ -74,6 +74,21 @@ def test_a_batch_that_failed_is_begun_again_and_charged_once(runtime):
     assert sorted(entries(vote, EntryKind.RESERVE)) == ["votes/1", "votes/2"]
 
 
+def test_a_batch_that_is_still_open_leaves_the_certificate_as_it_was(runtime):
+    with open_sites_vote(certified(), runtime) as vote:
+        for number in (vote.reserve(), vote.reserve()):
+            vote.commit(number, b"answer")
+        vote.certify()
+        before = vote.folder.certificate.read_bytes()
+        last = vote.reserve()
+        vote.certify()
+        assert vote.folder.certificate.read_bytes() == before
+        vote.commit(last, b"answer")
+        vote.certify()
+        text = vote.folder.certificate.read_text(encoding="utf-8")
+    assert not any_failed(verify_certificate(read_certificate(text)))
+
+
 def test_after_a_guardian_died_nothing_is_charged_twice_or_told_twice(runtime):
     """One batch had not been kept, of another the answer had, which may have been told."""
     with open_sites_vote(certified(), runtime) as vote:
