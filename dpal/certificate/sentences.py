@@ -131,6 +131,10 @@ _GROUPS = {
     "are averaged, and the average is clipped as one record's would be; it is selected by its "
     "first record, and sizes here count groups"
 }
+_WHO_BELONGS_TOGETHER = (
+    "who belongs to which group, how many records each group has, and in which order they stand, "
+    "is public"
+)
 _STOPPED = {
     "exceptions": [
         *_CAMPAIGN_2["exceptions"][:-1],
@@ -179,6 +183,9 @@ def statements_about(
             _PROTECTED_VALIDATION if exception == _PUBLIC_VALIDATION else exception
             for exception in listed
         ]
+    if groups:
+        listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
+        said["exceptions"] = [_WHO_BELONGS_TOGETHER, *listed]
     return said
 
 

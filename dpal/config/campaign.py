@@ -281,6 +281,12 @@ class CampaignConfig(RunConfig):
                     "acquisition auto is rehearsed on the validation set without noise, and "
                     "validation.protected allows that nobody; name one acquisition"
                 )
+            if self.privacy.label_cap is LabelCap.SUM:
+                raise ValueError(
+                    "privacy.label_cap sum needs thresholds that are looked for from the "
+                    "validation set's quantile, and validation.protected allows that nobody; use "
+                    "label_cap query or null"
+                )
             if self.data.normalisation.measured:
                 raise ValueError(
                     "data.normalisation validation leaves numbers of the validation set as they "

@@ -134,8 +134,8 @@ def write_merged(
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal matched
         candidates = None if selection is None else _candidates_in(selection)
-        joining: set[int] = set()  # groups whose first record was selected
         with pq.ParquetFile(before) as file:
+            joined = _JoinedGroups(file)  # groups whose first record was selected
             for batch in file.iter_batches():
                 ids = batch.column("id").to_pylist()
                 new = np.array([name in labels for name in ids], dtype=bool)
@@ -144,8 +144,8 @@ def write_merged(
                 allowed = cohorts == UNLABELED
                 if GROUP in schema.names:
                     groups = np.asarray(batch.column(GROUP))
-                    joining |= set(groups[allowed & (new | gone)].tolist())
-                    allowed |= (cohorts == EXCLUDED) & np.isin(groups, list(joining))
+                    joined.add(groups[allowed & (new | gone)])
+                    allowed |= (cohorts == EXCLUDED) & joined.among(groups)
                 if not allowed[new].all():
                     raise DataError("a record was selected that is labeled already")
                 matched += int(new.sum())
@@ -178,8 +178,9 @@ def write_pseudo_labeled(
     stored = schema.field("label").type
 
     def batches() -> Iterator[pa.RecordBatch]:
-        first, joining = 0, set[int]()
+        first = 0
         with pq.ParquetFile(before) as file:
+            joined = _JoinedGroups(file)
             for batch in file.iter_batches():
                 cohorts = np.array(batch.column("cohort"), dtype=np.int16)
                 here = labels[first : first + len(cohorts)].tolist()
@@ -187,8 +188,8 @@ def write_pseudo_labeled(
                 left = np.isin(cohorts, [UNLABELED, ASIDE])
                 if GROUP in schema.names:
                     groups = np.asarray(batch.column(GROUP))
-                    joining |= set(groups[left].tolist())
-                    left |= (cohorts == EXCLUDED) & np.isin(groups, list(joining))
+                    joined.add(groups[left])
+                    left |= (cohorts == EXCLUDED) & joined.among(groups)
                 old = batch.column("label").to_pylist()
                 merged = [
                     guessed if is_left else bought
@@ -198,6 +199,20 @@ def write_pseudo_labeled(
                 yield _with_columns(batch, joined, pa.array(merged, stored))
 
     write_private_parquet(after, schema, batches)
+
+
+class _JoinedGroups:
+    """Groups that take part from here on, by the row of their first record: a byte a row."""
+
+    def __init__(self, state: pq.ParquetFile) -> None:
+        self._joined = np.zeros(state.metadata.num_rows, dtype=bool)
+
+    def add(self, groups: NDArray[np.int64]) -> None:
+        self._joined[groups[groups >= 0]] = True
+
+    def among(self, groups: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) whether a row's group takes part; a row `OUTSIDE` of its group never does."""
+        return (groups >= 0) & self._joined[groups]
 
 
 def _with_columns(batch: pa.RecordBatch, cohorts: pa.Array, labels: pa.Array) -> pa.RecordBatch:

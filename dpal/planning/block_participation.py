@@ -15,6 +15,7 @@ from dataclasses import replace
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.accounting.renyi_filter import Amount
+from dpal.accounting.validation_cohort import about_pool
 from dpal.errors import DataBudgetExceeded, ParameterError, PlanRejected
 from dpal.ledger.data_set_limits import DataHold, refusal
 from dpal.ledger.datasets import Basis, BlockAccount, BlockShare, DataSet
@@ -140,7 +141,7 @@ def _full_share(
     if amount.within(account.left(limit)):
         at_limit = replace(target, delta=limit.filter.delta)
         basis = Basis.RENYI
-        epsilon = campaign_epsilon(releases, at_limit, accountant=accountant)
+        epsilon = campaign_epsilon(about_pool(releases), at_limit, accountant=accountant)
     elif account.is_untouched and alone:
         basis, epsilon = Basis.SOLE, target.epsilon
     else:
@@ -183,7 +184,7 @@ def _share(
         participation=participation,
         basis=Basis.RENYI,
         amount=charge(participation),
-        epsilon=campaign_epsilon(thinned, replace(target, delta=limit.filter.delta)),
+        epsilon=campaign_epsilon(about_pool(thinned), replace(target, delta=limit.filter.delta)),
     )
 
 

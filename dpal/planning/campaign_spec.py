@@ -267,11 +267,6 @@ class CampaignSpec:
                 f"groups take part where they are the unit, and it is {self.target.unit}; set "
                 "privacy.unit: group"
             )
-        if self.groups is not None and self.validation is not None:
-            raise ParameterError(
-                "a validation set is protected record by record, and privacy.unit group protects "
-                "whole groups; measure on public records, or use privacy.unit: record"
-            )
         self._check_model()
         self._check_validation()
         self._check_selection_epsilon()

@@ -8,10 +8,11 @@ from dataclasses import replace
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import VALIDATION, Release
+from dpal.accounting.validation_cohort import about_validation
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
-from dpal.planning.campaign_spec import CampaignSpec, SelectionMode, Strategy
+from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
 from dpal.planning.measured_phases import calibrated_figures
 from dpal.planning.naive import plan_naive
@@ -179,7 +180,23 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
             f"(RDP), above the promised {target.epsilon:g}; lower privacy.selection_epsilon or "
             "schedule.epochs_per_phase"
         )
+    if plan.spec.validation is not None:
+        _require_paid_figures(about_validation(releases), plan.spec.validation, target)
     return certified
+
+
+def _require_paid_figures(
+    measured: list[Release], validation: ProtectedValidation, target: PrivacyTarget
+) -> None:
+    """Requires that figures keep what is promised to validation records, which may be less."""
+    promised = replace(target, epsilon=validation.epsilon)
+    spent = campaign_epsilon(measured, promised)
+    opinion = second_opinion(measured, promised)
+    if not (spent <= promised.epsilon and _agrees(opinion, tuple(measured), promised)):
+        raise PlanRejected(
+            f"a validation record would end at epsilon {spent:.4f} (PLD) or {opinion:.4f} "
+            f"(dp-accounting), above validation.epsilon {validation.epsilon:g}; make the plan anew"
+        )
 
 
 def _agrees(opinion: float, releases: tuple[Release, ...], target: PrivacyTarget) -> bool:

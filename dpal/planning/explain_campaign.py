@@ -209,6 +209,8 @@ def _not_protected(certified: CertifiedPlan) -> Remark:
         f"people with several {spec.members}: the unit is one {spec.target.unit}",
         "other campaigns on the same pool: epsilons add up",
     ]
+    if spec.groups is not None:
+        limits.append("who belongs to which group, and how many records each one has")
     if spec.target.adjacency is Adjacency.ZERO_OUT:
         limits.append(
             "that a known record would be informative: its content is protected, not that"

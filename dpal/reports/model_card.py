@@ -50,9 +50,17 @@ def _about(card: Mapping[str, Any]) -> list[str]:
     shape = " x ".join(map(str, model["input_shape"]))
     return [
         f"{model['architecture']} on {_records(model)} ({shape}), "
-        f"for {len(model['classes'])} classes or labels. It learned from about "
-        f"{card['data']['labels_planned']:,} labels of {card['data']['records']:,} private records."
+        f"for {len(model['classes'])} classes or labels. It learned from "
+        f"{_learned_from(card['data'], card['privacy']['unit'])}."
     ]
+
+
+def _learned_from(data: Mapping[str, Any], unit: str) -> str:
+    """What was labeled; where groups are protected, these are counted."""
+    planned, of = f"{data['labels_planned']:,}", f"{data['records']:,}"
+    if unit == "record":
+        return f"about {planned} labels of {of} private records"
+    return f"the labeled records of about {planned} of {of} private {unit}s"
 
 
 def _records(model: Mapping[str, Any]) -> str:
@@ -63,7 +71,7 @@ def _records(model: Mapping[str, Any]) -> str:
 
 def _promise(privacy: Mapping[str, Any]) -> list[str]:
     return [
-        f"Any {privacy['unit']} of the {privacy['protected_records']:,} private records loses at "
+        f"Any of the {privacy['protected_records']:,} private {privacy['unit']}s loses at "
         f"most epsilon {privacy['epsilon']:g} at delta {privacy['delta']:.3g} (adjacency "
         f"{privacy['adjacency']}); by {privacy['accountant'].upper()} "
         f"{privacy['epsilon_spent_at_most']:.4f} are spent, second opinion "

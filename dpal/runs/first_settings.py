@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dpal.data.importing.write_pool import RECIPE
+from dpal.data.importing.write_pool import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
@@ -46,7 +46,8 @@ class DataLook:
       validation_rows: records of the validation set.
       shape: of a record.
       labeled: whether all of the pool has labels.
-      uneven: whether features differ in scale in the validation set.
+      uneven: whether features differ in scale in a validation set that is public; False of one
+        that is not.
       grouped: whether records have a column `group`.
       told: whether held-out records decided how the columns of a table became numbers.
     """
@@ -71,6 +72,7 @@ def look_at(
     validation: Path | None = None,
     *,
     label_column: str = "label",
+    is_public: bool = False,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> DataLook:
     """Looks at data as a plan does: every record once, and what is kept of them is public.
@@ -79,6 +81,7 @@ def look_at(
       pool: a pool, or one file with pool and validation set by its column `split`.
       validation: labeled records of a file of their own; None: the pool's file has both.
       label_column: name of the labels' column.
+      is_public: whether the validation set is declared public; else no value of it decides.
       on_rows: told how many more records were looked at.
 
     Raises:
@@ -122,9 +125,9 @@ def look_at(
         validation_rows=measured.rows,
         shape=measured.input_shape,
         labeled=held.fully_labeled,
-        uneven=source.content is Content.FEATURES and _is_uneven(judged),
+        uneven=is_public and source.content is Content.FEATURES and _is_uneven(judged),
         grouped="group" in schema.names,
-        told=b"feature_names" in (schema.metadata or {}) and RECIPE in (schema.metadata or {}),
+        told=any(tells_of_held_out(path) for path in (*source.paths, *judged.paths)),
     )
 
 
@@ -227,7 +230,7 @@ def first_settings(
       ConfigError: there are fewer records than labels, texts and no pretrained model, or the
         held-out records are not public and have told already how columns become numbers.
     """
-    if why_public is None and (look.told or look.uneven):
+    if why_public is None and look.told:
         raise ConfigError(
             "held-out records say of this table how its columns become numbers, so that everybody "
             "must be allowed to see them; say what makes that true with --why-public, or import "
@@ -249,8 +252,8 @@ def first_settings(
     ] if look.uneven else []  # fmt: skip
     group = [
         "  # Records belong to groups (column group). To protect all that one group has:",
-        f"  #   dpal data register {name} {look.pool} --epsilon {epsilon:g} --group group",
-        f"  # and then here: dataset: {name}",
+        "  # group_column: group",
+        "  # and below privacy: unit: group; the schedule counts groups then.",
     ] if look.grouped else []  # fmt: skip
     what = "classes" if look.task is Task.SINGLE_LABEL else "labels"
     lines = [

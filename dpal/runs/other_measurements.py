@@ -17,12 +17,19 @@ def tell_of_other_measurements(campaign: Campaign) -> None:
     if own is None:
         return
     file = str(with_absolute_paths(campaign.config).data.validation)
-    others = {
+    measured = {
         folder.name: plan
         for folder in campaigns_of(campaign.runtime.artifacts)
         if folder.name != campaign.config.name
         and (plan := _measured_on(folder.read_record(), file)) is not None
     }
+    openly = [name for name, plan in measured.items() if "validation" not in plan]
+    others = {name: plan for name, plan in measured.items() if "validation" in plan}
+    if openly:
+        notify(
+            f"note: figures on {file} leave without noise in {', '.join(openly)}: no epsilon holds "
+            "for its records, whatever is promised here"
+        )
     if others:
         epsilon = own["epsilon"] + sum(plan["validation"]["epsilon"] for plan in others.values())
         delta = campaign.plan.target.delta + sum(plan["delta"] for plan in others.values())
@@ -33,7 +40,7 @@ def tell_of_other_measurements(campaign: Campaign) -> None:
 
 
 def _measured_on(record: Mapping[str, Any], file: str) -> Mapping[str, Any] | None:
-    """The plan of a campaign that is measured on a protected file; None of any other."""
+    """The plan of a campaign that is measured on a file; None of any other."""
     plan: Mapping[str, Any] = record.get("plan", {})
     data = record.get("config", {}).get("data", {})
-    return plan if "validation" in plan and data.get("validation") == file else None
+    return plan if data.get("validation") == file else None

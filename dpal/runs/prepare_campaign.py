@@ -14,6 +14,7 @@ from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import declared_validation
 from dpal.data.groups import count_groups, read_groups, within_cap
+from dpal.data.importing.write_pool import tells_of_held_out
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
@@ -27,7 +28,7 @@ from dpal.data.validation_set import (
     require_other_records,
     scale_remarks,
 )
-from dpal.errors import DataError
+from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import atomic_write
 from dpal.models.build_model import build_model
@@ -102,6 +103,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
     """
     protected = declared_validation(config).protected
     pool, validation = open_sources(config)
+    if protected:
+        _require_untold(pool, validation)
     if pool.label_column is None:
         pool = replace(pool, task=validation.task)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
@@ -191,6 +194,19 @@ def open_data(config: CampaignConfig) -> OpenedData:
         if function.reads_embeddings:
             last_layer(model, classes=spec.model.classes)
     return opened
+
+
+def _require_untold(pool: Source, validation: Source) -> None:
+    """Requires that no number of protected records stands in the files, and so in every model."""
+    told = [path for path in (*pool.paths, *validation.paths) if tells_of_held_out(path)]
+    if told:
+        raise ConfigError.before_release(
+            f"the columns of {told[0].name} became numbers by what its held-out records are (their "
+            "smallest and largest values, say), which leaves with every model, and "
+            "validation.protected allows that nobody; import it like a public table (dpal import "
+            "--like), or declare the held-out records public (validation: {public: true, why: in "
+            "words})"
+        ).about("validation", "told")
 
 
 # What a campaign that has begun was planned with, as its plan is held. `held` is what it recorded

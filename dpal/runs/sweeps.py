@@ -115,7 +115,10 @@ def renamed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run but for its name, where it runs, and what moves no result."""
+    """All settings of a run but for its name, where it runs, and what moves no result.
+
+    Of `validation` members declare the same: it is public, as protected figures are not swept.
+    """
     about = kind_in(values).parse(values).model_dump(mode="json")
     return {
         key: value

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.errors import ParameterError
+from dpal.planning.measured_phases import QUANTILE, blur_of_accuracy
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-
-QUANTILE = 1.959964  # of a normal distribution, for intervals of 95 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +70,11 @@ def noisy_accuracy(counts: Counts, *, records: int, noise: float) -> Interval:
       records: of the validation set; public.
       noise: standard deviation on each count.
 
-    Source: Wilson (1927), "Probable inference"; rounding to whole numbers adds a variance of 1/12.
+    Source: Wilson (1927), "Probable inference".
     """
     classes = len(counts)
     seen = float(np.trace(counts)) / records
-    blurred = classes * (noise**2 + 1 / 12) / records**2
+    blurred = blur_of_accuracy(records, classes, noise)
     square = QUANTILE**2
     # (seen - p)^2 = square * (p (1 - p) / records + blurred), solved for p.
     middle = (seen + square / (2 * records)) / (1 + square / records)

@@ -111,7 +111,13 @@ def _for_data(
     from dpal.runs.first_settings import first_settings, look_at
 
     with tqdm(desc="looking at data", unit="rec", disable=None, leave=False) as bar:
-        look = look_at(data, validation, label_column=label_column, on_rows=bar.update)
+        look = look_at(
+            data,
+            validation,
+            label_column=label_column,
+            is_public=why is not None,
+            on_rows=bar.update,
+        )
     text = first_settings(
         look, name, why_public=why, epsilon=epsilon, labels=labels, weights=weights
     )

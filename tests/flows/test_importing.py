@@ -85,6 +85,26 @@ def test_settings_are_written_for_a_file_and_plan(people):
     assert 1.8 < planned["worst_epsilon"] <= 2
 
 
+def test_numbers_of_protected_records_stand_in_no_table(people):
+    """How its columns became numbers says what held-out records are, and goes with every model."""
+    label, held_out = ["--label", "ill"], ["--split", "0.3"]
+    call("import", "people.csv", "--to", "people.parquet", *label, *held_out)
+    call("init", "people", "--data", "people.parquet", "--why-public", "made up")
+    public = (people / "people.yaml").read_text(encoding="utf-8")
+    told = public.replace("  public: true", "  protected: true")
+    told = "\n".join(line for line in told.splitlines() if not line.startswith("  why:"))
+    (people / "people.yaml").write_text(told, encoding="utf-8")
+    assert "held-out records" in sentence(call("plan", "people.yaml"))
+    # The same records, as numbers by a table of others that is public.
+    alike = ["--like", "people.parquet"]
+    done = call("import", "people.csv", "--to", "alike.parquet", *label, *held_out, *alike)
+    assert done.returncode == 0, done.stderr
+    done = call("init", "alike", "--data", "alike.parquet")
+    assert done.returncode == 0, done.stderr
+    done = call("plan", "alike.yaml")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "options", [("--labels", "100"), ("--weights", "w"), ("--public", "--data", "people.parquet")]
 )

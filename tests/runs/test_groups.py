@@ -93,6 +93,7 @@ def test_whole_persons_are_selected_labeled_and_trained_on(persons, small, mode,
     assert certificate["promise"]["unit"] == "group"
     assert certificate["pool"]["size"] == PERSONS
     assert "groups" in certificate
+    assert any("which group" in said for said in certificate["exceptions"])
     assert "group" in folder.report.read_text(encoding="utf-8")
 
 

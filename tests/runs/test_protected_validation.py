@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ import dpal
 from dpal.accounting.events import VALIDATION
 from dpal.audit.attack_plan import Effort
 from dpal.certificate.checks import CheckOutcome, any_failed
-from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures
+from dpal.certificate.kinds.campaign import CAMPAIGN, _dear_figures, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.config.campaign import parse_config
 from dpal.data import labeling_state
-from dpal.errors import ConfigError, LedgerError
+from dpal.errors import ConfigError, LedgerError, PlanRejected
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
 from dpal.planning.campaign_spec import ThresholdStart
+from dpal.planning.certify_campaign import certify_plan
 from dpal.runs import campaign_audit, other_measurements, phase_measuring
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
@@ -246,6 +248,11 @@ def test_a_plan_whose_figures_are_not_charged_is_no_plan_of_the_certificate(fold
     unprotected = {**plan["spec"], "validation": None}
     for other in ({**plan, "figures": None}, {**plan, "spec": unprotected}):
         assert len(list(_unpaid_figures(other, held))) == 1
+    assert list(_dear_figures(plan, held, evidence.target)) == []
+    promised_less = copy.deepcopy(plan)
+    promised_less["spec"]["validation"]["epsilon"] = 1.9
+    (fault,) = _dear_figures(promised_less, held, evidence.target)
+    assert "more than the epsilon 1.9" in fault
     moved = copy.deepcopy(plan)
     moved["spec"]["target"]["adjacency"] = "replace_one"
     assert any("fewer counts" in fault for fault in _unpaid_figures(moved, held))
@@ -257,6 +264,19 @@ def test_a_plan_whose_figures_are_not_charged_is_no_plan_of_the_certificate(fold
         if check.outcome is CheckOutcome.FAILED
     }  # fmt: skip
     assert {"certificate", "epsilon, our accountant", "cohorts, dp-accounting"} <= failed
+
+
+def test_no_plan_is_certified_whose_figures_cost_more_than_they_may(workplace):
+    """Whoever made it: the planner is not trusted."""
+    plan = prepare(parse_config(values())).plan
+    spec = plan.spec
+    assert spec.validation is not None
+    less = replace(spec, validation=replace(spec.validation, epsilon=1.9))
+    calibrated = plan.figures
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(plan), "figures", property(lambda self: calibrated))
+        with pytest.raises(PlanRejected, match=r"validation\.epsilon 1\.9"):
+            certify_plan(replace(plan, spec=less))
 
 
 def test_hidden_queries_begin_without_the_validation_set(workplace):
@@ -271,6 +291,7 @@ def test_hidden_queries_begin_without_the_validation_set(workplace):
     [
         {"acquisition": "auto", "self_training": None},
         {"data__normalisation": {"kind": "validation"}},
+        {"privacy": {"selection": "hidden", "label_cap": "sum"}, "acquisition": "entropy"},
         {"validation": {"public": True, "why": "x", "protected": True}},
         {"validation": {"public": True, "why": "x", "epsilon": 1.0}},
     ],
@@ -309,6 +330,9 @@ def test_campaigns_on_the_same_file_are_told_what_its_records_may_lose(folder, m
     assert "by small as well" in told
     spent = re.search(r"epsilon ([\d.]+) at delta", told)
     assert spent and 3.99 < float(spent.group(1)) <= 4.0
+    said.clear()
+    prepare_campaign(parse_config(values(name="after", **ALONE)))
+    assert any("in public:" in line for line in said)
 
 
 def test_an_audit_makes_its_records_up(folder, monkeypatch):

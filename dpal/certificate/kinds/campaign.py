@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from dpal.accounting.accountant_tolerance import tolerance
+from dpal.accounting.cohort_spending import second_opinion
 from dpal.accounting.events import (
     FIGURES,
     NEVER_SELECTED,
@@ -20,6 +23,7 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
+from dpal.accounting.validation_cohort import about_validation
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
@@ -40,7 +44,7 @@ from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
 from dpal.ledger.released_phase import is_stopped, released_index
-from dpal.privacy import Adjacency
+from dpal.privacy import Adjacency, PrivacyTarget
 
 _MEASURED = NoisyFigures.mechanism
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
@@ -232,6 +236,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from _draw_faults(plan, releases, evidence)
     yield from unsound_gates(plan)
     yield from _unpaid_figures(plan, releases)
+    yield from _dear_figures(plan, releases, evidence.target)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
 
@@ -261,6 +266,21 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
         ]
         if not (len(paid) == 1 and is_same_json(paid[0], {**figures, "mechanism": _MEASURED})):
             yield f"phase {phase['index']} is measured on protected records and does not charge it"
+
+
+def _dear_figures(
+    plan: Mapping[str, Any], held: Sequence[Release], target: PrivacyTarget
+) -> Iterator[str]:
+    """Figures that cost validation records more than the plan promises them, which may be less."""
+    protected, measured = plan["spec"].get("validation"), tuple(about_validation(held))
+    if protected is None or not measured:
+        return
+    promised = replace(target, epsilon=float(protected["epsilon"]))
+    if not second_opinion(measured, promised) <= promised.epsilon + tolerance(measured, promised):
+        yield (
+            f"figures cost validation records more than the epsilon {promised.epsilon:g} that the "
+            "plan promises them"
+        )
 
 
 def _draw_faults(

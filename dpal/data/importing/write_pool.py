@@ -40,6 +40,8 @@ from dpal.labels import UNKNOWN, Task
 RECIPE = (
     b"dpal.import"  # key of a file's metadata: how it was made, for later files and for predictions
 )
+_DECIDED_BY = b"dpal.import.decided_by"  # key of a table's metadata, see `tells_of_held_out`
+_HELD_OUT, _EARLIER = b"held-out records", b"an earlier import"
 _VERSION = 1
 
 _NO_PART = "rows of no part that is known (train, test, validation ...)"
@@ -110,6 +112,17 @@ def recipe_from(text: str) -> ImportRecipe:
         raise DataError(
             "what the file says of its import cannot be read; import it again"
         ) from error
+
+
+def tells_of_held_out(path: Path) -> bool:
+    """Whether a file says, in numbers, what its held-out records were when it was imported.
+
+    The columns of a table become numbers by their smallest and largest value, mean, deviation and
+    words among the records that are held out, and these numbers go wherever a model goes. Not so
+    of a table that was imported like an earlier one.
+    """
+    about = pq.read_schema(path).metadata or {}
+    return RECIPE in about and b"feature_names" in about and about.get(_DECIDED_BY) != _EARLIER
 
 
 def recipe_in(path: Path) -> ImportRecipe | None:
@@ -330,6 +343,7 @@ class _Finishing:
 
     recipe: ImportRecipe
     seen: _Seen
+    decided_by: bytes
     keeps_unlabeled: bool
     left_out: Mapping[str, str]
     has_split: bool
@@ -382,6 +396,7 @@ class _Finishing:
                 texts=settings.texts,
             ),
             seen=seen,
+            decided_by=_HELD_OUT if like is None else _EARLIER,
             keeps_unlabeled=settings.keep_unlabeled or settings.whole or not seen.labeled[TRAIN],
             left_out=left_out,
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
@@ -403,6 +418,7 @@ class _Finishing:
             names = self.recipe.columns.features
             fields.append(pa.field("features", pa.list_(pa.float32(), len(names))))
             about[b"feature_names"] = json.dumps(list(names)).encode()
+            about[_DECIDED_BY] = self.decided_by
         elif self.recipe.content is Content.FEATURES:
             fields.append(pa.field("features", _as_floats(records[0].type)))
         else:
