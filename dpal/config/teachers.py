@@ -107,7 +107,7 @@ class VotingConfig(Section):
         None, gt=0, le=1, title="Answer from"
     )
     """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
-    the least sigma that fits are chosen for it. Public."""
+    a small sigma that fits are chosen for it. Public."""
     agreement: Annotated[float | None, choice("A share", "The worst votes")] = Field(
         None, gt=0.5, lt=1
     )

@@ -77,7 +77,7 @@ class BallotVotingConfig(Section):
     """Noise of that check, in votes."""
     answer_from: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the teachers whose agreement is answered with chance 0.9; threshold, its noise and
-    the least sigma that fits are chosen for it. Public."""
+    a small sigma that fits are chosen for it. Public."""
     agreement: Fraction | None = None
     """Answers leave only if what they cost, told with noise, is small; this public guess of the
     share of teachers that agree sets how small."""

@@ -23,7 +23,7 @@ from dpal.privacy import Adjacency, PrivacyTarget, Unit
 _ROOM = 1e-5  # relative, below what is promised: more than rounding can add up to
 _LEAST_NOISE = 1e-2
 _MARGIN = 0.7  # of the noise by Rényi bounds, which is a tenth more than is needed
-_QUANTILE = 1.959964  # of a normal distribution, for intervals of 95 %
+QUANTILE = 1.959964  # of a normal distribution, for intervals of 95 %
 
 
 def figures_release(index: int, event: NoisyFigures) -> Release:
@@ -97,7 +97,13 @@ def expected_half_width(
       accuracy: that is expected; the sampling of records matters most around a half.
     """
     sampling = accuracy * (1 - accuracy) / records
-    return _QUANTILE * math.sqrt(sampling + classes * (noise / records) ** 2)
+    blurred = blur_of_accuracy(records, classes, noise) if noise else 0.0
+    return QUANTILE * math.sqrt(sampling + blurred)
+
+
+def blur_of_accuracy(records: int, classes: int, noise: float) -> float:
+    """Variance that noise adds to an accuracy from counts; rounding each adds 1/12 more."""
+    return classes * (noise**2 + 1 / 12) / records**2
 
 
 def _require_possible(validation: ProtectedValidation, target: PrivacyTarget, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Threshold, its noise and sigma together: the least sigma that fits, for answers that are wanted.
+"""Threshold, its noise and sigma together: a small sigma that fits, for answers that are wanted.
 
 An answer that is given only where teachers agree tells little about one ballot, so that much less
 noise is safe for any votes. What is wanted is said by a public share of teachers: queries on which
@@ -33,7 +33,7 @@ _TRIED_ORDERS = np.array([1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 13, 17, 23, 32
 
 
 def choose_threshold(spec: VotingSpec, answer_from: float) -> VotingRule:
-    """The rule with the least sigma that answers what is wanted.
+    """A rule with little noise that answers what is wanted: the best of those that are tried.
 
     Args:
       spec: with any sigma and without a threshold.

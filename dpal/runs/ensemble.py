@@ -265,8 +265,7 @@ def voting_spec(
         limit=voting.limit,
         noises=voting.noises,
         confidence=voting.confidence,
-        by_answers=charged_by_answers(config.runtime.artifacts / config.name),
-    )
+    ).charged(by_answers=charged_by_answers(config.runtime.artifacts / config.name))
     tuned = config.teachers.tuning
     spec = VotingSpec(
         name=config.name,

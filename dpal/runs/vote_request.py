@@ -158,8 +158,7 @@ class VoteRequest:
             limit=self.limit,
             noises=self.noises,
             confidence=confidence,
-            by_answers=charged_by_answers(self.runtime.artifacts / (self.name or UNNAMED)),
-        )
+        ).charged(by_answers=charged_by_answers(self.runtime.artifacts / (self.name or UNNAMED)))
         if single is not (rule.mechanism is Mechanism.GNMAX):
             wanted = "one class" if single else "a set of labels"
             raise ConfigError.before_release(

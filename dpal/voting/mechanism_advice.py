@@ -130,7 +130,6 @@ def options(
         teachers=teachers,
         labels=statistics.labels,
         sigma=sigma,
-        by_answers=True,
     )
     limit = statistics.limit
     candidates = [_option(binary, "one answer for each label", epsilon, delta)]
@@ -173,7 +172,7 @@ def _sets(binary: VotingRule, statistics: LabelStatistics, epsilon: float, delta
     rule = replace(binary, mechanism=Mechanism.POWERSET, limit=limit)
     # Ahead of the best of all empty sets, not of one.
     spread = math.sqrt(2 * math.log(rule.classes)) + float(-scipy.special.ndtri(WRONG))
-    rule = replace(rule, sigma=max(0.1, whole * rule.teachers / spread))
+    rule = replace(rule, sigma=max(0.1, whole * rule.teachers / spread)).charged(by_answers=True)
     hang = "correlated" if joint < 0.7 else "nearly independent"
     told = "taken as independent" if statistics.joint is None else f"are {hang}"
     why = f"about {whole:.0%} cast the very same set (labels {told})"

@@ -53,6 +53,35 @@ def test_answers_need_less_noise_for_the_same_promise() -> None:
     assert {release["mechanism"] for release in releases} == {"noisy_pluralities"}
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        VotingRule(mechanism=Mechanism.BINARY, teachers=30, labels=5, sigma=12.0),
+        VotingRule(mechanism=Mechanism.TOP_M, teachers=30, labels=5, sigma=12.0, limit=2),
+        VotingRule(mechanism=Mechanism.TAU_L2, teachers=30, labels=5, sigma=12.0, limit=2.0),
+        VotingRule(mechanism=Mechanism.GNMAX, teachers=1_001, labels=5, sigma=400.0),
+        replace(RULE, labels=2),
+    ],
+    ids=lambda rule: f"{rule.mechanism}, {rule.teachers} teachers, {rule.labels} labels",
+)
+def test_an_account_is_planned_alike_when_it_is_opened_again(
+    tmp_path: Path, rule: VotingRule
+) -> None:
+    """Another digest would be another plan, and refused."""
+    opened = rule.charged(by_answers=charged_by_answers(tmp_path / "new"))
+    folder = record_of(replace(SPEC, rule=opened), tmp_path / "new")
+    again = rule.charged(by_answers=charged_by_answers(folder))
+    assert digest(again) == digest(opened)
+
+
+def test_rules_that_no_answer_is_charged_by_are_those_of_every_version() -> None:
+    rule = VotingRule(mechanism=Mechanism.BINARY, teachers=30, labels=5, sigma=12.0)
+    assert rule.charged(by_answers=True) == rule
+    many = replace(RULE, teachers=1_001)
+    assert many.charged(by_answers=True) == many
+    assert RULE.charged(by_answers=True).by_answers
+
+
 def test_two_classes_are_charged_as_yes_or_no() -> None:
     (event,) = replace(RULE, labels=2, by_answers=True).events(10)
     assert event.mechanism == "noisy_majorities"

@@ -13,8 +13,8 @@ from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.accounting.step_curves import Gaussian, MechanismStep
+from dpal.accounting.votes.checked_counts import counts_multiplier, require_check
 from dpal.accounting.votes.majority import Answers, worst_divergence
-from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
 MOST_TEACHERS = 10_000  # whose answers are charged by exact tables
@@ -50,17 +50,12 @@ class MajorityVotes(Event):
         check.at_least(1, answers=self.answers)
         check.within(1, MOST_TEACHERS, teachers=self.teachers)
         check.positive(sigma=self.sigma)
-        if (self.threshold is None) != (self.threshold_sigma is None):
-            raise ParameterError("a threshold and its threshold_sigma belong together")
-        if self.threshold is not None and self.threshold_sigma is not None:
-            check.at_least(0, threshold=self.threshold)
-            check.positive(threshold_sigma=self.threshold_sigma)
+        require_check(self.threshold, self.threshold_sigma)
 
     @property
     def noise_multiplier(self) -> float:
         """Of the counts that all answers are read off, as one Gaussian release."""
-        checked = 0.0 if self.threshold_sigma is None else self.threshold_sigma**-2
-        return 1 / math.sqrt(self.answers * (2 / self.sigma**2 + checked))
+        return counts_multiplier(self.answers, self.sigma, self.threshold_sigma)
 
     @property
     def question(self) -> Answers:

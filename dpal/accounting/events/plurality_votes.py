@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,9 +11,9 @@ from dpal import check
 from dpal.accounting.events.event import Event
 from dpal.accounting.rdp import ORDERS, Curve
 from dpal.accounting.step_curves import Gaussian, MechanismStep
+from dpal.accounting.votes.checked_counts import counts_multiplier, require_check
 from dpal.accounting.votes.second_winner import second_winner
-from dpal.accounting.votes.worst_winner import MOST_TEACHERS, Winners, worst_winner
-from dpal.errors import ParameterError
+from dpal.accounting.votes.worst_winner import MOST_PLURALITY_TEACHERS, Winners, worst_winner
 from dpal.privacy import Adjacency
 
 
@@ -47,20 +46,15 @@ class PluralityVotes(Event):
 
     def __post_init__(self) -> None:
         check.at_least(1, queries=self.queries)
-        check.within(1, MOST_TEACHERS, teachers=self.teachers)
+        check.within(1, MOST_PLURALITY_TEACHERS, teachers=self.teachers)
         check.at_least(3, classes=self.classes)
         check.positive(sigma=self.sigma)
-        if (self.threshold is None) != (self.threshold_sigma is None):
-            raise ParameterError("a threshold and its threshold_sigma belong together")
-        if self.threshold is not None and self.threshold_sigma is not None:
-            check.at_least(0, threshold=self.threshold)
-            check.positive(threshold_sigma=self.threshold_sigma)
+        require_check(self.threshold, self.threshold_sigma)
 
     @property
     def noise_multiplier(self) -> float:
         """Of the counts that all answers are read off, as one Gaussian release."""
-        checked = 0.0 if self.threshold_sigma is None else self.threshold_sigma**-2
-        return 1 / math.sqrt(self.queries * (2 / self.sigma**2 + checked))
+        return counts_multiplier(self.queries, self.sigma, self.threshold_sigma)
 
     @property
     def question(self) -> Winners:

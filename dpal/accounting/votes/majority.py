@@ -22,6 +22,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from dpal.accounting.votes.checked_counts import log_checks
+
 Floats = NDArray[np.float64]
 
 
@@ -53,11 +55,8 @@ class Answers:
 
     def log_checks(self, counts: Floats) -> Floats:
         """Log-chances that an answer is given, and that it is not, (n, 2)."""
-        if self.threshold is None or self.threshold_sigma is None:
-            return np.tile([0.0, -np.inf], (counts.size, 1))
         largest = np.maximum(counts, self.teachers - counts)
-        above = (largest - self.threshold) / self.threshold_sigma
-        return np.stack([scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)], axis=1)
+        return log_checks(largest, self.threshold, self.threshold_sigma)
 
 
 def divergence(mine: Floats, other: Floats, orders: Floats) -> Floats:

@@ -11,7 +11,7 @@ docs/voting.md (for ballots of zeros and ones they are smaller than for any vect
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpal import check
 from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes, PluralityVotes
@@ -23,7 +23,7 @@ from dpal.accounting.votes.mechanisms import PLURALITY as PLURALITY
 from dpal.accounting.votes.mechanisms import SCALED as SCALED
 from dpal.accounting.votes.mechanisms import Confidence as Confidence
 from dpal.accounting.votes.mechanisms import Mechanism as Mechanism
-from dpal.accounting.votes.worst_winner import MOST_TEACHERS as MOST_PLURALITY_TEACHERS
+from dpal.accounting.votes.worst_winner import MOST_PLURALITY_TEACHERS
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 
@@ -143,6 +143,15 @@ class VotingRule:
             return self.labels
         most = self.labels if self.limit is None else int(self.limit)
         return sum(math.comb(self.labels, size) for size in range(most + 1))
+
+    def charged(self, *, by_answers: bool) -> VotingRule:
+        """The same, charged by what answers tell if that is asked for and another charge.
+
+        It is another one of pluralities alone, and not where so many teachers vote that they are
+        charged by their counts. Elsewhere the field stays as it was in every earlier plan.
+        """
+        other = self.classes == 2 or self.teachers <= MOST_PLURALITY_TEACHERS
+        return replace(self, by_answers=by_answers and self.mechanism in PLURALITY and other)
 
     @property
     def answer_sigma(self) -> float:

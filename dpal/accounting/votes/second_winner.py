@@ -17,7 +17,8 @@ Floats = NDArray[np.float64]
 
 _CELL = 0.2  # of sums over a noisy count, in standard deviations
 _LOW, _ABOVE, _HIGH = -12.0, 5.0, 13.0
-_EVERY = 4  # order is looked at; what the counts tell bounds the others
+_FAR = 4.0  # order / sigma, from where what the counts tell is taken
+_MANY, _EVERY = 24, 4  # of more orders every fourth is looked at, and chords lie between them
 _TINY = 1e-290
 
 
@@ -42,25 +43,33 @@ def second_winner(
     """
     checked = 0.0 if threshold_sigma is None else threshold_sigma**-2
     counts = orders * (1 / sigma**2 + checked / 2)
-    found = np.full(orders.size, math.inf)
-    near, ahead = (
+    near = np.flatnonzero(orders <= _FAR * sigma)
+    knots = near if near.size <= _MANY else np.union1d(near[::_EVERY], near[-1:])
+    logs = np.zeros(knots.size)
+    level, ahead = (
         _Answers(-np.arange(0.0, 10.0, 0.1) - apart / sigma, sigma, cell=_CELL / 2)
         for apart in (1, 2)
     )
     table = None
     if threshold is not None and threshold_sigma is not None:
-        gaps = np.arange(1, min(teachers, math.ceil(14 * sigma)) + 1)
+        furthest = math.ceil(15 * sigma + float(orders[orders <= _FAR * sigma].max(initial=0.0)))
+        gaps = np.arange(1, min(teachers, furthest) + 1)
         table = _Checked(teachers, classes, sigma, threshold, threshold_sigma, gaps)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for position, order in enumerate(orders):
-            if position % _EVERY or order > 3 * sigma:  # beyond, counts tell hardly more
-                continue
-            excess = max(float(near.excess(order, back=back).max()) for back in (False, True))
+        for position, order in enumerate(orders[knots]):
+            excess = max(float(level.excess(order, back=back).max()) for back in (False, True))
             if table is not None:
                 gives, gets = (float(ahead.excess(order, back=b).max()) for b in (False, True))
                 excess = table.worst(order, whatever=excess, gives=gives, gets=gets)
-            found[position] = math.log1p(excess) / (order - 1)
-    return np.asarray(np.fmin(found, counts))
+            logs[position] = math.log1p(excess)
+    if knots.size:
+        # The logarithm of a moment is convex in its order, and 0 at 1.
+        at = orders[near]
+        chords = np.interp(at, np.append(1.0, orders[knots]), np.append(0.0, logs))
+        found = np.full(orders.size, math.inf)
+        found[near] = chords / (at - 1)
+        counts = np.fmin(found, counts)
+    return np.asarray(counts)
 
 
 def _cdf(x: NDArray[np.floating]) -> Floats:

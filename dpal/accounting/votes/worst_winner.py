@@ -29,11 +29,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from dpal.accounting.votes.checked_counts import log_checks
 from dpal.accounting.votes.majority import Answers, worst_divergence
 
 Floats = NDArray[np.float64]
 
-MOST_TEACHERS = 1_000  # whose winners are charged like this; it takes their square of time
+# Whose winners are charged like this; it takes their square of time.
+MOST_PLURALITY_TEACHERS = 1_000
 
 # Of grids and integrals, all in standard deviations of the noise.
 _STEP = 0.2
@@ -57,10 +59,7 @@ class Winners:
 
     def log_checks(self, leaders: Floats) -> Floats:
         """Log-chances that an answer is given, and that it is not, (n, 2), by the largest count."""
-        if self.threshold is None or self.threshold_sigma is None:
-            return np.tile([0.0, -np.inf], (leaders.size, 1))
-        above = (leaders - self.threshold) / self.threshold_sigma
-        return np.stack([scipy.special.log_ndtr(above), scipy.special.log_ndtr(-above)], axis=1)
+        return log_checks(leaders, self.threshold, self.threshold_sigma)
 
     @property
     def yes_or_no(self) -> Answers:
@@ -89,7 +88,7 @@ def worst_winner(winners: Winners, orders: tuple[float, ...]) -> Floats:
     highest = min(float(order_values.max()), _FAR * winners.sigma)
     if winners.classes == 2:
         worst = np.minimum(worst, worst_divergence(winners.yes_or_no, orders))
-    elif highest > _LOWEST and winners.teachers <= MOST_TEACHERS:
+    elif highest > _LOWEST and winners.teachers <= MOST_PLURALITY_TEACHERS:
         # The logarithm of a moment is convex in its order, and 0 at 1: chords lie above it.
         between = max(2, math.ceil(math.log(highest / _LOWEST) / _APART))
         knots = np.geomspace(_LOWEST, highest, between)

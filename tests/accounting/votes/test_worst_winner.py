@@ -212,6 +212,36 @@ def test_each_part_is_needed(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    ("winners", "queries"),
+    [
+        # What `answer_from: 0.9` chooses, with as many queries: hardly any noise.
+        (Winners(250, 10, 1.125, 199.4, 20.0), 100),
+        (Winners(250, 10, 1.511, 199.4, 20.0), 20),
+        (Winners(50, 10, 0.7052, 42.4, 2.0), 20),
+    ],
+    ids=str,
+)
+def test_both_opinions_agree_on_answers_with_hardly_any_noise(
+    winners: Winners, queries: int
+) -> None:
+    ours = queries * worst_winner(winners, tuple(ORDERS))
+    again = queries * second_winner(
+        teachers=winners.teachers,
+        classes=winners.classes,
+        sigma=winners.sigma,
+        threshold=winners.threshold,
+        threshold_sigma=winners.threshold_sigma,
+        orders=np.asarray(ORDERS, dtype=np.float64),
+    )
+    epsilons = [
+        min(epsilon_of(np.array([cost]), np.array([order]), delta=1e-5)
+            for cost, order in zip(costs, ORDERS, strict=True))
+        for costs in (ours, again)
+    ]  # fmt: skip
+    assert epsilons[1] == pytest.approx(epsilons[0], rel=0.05)  # certificates allow more
+
+
+@pytest.mark.parametrize(
     "winners",
     [
         Winners(250, 10, 7.0, 200.0, 25.0),
