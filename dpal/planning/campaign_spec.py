@@ -429,6 +429,11 @@ class CampaignSpec:
                 f"acquisition {self.acquisition} ranks records among those of the validation set, "
                 "and they are protected; use another acquisition, or public validation records"
             )
+        if self.groups is not None:
+            raise ParameterError(
+                "a validation set is protected record by record, and privacy.unit group protects "
+                "whole groups; measure on public records, or use privacy.unit: record"
+            )
         if self.threshold_start is ThresholdStart.VALIDATION:
             raise ParameterError(
                 "hidden queries cannot begin at the validation set's quantile where its records "
