@@ -51,7 +51,8 @@ def pictures(path: Path, rows: int, *, size: int, labeled: bool = True) -> Path:
 
 
 def written(path: Path, **wishes):
-    text = first_settings(look_at(path), "mine", why_public="made up for a test", **wishes)
+    look = look_at(path, is_public=True)
+    text = first_settings(look, "mine", why_public="made up for a test", **wishes)
     return text, dpal.settings(yaml.safe_load(text))
 
 
@@ -71,7 +72,7 @@ def test_scales_that_differ_are_normalised_and_groups_are_told(tmp_path):
     )
     kinds = [config.data.normalisation.kind.value for config in (plain, scaled)]
     assert kinds == ["none", "validation"]
-    assert "--group group" in text
+    assert "group_column: group" in text
 
 
 def test_pictures_get_features_that_cost_nothing_and_people_label(tmp_path):
