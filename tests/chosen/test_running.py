@@ -86,6 +86,7 @@ def test_candidates_are_found_by_their_marks(place):
     ]
 
 
+@pytest.mark.slow
 def test_each_file_has_an_outcome_and_a_failed_one_says_why(place):
     done = run(place, "fails", "passes", "skips", "timing")
     outcomes = {name: ran.outcome for name, ran in done.items()}
@@ -98,6 +99,7 @@ def test_each_file_has_an_outcome_and_a_failed_one_says_why(place):
     assert "apples" in done["fails"].said
 
 
+@pytest.mark.slow
 def test_what_fails_once_is_shown_and_what_fails_twice_has_failed(place):
     done = run(place, "unsteady", "fails")
     assert done["unsteady"].outcome is Outcome.UNSTEADY
@@ -109,6 +111,7 @@ def test_what_fails_once_is_shown_and_what_fails_twice_has_failed(place):
     ("limit", "left", "outcome"),
     [(6.0, 100.0, Outcome.TOO_LONG), (100.0, 6.0, Outcome.STOPPED)],
 )
+@pytest.mark.slow
 def test_what_hangs_is_killed_with_all_that_it_started(place, limit, left, outcome):
     ran = run_file(choice("hangs"), root=place, marks="slow", limit=limit, left=left)
     assert ran.outcome is outcome

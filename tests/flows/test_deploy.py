@@ -146,6 +146,7 @@ def test_no_server_is_one_sentence(workplace, monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_twice_changes_nothing_and_removing_leaves_nothing(orchestrated, workplace):
     own = [from_file(write_config(workplace / "c.yaml", name="dated", runtime__cron="0 6 * * 1"))]
     pools = pools_of({}, {}, own)

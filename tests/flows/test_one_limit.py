@@ -102,6 +102,7 @@ def finish_first() -> Result:
     return done
 
 
+@pytest.mark.slow
 def test_a_campaign_whose_records_are_registered_goes_on_and_is_counted(clinic):
     assert run_first().returncode != 2
     held = [one for one in entries() if one.kind is EntryKind.HOLD]

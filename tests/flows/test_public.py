@@ -282,6 +282,7 @@ def test_a_total_below_the_start_is_refused_before_anything_is_trained():
     assert entries("tight-start") == entries("costly-start") == []
 
 
+@pytest.mark.slow
 def test_campaigns_are_swept_as_well():
     Path("c.yaml").write_text(yaml.safe_dump(small_values(schedule__queries=[])), encoding="utf-8")
     done = call("run", "c.yaml", "--sweep", "privacy.epsilon=1,2", "--repeat", "model.seed=0,1")

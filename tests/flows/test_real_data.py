@@ -39,6 +39,7 @@ def samples() -> None:
         pytest.fail("the sample data is missing: run `make data` (dvc pull) first")
 
 
+@pytest.mark.slow
 def test_the_demo(samples, orchestrated, tmp_path, mlflow_uri):
     """The digits that ship, as `make demo` runs them.
 
@@ -54,6 +55,7 @@ def test_the_demo(samples, orchestrated, tmp_path, mlflow_uri):
 
 
 @pytest.mark.shared_data
+@pytest.mark.slow
 def test_tables_by_configuration_alone(orchestrated, tmp_path, mlflow_uri):
     """UCI Adult: always guessing "no" gives 76.4 %, plain logistic regression 85.3 %."""
     path = str(shared_file("adult.parquet"))

@@ -129,6 +129,7 @@ def test_an_altered_model_stops_the_campaign(workplace, small):
         run_campaign(config)
 
 
+@pytest.mark.slow
 def test_a_cohort_cannot_be_drawn_a_second_time(workplace, small):
     """Lost id files of a trained phase must not be drawn anew: the old cohort would pay twice."""
     config = small(

@@ -27,6 +27,7 @@ def kill(*_: Any) -> None:
     raise Killed
 
 
+@pytest.mark.slow
 def test_a_flow_goes_on_to_the_same_end_and_registers_the_best(monkeypatch):
     """Its phases are trained without a flow, which dies before the end."""
     with monkeypatch.context() as dying:

@@ -89,6 +89,7 @@ def test_a_certificate_that_leaves_out_what_was_held_is_refuted(place, toy):
         assert any_failed(verify_certificate(sealed_certificate(forged)))
 
 
+@pytest.mark.slow
 def test_it_has_every_command(place, call):
     planned = json.loads(call("plan", "toy.yaml", "--explain", "--plots", "figures", "--json"))
     assert planned["epsilon"] <= 2
