@@ -17,6 +17,7 @@ from dpal.accounting.events import (
     SkellamCounts,
     SkellamMajorities,
 )
+from dpal.accounting.events.skellam_votes import LEAST_SIGMA, MOST_SIGMA
 from dpal.canonical import plain
 from dpal.capc.messages import (
     GuardianAnswer,
@@ -74,14 +75,19 @@ def certified_account(name: str, terms: Terms) -> CertifiedList:
     return certify_list(ListedPlan.of(spec, releases))
 
 
-def epsilon_of_batches(terms: Terms, *, colluding: int) -> float:
+def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
     """What all batches would cost with so many colluding sites, at the same noise in all.
 
     Each site draws what these terms say; fewer honest sites have less noise together.
+
+    Returns:
+      Epsilon; None where there are too few sites, or noise is too little or too much to say.
     """
     honest = len(terms.sites) - colluding - terms.absent
-    drawn = terms.share_variance * honest
-    other = replace(terms, colluding=colluding, sigma=(2 * drawn) ** 0.5)
+    sigma = (2 * terms.share_variance * max(0, honest)) ** 0.5
+    if honest < 2 or not LEAST_SIGMA <= sigma <= MOST_SIGMA:
+        return None
+    other = replace(terms, colluding=colluding, sigma=sigma)
     many = [batch_release(other, number) for number in range(terms.batches)]
     accountant = Accountant.RDP if batch_event(other).renyi_is_tighter else Accountant.PLD
     target = PrivacyTarget(epsilon=terms.epsilon, delta=terms.delta)

@@ -8,6 +8,7 @@ and only their owner can read them. A certificate says a party's name and its ro
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +33,7 @@ from dpal.files.atomic_writes import atomic_write
 KEY, REQUEST, CERTIFICATE = "key.pem", "request.pem", "certificate.pem"
 AUTHORITY, REVOKED = "authority.pem", "revoked.pem"
 
+_NAME: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")  # as settings name parties
 _YEARS: Final = 10
 _DAYS_OF_PARTIES: Final = 365
 _SLACK: Final = datetime.timedelta(hours=1)  # between clocks
@@ -42,7 +44,7 @@ T = TypeVar("T")
 
 
 class PartyRole(StrEnum):
-    """What a party may be: of each name one."""
+    """What a party may be; each name has one role."""
 
     GUARDIAN = "guardian"
     SITE = "site"
@@ -85,6 +87,7 @@ def make_key(folder: Path, name: str, role: PartyRole) -> x509.CertificateSignin
       DataError: there is a key.
       StorageError: the folder cannot be written.
     """
+    _party_name(name)
     if (folder / KEY).exists():
         raise DataError(
             f"{folder / KEY} is a key already; to replace it, move the folder away and have the "
@@ -126,22 +129,39 @@ def make_authority(folder: Path, name: str) -> Certificate:
     return certificate
 
 
-def enrol(folder: Path, request: Path) -> Path:
+def requested(request: Path) -> tuple[str, PartyRole, str]:
+    """Name, role and fingerprint of a party's request: what two people read to each other.
+
+    Raises:
+      DataError: it cannot be read, was altered, or says no name and role.
+    """
+    asked = _parsed(request, x509.load_pem_x509_csr, "is no request for a certificate")
+    if not asked.is_signature_valid:
+        raise DataError(f"{request} was altered: its signature does not fit")
+    return *_name_and_role(asked.subject, request), request_fingerprint(asked)
+
+
+def enrol(folder: Path, request: Path, fingerprint: str) -> Path:
     """Signs a request; the certificate lies in the authority's folder.
 
     Args:
       folder: of the authority.
       request: a party's file.
+      fingerprint: of the request, as the party told it over another channel.
 
     Raises:
-      DataError: one of both cannot be read, or the request says no name and role.
+      DataError: one of both cannot be read, the request says no name and role or is another one,
+        or the name is that of a party with another role.
     """
     key, authority = _load_key(folder / KEY), _load_certificate(folder / AUTHORITY)
-    asked = _parsed(request, x509.load_pem_x509_csr, "is no request for a certificate")
-    if not asked.is_signature_valid:
-        raise DataError(f"{request} was altered: its signature does not fit")
-    name, role = _name_and_role(asked.subject, request)
-    now = _now()
+    name, role, found = requested(request)
+    if "".join(fingerprint.split()).lower() != "".join(found.split()):
+        raise DataError(
+            f"{request} is a request of the {role} {name} with the fingerprint {found}, which is "
+            "not the one given; sign it only if that party reads this one to you"
+        )
+    _require_one_role(folder, authority, name, role)
+    asked, now = x509.load_pem_x509_csr(request.read_bytes()), _now()
     certificate = (
         x509.CertificateBuilder()
         .subject_name(_subject(name, role))
@@ -167,6 +187,18 @@ def enrol(folder: Path, request: Path) -> Path:
     place = folder / "issued" / f"{name}-{certificate.serial_number:x}.pem"
     _write(place, certificate.public_bytes(Encoding.PEM))
     return place
+
+
+def _require_one_role(folder: Path, authority: Certificate, name: str, role: PartyRole) -> None:
+    revoked = load_revoked(folder / REVOKED, authority)
+    for path in sorted((folder / "issued").glob(f"{name}-*.pem")):
+        issued = _load_certificate(path)
+        whose, what = name_in(issued)
+        if whose == name and what is not role and not fault_of(issued, authority, revoked):
+            raise DataError(
+                f"{name} is a {what} already ({path}), and each name has one role; give the {role} "
+                "another name, or revoke that certificate"
+            )
 
 
 def revoke(folder: Path, certificate: Path) -> int:
@@ -254,7 +286,17 @@ def _name_and_role(subject: x509.Name, place: Path) -> tuple[str, PartyRole]:
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     if len(names) != 1 or len(roles) != 1 or roles[0].value not in set(PartyRole):
         raise DataError(f"{place} says no name and role of a party")
-    return str(names[0].value), PartyRole(str(roles[0].value))
+    return _party_name(str(names[0].value)), PartyRole(str(roles[0].value))
+
+
+def _party_name(name: str) -> str:
+    # Part of file names, and of the names that TLS compares.
+    if not _NAME.fullmatch(name):
+        raise DataError(
+            "a party's name has small letters, digits, - and _ only, 63 at most, and begins with a "
+            "letter or digit; choose another one"
+        )
+    return name
 
 
 def _usage(*, signs_others: bool) -> x509.KeyUsage:

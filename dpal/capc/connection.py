@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,10 +22,11 @@ from dpal.capc.certificates import (
     load_revoked,
     name_in,
 )
-from dpal.capc.frames import Parcel, from_frame, to_frame
-from dpal.errors import ProtocolError, VoteAborted
+from dpal.capc.frames import LENGTH_BYTES, Parcel, from_frame, to_frame
+from dpal.errors import DpalError, ProtocolError, VoteAborted
 
-_LENGTH_BYTES: Final = 4
+_PART: Final = 1 << 16  # bytes: a slow line takes long for a frame, not for a part of it
+_GONE_SECONDS: Final = 60
 
 
 @dataclass(eq=False)
@@ -42,22 +44,28 @@ class Connection:
     writer: asyncio.StreamWriter
     limit: int
     other: str
+    _written: int = 0
+
+    def __post_init__(self) -> None:
+        _notice_when_gone(self.writer)
 
     async def send(self, said: Parcel | BaseModel, *, patience: float) -> None:
         """Sends a frame.
 
         Raises:
-          VoteAborted: the other end is gone, or takes nothing for too long.
+          VoteAborted: the other end is gone, or takes nothing for as long as patience lasts.
         """
         data = to_frame(said)
         if self.writer.is_closing():  # asyncio's TLS may raise anything else then
             raise VoteAborted(f"the connection to {self.other} is closed")
         try:
-            self.writer.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
-            async with asyncio.timeout(patience):
-                await self.writer.drain()
-        except TimeoutError as error:
-            raise VoteAborted(f"{self.other} takes no message any more") from error
+            self.writer.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+            self._written += LENGTH_BYTES + len(data)
+            taken = self._taken()
+            while not await self._drained(patience):
+                if self._taken() <= taken:
+                    raise VoteAborted(f"{self.other} takes no message any more")
+                taken = self._taken()
         except (OSError, ssl.SSLError) as error:
             raise VoteAborted(f"the connection to {self.other} broke") from error
 
@@ -65,24 +73,42 @@ class Connection:
         """The next frame: a parcel or a control message.
 
         Args:
-          patience: seconds to wait for it; None where it may take for ever.
+          patience: seconds without a part of it; None where it may take for ever.
 
         Raises:
           VoteAborted: the other end is gone or silent.
           ProtocolError: it sent something else than frames.
         """
         try:
-            async with asyncio.timeout(patience):
-                length = int.from_bytes(await self.reader.readexactly(_LENGTH_BYTES), "big")
-                if not 0 < length <= self.limit:
-                    raise ProtocolError(f"{self.other} sent a frame of a size that none can have")
-                return from_frame(await self.reader.readexactly(length))
+            length = int.from_bytes(await self._read(LENGTH_BYTES, patience), "big")
+            if not 0 < length <= self.limit:
+                raise ProtocolError(f"{self.other} sent a frame of a size that none can have")
+            data = bytearray()
+            while len(data) < length:
+                data += await self._read(min(_PART, length - len(data)), patience)
+            return from_frame(bytes(data))
         except TimeoutError as error:
             raise VoteAborted(f"{self.other} was silent for too long") from error
         except (asyncio.IncompleteReadError, OSError, ssl.SSLError) as error:
             raise VoteAborted(
                 f"{self.other} closed the connection, or does not accept this party's certificate"
             ) from error
+
+    def _taken(self) -> int:
+        """Bytes that have left this process."""
+        return self._written - self.writer.transport.get_write_buffer_size()
+
+    async def _drained(self, patience: float) -> bool:
+        try:
+            async with asyncio.timeout(patience):
+                await self.writer.drain()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _read(self, count: int, patience: float | None) -> bytes:
+        async with asyncio.timeout(patience):
+            return await self.reader.readexactly(count)
 
     async def close(self) -> None:
         """Ends it; what was sent may still arrive."""
@@ -129,10 +155,12 @@ async def connect(
             f"no guardian answers at {host}:{port}; start it, or correct the address"
         ) from error
     connection = Connection(reader, writer, limit, f"the guardian {guardian}")
-    name, role = peer_of(writer, identity)
-    if (name, role) != (guardian, PartyRole.GUARDIAN):
+    try:
+        if peer_of(writer, identity) != (guardian, PartyRole.GUARDIAN):
+            raise VoteAborted(f"whoever answers at {host}:{port} is not the guardian {guardian}")
+    except DpalError:
         await connection.close()
-        raise VoteAborted(f"whoever answers at {host}:{port} is not the guardian {guardian}")
+        raise
     return connection
 
 
@@ -153,6 +181,22 @@ def peer_of(writer: asyncio.StreamWriter, identity: Identity) -> tuple[str, Part
     if problem := fault_of(certificate, identity.authority, revoked):
         raise ProtocolError(f"the certificate of {name} {problem}")
     return name, role
+
+
+def _notice_when_gone(writer: asyncio.StreamWriter) -> None:
+    """Has the system end a connection to a machine that is gone without a word."""
+    line = writer.get_extra_info("socket")
+    if line is None:
+        return
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _GONE_SECONDS // 2),
+        ("TCP_KEEPINTVL", _GONE_SECONDS // 6),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 1000 * _GONE_SECONDS),
+    ):
+        if (option := getattr(socket, name, None)) is not None:  # not on every system
+            line.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _prepared(context: ssl.SSLContext, identity: Identity) -> ssl.SSLContext:

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dpal.capc.messages import HiddenQuery, QuerierDeal
 from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
-from dpal.errors import ProtocolError
+from dpal.errors import ParameterError, ProtocolError
 
 _CONTROL: Final = b"\0"
 _PARCEL: Final = b"\1"
 _NAME_BYTES: Final = 64
+LENGTH_BYTES: Final = 4  # of the length that a frame begins with
 _LEAST: Final = 1 << 22  # what a control message may take: certificates of a thousand sites
 
 Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024)]
@@ -124,10 +125,21 @@ class Parcel:
 
 
 def largest_frame(terms: Terms) -> int:
-    """Bytes that a frame may have, at most; a longer one is refused before it is read."""
+    """Bytes that a frame may have, at most; a longer one is refused before it is read.
+
+    Raises:
+      ParameterError: messages of such a vote are too long for any frame.
+    """
     batch = batch_of(terms, 1, terms.queries, terms.sites)
     most = max(QuerierDeal.size(batch), HiddenQuery.size(batch))
-    return max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
+    largest = max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
+    if largest >= 256**LENGTH_BYTES:
+        raise ParameterError.before_release(
+            f"a batch of {terms.queries:,} queries of {terms.labels:,} labels among "
+            f"{len(terms.sites):,} sites needs messages of {most:,} bytes, and one has fewer than "
+            f"{256**LENGTH_BYTES:,}; use fewer queries in a batch"
+        )
+    return largest
 
 
 def to_frame(said: Parcel | BaseModel) -> bytes:

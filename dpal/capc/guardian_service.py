@@ -31,7 +31,7 @@ from dpal.errors import DpalError, ProtocolError, VoteAborted
 from dpal.randomness import secure
 
 PATIENCE: Final = 8.0  # seconds without a message that is waited for
-_NOBODY: Final = "0" * 64
+NOBODY: Final = "0" * 64  # the session of those who are refused before they are in one
 _IDLE: Final = 3600.0  # seconds that who asks may think
 
 
@@ -82,12 +82,23 @@ class _Session:
         for party in self.connections:
             await self.send(party, said)
 
-    async def next(self, awaited: Collection[str], *, patience: float | None = None) -> Said:
-        """What a party says next; raises what broke the session."""
+    async def next(
+        self, awaited: Collection[str], *, patience: float | None = None, drops: bool = False
+    ) -> Said:
+        """What a party says next; raises what broke the session.
+
+        Args:
+          awaited: who may speak next.
+          patience: seconds that all of them may be silent; None for that of the guardian.
+          drops: whether whoever is silent is cut off: each of them has to answer by itself.
+        """
         try:
             async with asyncio.timeout(patience or self.patience):
                 said = await self.inbox.get()
         except TimeoutError as error:
+            if drops:
+                for party in awaited:
+                    await self.connections[party].close()
             names = ", ".join(sorted(self._name(party) for party in awaited))
             raise VoteAborted.before_release(
                 f"{names} did not answer within {patience or self.patience:g} seconds"
@@ -102,7 +113,8 @@ class _Session:
         """One control message of a kind from everybody."""
         found: dict[str, Any] = {}
         while missing := self.connections.keys() - found.keys():
-            party, said = await self.next(missing)
+            # Who hangs here is missing from the next session, and not in its way.
+            party, said = await self.next(missing, drops=True)
             if party not in missing or not isinstance(said, kind):
                 raise unexpected(self._name(party), missing)
             found[party] = said
@@ -183,7 +195,7 @@ class GuardianService:
             self.say(str(error))
             with contextlib.suppress(DpalError):
                 await connection.send(
-                    Abort(session=_NOBODY, reason=str(error)[:600]), patience=self.patience
+                    Abort(session=NOBODY, reason=str(error)[:600]), patience=self.patience
                 )
         finally:
             await connection.close()
@@ -195,7 +207,7 @@ class GuardianService:
         self.say(f"{name} is there ({len(self._sites)} of {len(self.terms.sites)} sites)")
         try:
             while True:
-                await self._route(name, await connection.receive(patience=None))
+                await self._route(name, connection, await connection.receive(patience=None))
         finally:
             if self._sites.get(name) is connection:
                 del self._sites[name]
@@ -204,7 +216,7 @@ class GuardianService:
                     session.inbox.put_nowait(VoteAborted.before_release(f"{name} is gone"))
 
     async def _serve_querier(self, connection: Connection, name: str) -> None:
-        live = tuple(site for site in self.terms.sites if site in self._sites)
+        live = await self._live_sites()
         batch_of(self.terms, 1, 1, live)  # refuses too few
         connections = {QUERIER: connection, **{site: self._sites[site] for site in live}}
         session = _Session(invite(self.terms, name, live), connections, self.patience)
@@ -221,6 +233,17 @@ class GuardianService:
             certifying = _kept(self._certifications, asyncio.create_task(self._certify()))
             await asyncio.shield(certifying)
 
+    async def _live_sites(self) -> tuple[str, ...]:
+        """Sites that are there, by certificates that count now; others are cut off."""
+        for name, connection in list(self._sites.items()):
+            try:
+                peer_of(connection.writer, self.identity)
+            except DpalError as error:
+                self.say(str(error))
+                self._sites.pop(name, None)
+                await connection.close()
+        return tuple(site for site in self.terms.sites if site in self._sites)
+
     async def _certify(self) -> None:
         async with self._certifying:
             await asyncio.to_thread(self.account.certify)
@@ -228,16 +251,16 @@ class GuardianService:
     async def _read(self, session: _Session, connection: Connection) -> None:
         try:
             while True:
-                await self._route(QUERIER, await connection.receive(patience=None))
+                await self._route(QUERIER, connection, await connection.receive(patience=None))
         except DpalError as error:
             session.inbox.put_nowait(error)
 
-    async def _route(self, party: str, said: Any) -> None:
+    async def _route(self, party: str, connection: Connection, said: Any) -> None:
         """Passes sealed parcels on; the rest is for the guardian itself."""
         session = self._sessions.get(said.session)
         if session is None:
             return  # it ended, and the party does not know yet
-        if party not in session.connections:
+        if session.connections.get(party) is not connection:
             raise ProtocolError(f"{party} spoke in a session that it is not in")
         if not isinstance(said, Parcel) or said.party == GUARDIAN:
             session.inbox.put_nowait((party, said))

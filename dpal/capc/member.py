@@ -25,7 +25,7 @@ class SessionMember:
       invitation: as it signed it.
       private: its ephemeral key, until keys are agreed on.
       keys: of the session, from then on.
-      last: the highest batch that was begun.
+      begun: numbers of batches that were begun.
     """
 
     terms: Terms
@@ -33,7 +33,7 @@ class SessionMember:
     invitation: Invitation
     private: X25519PrivateKey | None = field(repr=False)
     keys: SessionKeys | None = None
-    last: int = 0
+    begun: set[int] = field(default_factory=set)
 
     def agree_on_keys(self, roster: Roster) -> Ready:
         """Agrees on keys.
@@ -58,8 +58,8 @@ class SessionMember:
         """
         if self.keys is None:
             raise ProtocolError("a batch began before keys were agreed on")
-        require_new(said.number, self.last)
-        self.last = said.number
+        require_new(said.number, self.begun)
+        self.begun.add(said.number)
         return batch_of(self.terms, said.number, said.queries, self.invitation.sites)
 
     def secrets(self) -> Mapping[str, bytes]:

@@ -28,20 +28,20 @@ class Outgoing:
 Outbox = tuple[Outgoing, ...]
 
 
-def require_new(number: int, last: int) -> None:
+def require_new(number: int, begun: Collection[int]) -> None:
     """Requires that a session has not begun this batch before: keys and pads serve once.
 
     Args:
       number: of the batch.
-      last: the highest number that was begun in the session; 0 for none.
+      begun: numbers that were begun in the session.
 
     Raises:
-      ProtocolError: it was, or may have been.
+      ProtocolError: it was.
     """
-    if not number > last:
+    if number in begun:
         raise ProtocolError(
             f"batch {number} was begun in this session before, and its keys serve once; ask "
-            "again under the next number"
+            "again in another session"
         )
 
 

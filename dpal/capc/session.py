@@ -25,7 +25,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpal.canonical import digest
-from dpal.capc.certificates import Certificate, Identity, PartyRole, fault_of, name_in
+from dpal.capc.certificates import (
+    REVOKED,
+    Certificate,
+    Identity,
+    PartyRole,
+    fault_of,
+    load_revoked,
+    name_in,
+)
 from dpal.capc.key_streams import SEED_BYTES, derived_key
 from dpal.capc.terms import Terms
 from dpal.errors import ProtocolError
@@ -188,7 +196,9 @@ def _require_signed(
     invitation: Invitation, greeting: Greeting, name: str, role: PartyRole, identity: Identity
 ) -> None:
     certificate = _certificate_of(greeting)
-    if problem := fault_of(certificate, identity.authority, identity.revoked):
+    # Read anew: somebody may have been revoked since this process began.
+    revoked = load_revoked(identity.folder / REVOKED, identity.authority)
+    if problem := fault_of(certificate, identity.authority, revoked):
         raise ProtocolError(f"the certificate of {name} {problem}")
     if name_in(certificate) != (name, role):
         raise ProtocolError(f"the certificate of {name} is another party's")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dpal.capc.certificates import Identity
 from dpal.capc.connection import Connection, connect
 from dpal.capc.frames import Abort, Begin, Invite, Parcel, Roster, largest_frame
-from dpal.capc.guardian_service import PATIENCE
+from dpal.capc.guardian_service import NOBODY, PATIENCE
 from dpal.capc.member import SessionMember, join
 from dpal.capc.site import SiteBatch, begin_site
 from dpal.capc.terms import SiteModel, Terms, noise_share
@@ -63,20 +63,23 @@ class SiteService:
                     largest_frame(self.terms),
                     patience=self.patience,
                 )
-            except VoteAborted as error:
+            except DpalError as error:
                 if failed == 0:
                     self.say(f"{error}; trying again")
             else:
-                failed = 0
                 self.say(f"connected to {self.guardian}")
-                await self._answer_all(connection)
+                if await self._answer_all(connection):
+                    failed = 0
             await asyncio.sleep(_AGAIN_SECONDS[min(failed, len(_AGAIN_SECONDS) - 1)])
             failed += 1
 
-    async def _answer_all(self, connection: Connection) -> None:
+    async def _answer_all(self, connection: Connection) -> bool:
+        """Answers until the connection breaks; says whether anybody wanted answers."""
+        invited = False
         try:
             while True:
                 said = await connection.receive(patience=None)
+                invited |= isinstance(said, Invite)
                 try:
                     await self._answer(connection, said)
                 except VoteAborted:
@@ -95,9 +98,12 @@ class SiteService:
             self._members.clear()
             self._batches.clear()
             await connection.close()
+        return invited
 
     async def _answer(self, connection: Connection, said: Any) -> None:
         if isinstance(said, Abort):
+            if said.session == NOBODY:
+                self.say(f"{self.guardian} says: {said.reason}")
             return self._forget(said.session)
         if isinstance(said, Invite):
             self._members[said.session], greeting = join(said, self.terms, self.identity)

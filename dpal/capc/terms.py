@@ -29,6 +29,7 @@ class Terms:
     """Who votes on what, and with how much noise.
 
     Attributes:
+      name: of the vote, and so of its account: parties that know other names share no key.
       sites: names of all enrolled sites, in the order of their messages.
       labels: yes-or-no labels of a query.
       features: length of a query, in whole numbers of 8 bits.
@@ -53,6 +54,7 @@ class Terms:
     batches: int = 1
     epsilon: float = 20.0
     delta: float = 1e-5
+    name: str = "vote"
 
     def __post_init__(self) -> None:
         check.within(2, MOST_SITES, sites=len(self.sites))
@@ -118,9 +120,10 @@ def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> 
     """The batch of a number among the sites that are there.
 
     Raises:
-      ParameterError: too few are, a stranger is among them, or there are too many queries.
+      ParameterError: too few are, a stranger is among them, there are too many queries, or no
+        batch may have this number.
     """
-    check.at_least(1, number=number)
+    check.within(1, terms.batches, number=number)
     check.within(1, terms.queries, queries=queries)
     if live != tuple(site for site in terms.sites if site in live):
         raise ParameterError.before_release("the sites of a batch are not those that agreed")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
+from dpal.capc.frames import largest_frame
 from dpal.capc.ring import MOST_FEATURES
 from dpal.capc.terms import (
     MOST_BATCHES,
@@ -57,7 +58,7 @@ class SitesVoteConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         try:
-            self.terms()
+            largest_frame(self.terms())
         except ParameterError as error:
             raise ValueError(str(error)) from error
         return self
@@ -66,7 +67,7 @@ class SitesVoteConfig(Section):
         """As the protocol knows them."""
         return Terms(
             sites=tuple(self.sites),
-            **self.model_dump(exclude={"name", "guardian", "address", "sites"}),
+            **self.model_dump(exclude={"guardian", "address", "sites"}),
         )
 
     def place(self) -> tuple[str, int]:

@@ -17,7 +17,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
     """The plan as one JSON object; the contract of `dpal capc plan --json`."""
     sites = len(terms.sites)
     asked = sorted({0, sites // 5, sites // 2, terms.colluding})
-    possible = [number for number in asked if sites - number - terms.absent >= 2]
+    costs = {number: epsilon_of_batches(terms, colluding=number) for number in asked}
     return {
         **certified.summary(),
         "charged_as": batch_event(terms).mechanism,
@@ -25,7 +25,7 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
         "least_live": terms.least_live,
         "noise_of_a_site": terms.share_variance**0.5,
         "epsilon_by_colluding": {
-            str(number): epsilon_of_batches(terms, colluding=number) for number in possible
+            str(number): epsilon for number, epsilon in costs.items() if epsilon is not None
         },
         "bytes_of_a_batch": {
             party: {"receives": received, "sends": sent}

@@ -26,6 +26,7 @@ from dpal.capc.certificates import (
     enrol,
     make_authority,
     make_key,
+    requested,
 )
 from dpal.capc.terms import Features
 from dpal.config.capc import SitesVoteConfig, parse_capc
@@ -133,7 +134,7 @@ def write_demo_page(demo: Demo) -> Path:
     values = yaml.safe_load((demo.folder / "vote.yaml").read_text(encoding="utf-8"))
     vote = parse_capc(SitesVoteConfig, values, demo.folder)
     certified = certified_account(vote.name, vote.terms())
-    answers = read_answers(demo.answers)
+    answers = {name: answer.labels for name, answer in read_answers(demo.answers).items()}
     truth = {
         row["id"]: questions_of(np.array([row["digit"]]))[0].tolist()
         for row in pq.read_table(demo.queries, columns=["id", "digit"]).to_pylist()
@@ -219,7 +220,8 @@ def _shared() -> dict[str, str]:
 
 def _enrolled(authority: Path, keys: Path, name: str, role: PartyRole) -> None:
     make_key(keys, name, role)
-    shutil.copy(enrol(authority, keys / REQUEST), keys / CERTIFICATE)
+    request = keys / REQUEST
+    shutil.copy(enrol(authority, request, requested(request)[2]), keys / CERTIFICATE)
     for file in (AUTHORITY, REVOKED):
         shutil.copy(authority / file, keys / file)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +15,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from dpal.canonical import digest
 from dpal.capc.certificates import PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
-from dpal.capc.terms import Features, SiteModel
+from dpal.capc.terms import Features, SiteModel, Terms
 from dpal.config.capc import GuardianConfig, QuerierConfig, SiteConfig, SitesVoteConfig
 from dpal.errors import DataError
 from dpal.files.atomic_writes import atomic_write
@@ -50,6 +53,7 @@ def run_guardian(vote: SitesVoteConfig, config: GuardianConfig, say: Say) -> Non
             await asyncio.Event().wait()
 
     with open_sites_vote(certified, config.runtime) as account:
+        account.certify()  # what a guardian that was killed may have left out
         asyncio.run(serve())
 
 
@@ -77,16 +81,18 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
     terms = vote.terms()
     identity = load_identity(config.keys, config.querier, PartyRole.QUERIER)
     ids, features = read_queries(config.queries, terms.features)
-    answered = read_answers(config.answers)
+    asked = dict(zip(ids, query_digests(terms, features), strict=True))
+    answered = read_answers(config.answers, asked)
     todo = [place for place, name in enumerate(ids) if name not in answered]
     if not todo:
         say(f"all {len(ids):,} queries are answered in {config.answers}")
         return config.answers
+    _write_answers(config.answers, answered)  # where it cannot be, nothing is asked
     parts = [todo[start : start + terms.queries] for start in range(0, len(todo), terms.queries)]
 
     def keep(place: int, labels: NDArray[np.int8]) -> None:
         for query, row in zip(parts[place], labels.tolist(), strict=True):
-            answered[ids[query]] = row
+            answered[ids[query]] = QueryAnswer(row, asked[ids[query]])
         _write_answers(config.answers, answered)
         say(f"{len(answered):,} of {len(ids):,} queries are answered")
 
@@ -150,21 +156,61 @@ def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
     return ids, numbers.astype(np.int8)
 
 
-def read_answers(path: Path) -> dict[str, Sequence[int]]:
-    """Answers that were written before, by id; none where there is no file."""
+def query_digests(terms: Terms, features: Features) -> list[str]:
+    """What tells a query of a vote from others that have its id."""
+    salt = digest(terms).encode()
+    return [hashlib.sha256(salt + row.tobytes()).hexdigest() for row in features]
+
+
+class QueryAnswer(NamedTuple):
+    """What sites answered.
+
+    Attributes:
+      labels: 0 or 1 for each.
+      query: digest of the query, see `query_digests`.
+    """
+
+    labels: Sequence[int]
+    query: str
+
+
+def read_answers(path: Path, asked: Mapping[str, str] | None = None) -> dict[str, QueryAnswer]:
+    """Answers that were written before, by id; none where there is no file.
+
+    Args:
+      path: where they are.
+      asked: by id, the digest of each query that is asked now; None takes whatever was asked.
+
+    Raises:
+      DataError: the file holds none, or those of other queries with the same ids.
+    """
     if not path.exists():
         return {}
     try:
-        table = pq.read_table(path, columns=["id", "labels"])
+        columns = [pq.read_table(path)[name].to_pylist() for name in ("id", "labels", "query")]
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError.before_release(
             f"{path} exists and holds no answers; move it away"
         ) from error
-    return dict(zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True))
+    found = {name: QueryAnswer(labels, query) for name, labels, query in zip(*columns, strict=True)}
+    if asked is not None and any(
+        asked.get(name, answer.query) != answer.query for name, answer in found.items()
+    ):
+        raise DataError.before_release(
+            f"{path} holds answers to other queries with the same ids, or of a vote with other "
+            "terms; move it away, or name another file of answers"
+        )
+    return found
 
 
-def _write_answers(path: Path, answered: dict[str, Sequence[int]]) -> None:
-    labels = pa.array(list(answered.values()), pa.list_(pa.int8()))
-    table = pa.table({"id": pa.array(list(answered), pa.string()), "labels": labels})
+def _write_answers(path: Path, answered: Mapping[str, QueryAnswer]) -> None:
+    answers = answered.values()
+    table = pa.table(
+        {
+            "id": pa.array(list(answered), pa.string()),
+            "labels": pa.array([answer.labels for answer in answers], pa.list_(pa.int8())),
+            "query": pa.array([answer.query for answer in answers], pa.string()),
+        }
+    )
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from dpal.capc.account import batch_name
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.listed import LISTED
 from dpal.config.runtime import RuntimeConfig
-from dpal.errors import ParameterError
+from dpal.errors import LedgerError, ParameterError
 from dpal.files.atomic_writes import atomic_write
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.folder_lock import lock_folder
@@ -52,6 +52,8 @@ class SitesVote(Run[ListedPlan]):
     def reserve(self) -> int:
         """As `VoteAccount.reserve`."""
         with self.ledger() as ledger:
+            opened = _reserved(ledger) - _committed(ledger)
+            self.settle_kept(ledger, (int(name.rpartition("/")[2]) for name in opened))
             committed = _committed(ledger)
             free = (
                 number
@@ -112,12 +114,21 @@ class SitesVote(Run[ListedPlan]):
 
         release = self._release(number)
         ledger.release_once(release, draw, inputs=[], artifacts=[path])
+        if answer is not None and path.read_bytes() != answer:
+            raise LedgerError.before_release(
+                f"batch {number} of {self.name} has an answer already, which is not this one; ask "
+                "again, under another number"
+            )
 
-    def _settle_kept(self, ledger: CampaignLedger) -> None:
-        """Commits what was kept when a guardian died: it may have been told."""
-        for number in range(1, self.batches + 1):
+    def settle_kept(self, ledger: CampaignLedger, numbers: Iterable[int]) -> None:
+        """Commits what was kept and not committed, as when a guardian died: it may have been told.
+
+        Its number is not free: an answer of other noise would have no charge. What was committed
+        is compared with the ledger.
+        """
+        for number in numbers:
             kept = self.folder.root / f"votes-{number}" / "answer.bin"
-            if kept.exists():
+            if number not in self.working and kept.exists():
                 self._settle(ledger, number, None)
 
 
@@ -140,7 +151,7 @@ def open_sites_vote(certified: CertifiedList, runtime: RuntimeConfig) -> Iterato
                 compared=None,
                 changes="its terms: sites, noise, batches or promise",
             )
-            vote._settle_kept(ledger)
+            vote.settle_kept(ledger, range(1, vote.batches + 1))
         yield vote
 
 

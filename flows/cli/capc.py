@@ -59,20 +59,33 @@ def key_command(
     )
 
 
-@capc_app.command("enrol", epilog="Example: dpal capc enrol authority north-keys/request.pem")
+@capc_app.command(
+    "enrol", epilog="Example: dpal capc enrol authority request.pem --fingerprint '1f0c 27ab ...'"
+)
 def enrol_command(
     folder: AuthorityDir,
     request: Annotated[Path, typer.Argument(metavar="REQUEST", help="From dpal capc key.")],
+    fingerprint: Annotated[
+        str, typer.Option(help="Of the request, as the party told it over another channel.")
+    ] = "",
 ) -> None:
-    """Sign a party's request, once its fingerprint was compared over another channel."""
-    from dpal.capc.certificates import CERTIFICATE, enrol, request_fingerprint
+    """Say whose request it is; sign it, where --fingerprint is what the party says of it."""
+    from dpal.capc.certificates import CERTIFICATE, enrol, requested
 
-    out.print(f"fingerprint: {request_fingerprint(request)}", markup=False)
-    place = enrol(folder, request)
+    name, role, found = requested(request)
+    out.print(f"{request}: the {role} {name}, fingerprint {found}", markup=False)
+    if not fingerprint:
+        raise ConfigError(
+            "nothing is signed yet; have the party read its fingerprint to you, and name what it "
+            "says: --fingerprint '...'"
+        )
+    place = enrol(folder, request, fingerprint)
     out.print(f"{place}: the party keeps it as {CERTIFICATE} beside its key", markup=False)
 
 
-@capc_app.command("revoke", epilog="Example: dpal capc revoke authority authority/issued/north.pem")
+@capc_app.command(
+    "revoke", epilog="Example: dpal capc revoke authority authority/issued/north-1f.pem"
+)
 def revoke_command(
     folder: AuthorityDir,
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE")],

@@ -23,6 +23,7 @@ from dpal.capc.certificates import (
     load_identity,
     make_authority,
     make_key,
+    requested,
 )
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
@@ -45,7 +46,8 @@ class Authority:
     def enrolled(self, name: str, role: PartyRole, folder: Path | None = None) -> Identity:
         place = folder or self.folder.parent / f"{name}-keys"
         make_key(place, name, role)
-        shutil.copy(enrol(self.folder, place / REQUEST), place / CERTIFICATE)
+        request = place / REQUEST
+        shutil.copy(enrol(self.folder, request, requested(request)[2]), place / CERTIFICATE)
         self.copy_to(place)
         return load_identity(place, name, role)
 

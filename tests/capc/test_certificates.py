@@ -20,6 +20,7 @@ from dpal.capc.certificates import (
     make_key,
     name_in,
     request_fingerprint,
+    requested,
     revoke,
 )
 from dpal.errors import DataError
@@ -116,4 +117,24 @@ def test_an_altered_request_is_not_signed(authority, tmp_path):
     for content in (b"nothing", b""):
         (tmp_path / "south" / REQUEST).write_bytes(content)
         with pytest.raises(DataError):
-            enrol(authority.folder, tmp_path / "south" / REQUEST)
+            enrol(authority.folder, tmp_path / "south" / REQUEST, "")
+
+
+def test_only_the_request_that_was_told_of_is_signed(authority, tmp_path):
+    """Somebody may ask for another role under a known name, or for a name that is a path."""
+    make_key(tmp_path / "south", "south", PartyRole.SITE)
+    request = tmp_path / "south" / REQUEST
+    fingerprint = requested(request)[2]
+    for other in ("", "ab", fingerprint[:-1]):
+        with pytest.raises(DataError):
+            enrol(authority.folder, request, other)
+    issued = enrol(authority.folder, request, fingerprint.replace(" ", "").upper())
+    make_key(tmp_path / "again", "south", PartyRole.GUARDIAN)
+    again = tmp_path / "again" / REQUEST
+    with pytest.raises(DataError):
+        enrol(authority.folder, again, requested(again)[2])
+    revoke(authority.folder, issued)
+    assert enrol(authority.folder, again, requested(again)[2]).is_file()
+    for name in ("../south", "", "söuth", "South", "a" * 64):
+        with pytest.raises(DataError):
+            make_key(tmp_path / "named", name, PartyRole.SITE)

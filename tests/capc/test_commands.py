@@ -99,7 +99,7 @@ def test_the_demo_ends_with_a_page_and_a_certificate(tmp_path):
     document = read_certificate(found[0].read_text(encoding="utf-8"))
     assert not any_failed(verify_certificate(document))
     answers = read_answers(folder / "ministry" / "answers.parquet")
-    assert len(answers) == 12 and {len(row) for row in answers.values()} == {3}
+    assert len(answers) == 12 and {len(row.labels) for row in answers.values()} == {3}
     keys = list(folder.rglob(KEY))
     assert len(keys) == 8 and {path.stat().st_mode & 0o077 for path in keys} == {0}
     assert dpal("demo", "--folder", folder, "--data", DATA)[0] == 2
@@ -143,6 +143,15 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo):
         another = table.slice(0, 1).set_column(0, "id", pa.array(["one more"]))
         pq.write_table(pa.concat_tables([table, another]), demo.queries)
         assert dpal("query", "--config", demo.querier)[0] == 2
+        # Another query under a known id is not the one that was answered.
+        pq.write_table(
+            pa.concat_tables(
+                [table.slice(1), another.set_column(0, "id", table["id"].slice(0, 1))]
+            ).set_column(1, "features", pa.array([[1] * vote.features] * len(table))),
+            demo.queries,
+        )
+        code, _, complaint = dpal("query", "--config", demo.querier)
+        assert code == 2 and str(demo.answers) in complaint
     kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
     assert kinds == [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
 
@@ -167,10 +176,11 @@ def test_parties_are_enrolled_by_commands(tmp_path):
     authority, keys = tmp_path / "authority", tmp_path / "keys"
     assert dpal("authority", authority, "--name", "clinics")[0] == 0
     made = dpal("key", keys, "--name", "north", "--role", "site")[1]
-    signed = dpal("enrol", authority, keys / "request.pem")[1]
-    told = [line.rpartition(": ")[2] for line in (made + signed).splitlines()
-            if line.startswith("fingerprint")]  # fmt: skip
-    assert len(told) == 2 and told[0] == told[1]
+    told = made.splitlines()[-1].rpartition(": ")[2]
+    code, shown, _ = dpal("enrol", authority, keys / "request.pem")
+    assert code == 2 and "site north" in shown and told in shown
+    assert not (authority / "issued").exists()
+    assert dpal("enrol", authority, keys / "request.pem", "--fingerprint", told)[0] == 0
     issued = next((authority / "issued").iterdir())
     assert dpal("revoke", authority, issued)[0] == 0
     for wrong in (["key", keys, "--name", "north", "--role", "site"],

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpal.capc import guardian_service
+from dpal.capc import guardian_service, querier_service
 from dpal.capc.certificates import PartyRole, revoke
 from dpal.capc.connection import client_context, connect
 from dpal.capc.frames import Abort, Ask, Parcel, from_frame, largest_frame, to_frame
 from dpal.capc.querier import QuerierBatch
 from dpal.capc.terms import QUERIER
-from dpal.errors import ProtocolError, VoteAborted
+from dpal.errors import ParameterError, ProtocolError, VoteAborted
 from tests.capc.parties import Authority, FreeAccount, staged
 from tests.capc.together import plain_votes, terms_of
 
@@ -192,6 +192,66 @@ def test_a_silent_site_ends_the_vote_soon_and_is_named(tmp_path, monkeypatch):
     on_stage(tmp_path, play)
 
 
+def test_a_site_that_hangs_is_missing_from_the_next_session(tmp_path, monkeypatch):
+    """And not in its way: as many may be absent as was agreed."""
+
+    async def play(stage):
+        async def nothing(connection, said):
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(stage.sites["site-2"], "_answer", nothing)
+        with pytest.raises(VoteAborted):
+            await stage.ask([ASKED])
+        assert sorted(stage.service._sites) == ["site-1", "site-3", "site-4"]
+        assert len(await stage.ask([ASKED], name="office")) == 1
+
+    on_stage(tmp_path, play, terms=replace(TERMS, absent=1), patience=1.0)
+
+
+def test_whoever_is_revoked_while_connected_is_cut_off(tmp_path):
+    async def play(stage):
+        revoke(stage.authority.folder, tmp_path / "site-2-keys" / "certificate.pem")
+        for name in ("keeper", "site-1", "site-3", "site-4"):
+            stage.authority.copy_to(tmp_path / f"{name}-keys")
+        assert len(await stage.ask([ASKED])) == 1
+        assert "site-2" not in stage.service._sites
+
+    on_stage(tmp_path, play, terms=replace(TERMS, absent=1))
+
+
+def test_nobody_speaks_in_the_session_of_another(tmp_path):
+    """Every site knows its number, and may tell it."""
+
+    async def play(stage):
+        address = ("127.0.0.1", stage.port)
+        first, second = (stage.authority.enrolled(name, PartyRole.QUERIER, tmp_path / name)
+                         for name in ("ministry", "office"))  # fmt: skip
+        async with querier_service._joined(TERMS, first, address, "keeper", 6.0) as asker:
+            session = asker._member.invitation.session
+            async with querier_service._joined(TERMS, second, address, "keeper", 6.0) as other:
+                await other.send(Ask(session=session, queries=5))
+                with pytest.raises(VoteAborted):
+                    await other.receive()
+            assert (await asker.answers(ASKED)).shape == (5, 3)
+        assert stage.account.reserved == [1]
+
+    on_stage(tmp_path, play)
+
+
+def test_a_number_that_another_session_left_is_begun_again(tmp_path):
+    async def play(stage):
+        office = stage.authority.enrolled("office", PartyRole.QUERIER)
+        address = ("127.0.0.1", stage.port)
+        stage.account.working.add(1)
+        async with querier_service._joined(TERMS, office, address, "keeper", 6.0) as asker:
+            await asker.answers(ASKED)
+            stage.account.leave(1)  # whoever had it is gone
+            await asker.answers(ASKED)
+        assert list(stage.account.committed) == [2, 1]
+
+    on_stage(tmp_path, play)
+
+
 def test_a_site_that_dies_amid_a_batch_ends_it_at_once(tmp_path, monkeypatch):
     async def play(stage):
         answer = stage.sites["site-3"]._answer
@@ -354,6 +414,11 @@ def test_a_party_that_sends_something_else_is_cut_off_and_others_are_served(tmp_
 def test_control_messages_have_one_form(text):
     with pytest.raises(ProtocolError):
         from_frame(b"\0" + text.encode())
+
+
+def test_terms_whose_messages_fit_no_frame_are_refused():
+    with pytest.raises(ParameterError):
+        largest_frame(terms_of(50, labels=1024, queries=1024))
 
 
 def test_frames_are_read_as_they_were_written():

@@ -44,7 +44,7 @@ def terms_of(
 ) -> Terms:
     names = tuple(f"site-{number}" for number in range(1, sites + 1))
     return Terms(sites=names, labels=labels, features=features, queries=queries,
-                 **{"sigma": 2.0, **more})  # fmt: skip
+                 **{"sigma": 2.0, "batches": 50, **more})  # fmt: skip
 
 
 def random_models(terms: Terms, rng: np.random.Generator) -> dict[str, SiteModel]:

@@ -104,6 +104,20 @@ def test_after_a_guardian_died_nothing_is_charged_twice_or_told_twice(runtime):
     assert sorted(entries(vote, EntryKind.RESERVE)) == ["votes/1", "votes/2", "votes/3"]
 
 
+def test_an_answer_whose_commit_failed_keeps_its_number(runtime):
+    """Its noise is charged under it; other noise needs another number."""
+    with open_sites_vote(certified(), runtime) as vote:
+        number = vote.reserve()
+        kept = vote.folder.root / f"votes-{number}" / "answer.bin"
+        kept.parent.mkdir()
+        kept.write_bytes(b"answer")
+        with pytest.raises(LedgerError):
+            vote.commit(number, b"of other noise")
+        vote.leave(number)
+        assert vote.reserve() == 2
+        assert entries(vote, EntryKind.COMMIT) == ["votes/1"] and kept.read_bytes() == b"answer"
+
+
 def test_one_guardian_at_a_time_and_other_terms_are_another_vote(runtime):
     with (
         open_sites_vote(certified(), runtime),
@@ -153,9 +167,11 @@ def test_without_collusion_answers_are_charged_and_with_it_noisy_counts():
 
 
 def test_what_more_colluding_sites_would_cost():
-    terms = replace(terms_of(10, labels=3, queries=5, sigma=9.0), colluding=2, absent=1)
-    costs = [epsilon_of_batches(terms, colluding=number) for number in (0, 1, 2, 5)]
-    assert costs == sorted(costs)
+    terms = terms_of(10, labels=3, queries=5, sigma=9.0, colluding=2, absent=1, batches=1)
+    found = [epsilon_of_batches(terms, colluding=number) for number in (0, 1, 2, 5)]
+    costs = [cost for cost in found if cost is not None]
+    assert len(costs) == 4 and costs == sorted(costs)
+    assert epsilon_of_batches(replace(terms, sigma=199.0), colluding=0) is None
     assert costs[2] == pytest.approx(certified_account("v", terms).epsilon, rel=1e-3)
 
 

@@ -28,6 +28,8 @@ from dpal.accounting.votes.skellam import (
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 
+LEAST_SIGMA, MOST_SIGMA = 0.1, 200.0  # between which tables are exact enough, and short enough
+
 _NEGLIGIBLE = -48.0  # log of a chance of 1e-21, as far as Gaussian noise is followed
 _LEAST_CHANCE = 1e-290  # of the second opinion's plain sums
 
@@ -113,7 +115,7 @@ class SkellamCounts(Event):
 
     def __post_init__(self) -> None:
         check.at_least(1, answers=self.answers)
-        check.within(0.1, 200, sigma=self.sigma)
+        check.within(LEAST_SIGMA, MOST_SIGMA, sigma=self.sigma)
 
     @property
     def variance(self) -> float:
