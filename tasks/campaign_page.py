@@ -11,6 +11,7 @@ from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure
 from dpal.reports.figures.style import as_png
 from dpal.reports.flow_run_page import Place, campaign_story, outcome, steps_done
+from dpal.reports.validation_figures import worthless
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.released_phase import reached
 from tasks.flow_run_page import Shown, page_of, reached_server, run_links, update_artifacts
@@ -72,7 +73,8 @@ def tell_phase(campaign: Campaign, phase: Phase) -> None:
 def tell_campaign_end(campaign: Campaign) -> str:
     """Ends the story, and returns its last line."""
     last = outcome(campaign.certified.summary(), reached(campaign.folder))
-    tell_story(campaign, f"{last}.")
+    said = worthless(reached(campaign.folder))
+    tell_story(campaign, f"{last}. {said or ''}".rstrip())
     return last
 
 

@@ -15,7 +15,7 @@ def tell_run(run: Run[Any], now: str) -> None:
     """Writes the story anew: what happens now, what it costs, what it reached."""
     summary, phases = run.certified.summary(), run.folder.finished_phases()
     done = bool(phases) or run.folder.certificate.is_file()
-    shown = KINDS[run.kind].use_cases().results(run.folder) if done else run.plan_tables()
+    shown = KINDS[run.kind].use_cases().shown(run.folder) if done else run.plan_tables()
     page = story(
         run.title,
         summary,

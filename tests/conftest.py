@@ -109,6 +109,16 @@ def write_blobs(
     return path
 
 
+def mislabel(path: Path) -> None:
+    """Calls four fifths of the records of a pool the first class, whatever they are."""
+    table = pq.read_table(path)
+    rng = np.random.default_rng(4)
+    labels = np.where(rng.random(table.num_rows) < 0.8, 0, rng.integers(0, CLASSES, table.num_rows))
+    column = table.schema.get_field_index("label")
+    field = table.schema.field(column)
+    pq.write_table(table.set_column(column, field, pa.array(labels, field.type)), path)
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, with a small pool and a validation set."""

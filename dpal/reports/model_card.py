@@ -100,8 +100,8 @@ def _worth(results: Mapping[str, Any] | None, headline: str) -> list[str]:
         f"| calibration error (at temperature {results['temperature']:.2f}) | "
         f"{percent(results['calibration_error'])} ({percent(results['calibrated_error'])}) |",
     ]
-    if results["is_below_majority"]:
-        lines += ["", "**It is worth no more than always saying the same.** Do not use it."]
+    if results["worthless"] is not None:
+        lines += ["", f"**{results['worthless']}**"]
     lines += ["", "| class | records | recall | AUC |", "|---|---|---|---|"]
     for each in results["classes"]:
         recall = "-" if each["recall"] is None else percent(each["recall"])

@@ -24,6 +24,8 @@ from dpal.reports.report import (
     spent_bar,
 )
 from dpal.reports.summary import kept_so_far, promise, terms
+from dpal.reports.validation_figures import against_majority, protection_words, worthless
+from dpal.reports.worth_tables import classes_table, worth_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class RunFacts:
       files: what lies in its folder, and what that is.
       has_model: whether a model is verified with it.
       restore: commands that bring back the files of its phases.
+      reached: metrics of the phase whose model is released; None where there is none.
+      class_names: names in class order; empty when the data has none.
     """
 
     run: str
@@ -51,6 +55,8 @@ class RunFacts:
     files: Rows = ()
     has_model: bool = True
     restore: Sequence[str] = ()
+    reached: Mapping[str, Any] | None = None
+    class_names: Sequence[str] = ()
 
 
 def run_report(
@@ -99,6 +105,7 @@ def run_report(
             section("What was promised", Facts(promised(summary, facts.run)), *promised_by),
             section("What was spent", *spent, note=f"Epsilon at {terms(summary)}."),
             *sections,
+            *_worth(facts),
             section("What this does not protect", sentences(uncovered)),
             _how_to_check(facts, checks),
         ),
@@ -130,8 +137,23 @@ def _verdict(facts: RunFacts, points: Sequence[tuple[bool, str]], defect: str) -
         else f"There is no certificate yet; a finished {facts.run} has one."
     )
     tone = "broken" if not kept or defect else "kept" if facts.certificate else "mind"
-    every = ((kept, said), (facts.certificate is not None, certified), *points)
+    useless = None if facts.reached is None else worthless(facts.reached)
+    model = () if useless is None else ((False, useless),)
+    every = ((kept, said), (facts.certificate is not None, certified), *model, *points)
     return Verdict(defect if kept and defect else title, tone, every)
+
+
+def _worth(facts: RunFacts) -> tuple[ReportSection, ...]:
+    """What the released model is worth; nothing of runs that earlier versions measured."""
+    if facts.reached is None or against_majority(facts.reached) is None:
+        return ()
+    tables = (worth_table(facts.reached), classes_table(facts.reached, facts.class_names))
+    note = (
+        f"Measured on {protection_words(facts.reached)}. The most frequent answer is the same for "
+        "every record: the class that most records have, or of each label what most have."
+    )
+    said = worthless(facts.reached)
+    return (section("What the model is worth", said, *tables, note=note),)
 
 
 def _how_to_check(facts: RunFacts, checks: Rows) -> ReportSection:

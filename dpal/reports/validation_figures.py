@@ -10,6 +10,10 @@ from typing import Any
 _PREFIX = "validation_"  # of the keys in a phase's metrics
 RECORDS, STANDARD_ERROR = "records", "standard_error"  # how sure the headline is
 LOW, HIGH = "low", "high"  # its 95 % interval, where records are protected: the noise counts, too
+MAJORITY = "majority"  # the headline of always giving the most frequent answer
+GAIN_ERROR = "gain_standard_error"  # of how far the model is above that
+BALANCED, AUC, AUC_ERROR = "balanced_accuracy", "macro_auc", "macro_auc_standard_error"
+CLASSES = "classes"  # records, recall and AUC of each, in class order
 # In this order; the first that there is is the headline of its task.
 _WORDS = {
     "accuracy": "accuracy",
@@ -20,9 +24,35 @@ _WORDS = {
 }
 
 
-def as_metrics(figures: Mapping[str, float]) -> dict[str, float]:
+def as_metrics(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Figures as they stand in a phase's metrics."""
     return {_PREFIX + name: value for name, value in figures.items()}
+
+
+def tracked_figures(phase: Mapping[str, Any]) -> dict[str, float]:
+    """All figures of a phase as numbers by name, those of single classes too."""
+    figures = {
+        name: float(value)
+        for name, value in phase.items()
+        if name.startswith(_PREFIX) and isinstance(value, float | int)
+    }
+    for number, about in enumerate(class_figures(phase)):
+        for name in ("recall", "auc"):
+            if about[name] is not None:
+                figures[f"{_PREFIX}{name}/class_{number}"] = float(about[name])
+    return figures
+
+
+def class_figures(phase: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Records, recall and AUC of each class, in class order; none of earlier versions."""
+    classes: Sequence[Mapping[str, Any]] = phase.get(_PREFIX + CLASSES, ())
+    return classes
+
+
+def figure_in(phase: Mapping[str, Any], name: str) -> float | None:
+    """One figure of a phase, such as `BALANCED`; None where it was not measured."""
+    value = phase.get(_PREFIX + name)
+    return None if value is None else float(value)
 
 
 def figures_in(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> dict[str, float]:
@@ -150,6 +180,112 @@ def against_best_before(phases: Sequence[Mapping[str, Any]], phase: int) -> Phas
         standard_error=math.hypot(*map(float, both)) if known else None,  # type: ignore[arg-type]
         records=int(records) if known else None,  # type: ignore[arg-type]
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MajorityComparison:
+    """A model beside always giving the most frequent answer, and its ranking beside chance.
+
+    Attributes:
+      headline: what its figure is called.
+      value: the figure.
+      majority: the same of always giving the most frequent answer; of several labels, of each.
+      standard_error: of the difference; where records are protected, with the noise.
+      records: of the validation set.
+      auc: mean area under the ROC curve, 0.5 by chance; None where nothing can be ranked, or
+        scores are protected.
+      auc_error: its standard error.
+      has_labels: whether records have several labels. Of rare ones the most frequent answer, none
+        at all, has a micro-F1 of 0, which every guess passes: there the ranking must be better
+        than chance as well.
+    """
+
+    headline: str
+    value: float
+    majority: float
+    standard_error: float
+    records: int
+    auc: float | None
+    auc_error: float
+    has_labels: bool
+
+    @property
+    def answers_better(self) -> bool:
+        """Whether its answers are better by more than two standard errors."""
+        return self.value - self.majority > 2 * self.standard_error
+
+    @property
+    def ranks_better(self) -> bool:
+        """Whether it is known to rank records better than chance, by as much."""
+        return self.auc is not None and self.auc - 0.5 > 2 * self.auc_error
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the model is known to be worth more than the most frequent answer."""
+        unranked = self.has_labels and self.auc is not None and not self.ranks_better
+        return self.answers_better and not unranked
+
+    def words(self) -> str:
+        """What a person should know of a model that is not better.
+
+        >>> model = MajorityComparison(headline="accuracy", value=0.665, majority=0.77,
+        ...     standard_error=0.02, records=333, auc=None, auc_error=0.0, has_labels=False)
+        >>> for part in model.words().split(": "):
+        ...     print(part)
+        no better than always giving the most frequent answer
+        accuracy 66.50 % against 77.00 % (standard error of the difference 2.00 points, 333 records)
+        """
+        if self.answers_better and not self.is_better:
+            return (
+                f"no better than chance at ranking records: {_WORDS[AUC]} "
+                f"{percent(self.auc or 0.0)} against 50 % (standard error "
+                f"{100 * self.auc_error:.2f} points, {self.records:,} records)"
+            )
+        beyond = " by more than noise" if self.value > self.majority else ""
+        ranks = ""
+        if self.ranks_better:
+            ranks = (
+                f"; it does rank records better than chance ({_WORDS[AUC]} "
+                f"{percent(self.auc or 0.0)}), so that its probabilities may be of use"
+            )
+        return (
+            f"no better than always giving the most frequent answer{beyond}: {self.headline} "
+            f"{percent(self.value)} against {percent(self.majority)} (standard error of the "
+            f"difference {100 * self.standard_error:.2f} points, {self.records:,} records){ranks}"
+        )
+
+
+def against_majority(phase: Mapping[str, Any]) -> MajorityComparison | None:
+    """Compares a phase's model with the most frequent answer; None where that was not measured."""
+    majority, error = figure_in(phase, MAJORITY), figure_in(phase, GAIN_ERROR)
+    if majority is None or error is None:
+        return None
+    name, value = headline(phase)
+    return MajorityComparison(
+        headline=name,
+        value=value,
+        majority=majority,
+        standard_error=error,
+        records=int(phase[_PREFIX + RECORDS]),
+        auc=figure_in(phase, AUC),
+        auc_error=figure_in(phase, AUC_ERROR) or 0.0,
+        has_labels=headline_key(phase) != "accuracy",
+    )
+
+
+def worthless(phase: Mapping[str, Any]) -> str | None:
+    """One sentence on a released model that is no better than the most frequent answer.
+
+    Args:
+      phase: metrics of the phase whose model is released.
+
+    Returns:
+      None where it is better, or was measured by an earlier version.
+    """
+    compared = against_majority(phase)
+    if compared is None or compared.is_better:
+        return None
+    return f"This model is {compared.words()}."
 
 
 def percent(value: float) -> str:

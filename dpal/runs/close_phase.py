@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from dpal.accounting.cohort_spending import campaign_epsilon, spending
 from dpal.accounting.events import VALIDATION
@@ -41,7 +42,7 @@ def is_finished(campaign: Campaign, phase: Phase) -> bool:
     return True
 
 
-def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, float]) -> None:
+def close_phase(campaign: Campaign, phase: Phase, figures: Mapping[str, Any]) -> None:
     """Writes what the phase cost and reached, and marks it finished."""
     files = campaign.files(phase)
     with campaign.ledger() as ledger:

@@ -32,11 +32,12 @@ from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.improvement_run import Improving, rotation_weights
 from dpal.runs.labeling import get_labels
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.measured_figures import public_figures
 from dpal.runs.near_private_releases import components_file, seen_public, support_file, support_of
 from dpal.runs.notify import notify
 from dpal.runs.prepare_improvement import with_trained_start
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
-from dpal.training.evaluation import evaluate
+from dpal.training.evaluation import evaluate, probabilities
 from dpal.training.plain_training import fine_tune, training_steps
 from dpal.training.rotation_pretraining import TURNS, pretrain
 
@@ -118,10 +119,9 @@ def close_improvement(improving: Improving) -> None:
         return
     inputs, labels = load_all(improving.start.validation)
     batch, about = improving.config.runtime.physical_batch, improving.spec.model.task
-    before, after = (
-        evaluate(model, inputs, labels, physical_batch=batch, task=about)
-        for model in (improving.load_start(), improving.load_improved())
-    )
+    before = evaluate(improving.load_start(), inputs, labels, physical_batch=batch, task=about)
+    guesses = probabilities(improving.load_improved(), inputs, physical_batch=batch, task=about)
+    after = public_figures(about, guesses, labels.numpy())
     bought_ = len(read_labels(files.labels))
     metrics = {
         "phase": 0,

@@ -21,6 +21,7 @@ from dpal.reports.improvement_report import (
     spending_by_release_table,
 )
 from dpal.reports.report import Picture, Report
+from dpal.reports.validation_figures import tracked_figures
 from dpal.runs.execute import execute_run
 from dpal.runs.fine_tuning import (
     FINE_TUNING,
@@ -126,9 +127,8 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
                 "start": spec.before.campaign or "a model's file",
                 "model": spec.model.name,
             },
-            figures={
-                key: value for key, value in metrics.items() if isinstance(value, float | int)
-            },
+            figures={key: value for key, value in metrics.items() if isinstance(value, float | int)}
+            | tracked_figures(metrics),
             tags={"dpal.start_from": spec.before.campaign or "a model's file"},
             model=ServedModel(
                 weights=run.files.model,

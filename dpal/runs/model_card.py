@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,20 @@ from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, signature_of
 from dpal.files.atomic_writes import write_text
 from dpal.reports.model_card import card_as_markdown
+from dpal.reports.validation_figures import (
+    BALANCED,
+    against_majority,
+    as_metrics,
+    class_figures,
+    figure_in,
+    worthless,
+)
+from dpal.runs.measured_figures import public_figures
 from dpal.runs.open_sources import open_validation
 from dpal.runs.predict import ReleasedModel, open_model
 from dpal.runs.recorded_settings import recorded_as
+from dpal.training.calibration import fit_temperature
 from dpal.training.evaluation import probabilities
-from dpal.training.model_worth import ModelWorth, model_worth
 
 _FORMAT = 1
 TEXT, DATA = "model-card.md", "model-card.json"
@@ -50,7 +58,7 @@ def write_model_card(folder: CampaignFolder, place: Path) -> dict[str, Any]:
     model = open_model(folder.root)
     document = read_certificate(folder.certificate.read_text(encoding="utf-8"))
     labels = folder.finished_phases()[-1]["labels"]
-    card = _card(config, model, document, labels, _worth(config, model))
+    card = _card(config, model, document, labels, _results(config, model))
     card["certificate"] |= {
         "sha256": file_digest(folder.certificate),
         "signed": signature_of(folder.certificate).is_file(),
@@ -60,7 +68,7 @@ def write_model_card(folder: CampaignFolder, place: Path) -> dict[str, Any]:
     return card
 
 
-def _worth(config: CampaignConfig, model: ReleasedModel) -> ModelWorth | None:
+def _results(config: CampaignConfig, model: ReleasedModel) -> dict[str, Any] | None:
     """Figures on public records; None where nobody declared them public."""
     if config.validation is None or not config.validation.public:
         return None
@@ -69,7 +77,25 @@ def _worth(config: CampaignConfig, model: ReleasedModel) -> ModelWorth | None:
     guesses = probabilities(
         model.build(), inputs, physical_batch=config.runtime.physical_batch, task=task
     )
-    return model_worth(task, guesses, labels.numpy(), model.class_names)
+    told = as_metrics(public_figures(task, guesses, labels.numpy()))
+    compared, fitted = against_majority(told), fit_temperature(task, guesses, labels.numpy())
+    if compared is None:
+        return None
+    return {
+        "records": compared.records,
+        "headline": compared.value,
+        "majority": compared.majority,
+        "balanced_accuracy": figure_in(told, BALANCED),
+        "auc": compared.auc,
+        "calibration_error": fitted.error,
+        "temperature": fitted.temperature,
+        "calibrated_error": fitted.error_after,
+        "worthless": worthless(told),
+        "classes": [
+            {"name": name, **about}
+            for name, about in zip(model.class_names, class_figures(told), strict=True)
+        ],
+    }
 
 
 def _card(
@@ -77,7 +103,7 @@ def _card(
     model: ReleasedModel,
     document: Mapping[str, Any],
     labels: int,
-    worth: ModelWorth | None,
+    results: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     promise, epsilon = document["promise"], document["epsilon"]
     declared = config.validation
@@ -120,12 +146,7 @@ def _card(
             "validation_is_public": bool(declared and declared.public),
             "why_public": "" if declared is None else declared.why,
         },
-        "results": None if worth is None else _results(worth),
+        "results": results,
         "certificate": {"digest": document["digest"], "plan": document["plan"]["digest"]},
         "versions": document["versions"],
     }
-
-
-def _results(worth: ModelWorth) -> dict[str, Any]:
-    figures = {**asdict(worth), "is_below_majority": worth.is_below_majority}
-    return {**figures, "classes": [asdict(each) for each in worth.classes]}

@@ -27,6 +27,7 @@ from dpal.reports.pate_sweeps import (
     voting_sweep_report,
 )
 from dpal.reports.report import Report
+from dpal.reports.validation_figures import tracked_figures
 from dpal.reports.vote_report import vote_cost_table
 from dpal.runs.baselines import run_baselines
 from dpal.runs.ensemble import Ensemble, plan_ensemble, prepare_ensemble, record_ensemble
@@ -123,7 +124,7 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
         metrics = ensemble.folder.finished_phases()[0]
         figures = {
             key: float(value) for key, value in metrics.items() if isinstance(value, float | int)
-        }
+        } | tracked_figures(metrics)
         for method, judged in methods.items():
             values = {**judged["figures"], **judged.get("averages", {})}
             figures |= {f"{method}.{key}": float(value) for key, value in values.items()}

@@ -28,14 +28,14 @@ from dpal.reports.validation_figures import (
     percent,
 )
 from dpal.runs.campaign_run import Campaign
+from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
 from dpal.training.evaluation import probabilities
-from dpal.training.metrics import evaluation_metrics, headline_standard_error
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy
+from dpal.training.protected_figures import confusion_counts, noisy_accuracy, noisy_worth
 
 
-def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
+def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
     """Figures of the phase's model on the validation set.
 
     Where that is protected they are charged to its records before they are drawn, once for each
@@ -59,17 +59,12 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, float]:
     return figures
 
 
-def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, float]:
+def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, Any]:
     guesses, labels = _predicted(campaign, phase)
-    about = campaign.plan.spec.model.task
-    return {
-        **evaluation_metrics(about, guesses, labels),
-        RECORDS: float(len(labels)),
-        STANDARD_ERROR: headline_standard_error(about, guesses, labels),
-    }
+    return public_figures(campaign.plan.spec.model.task, guesses, labels)
 
 
-def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, float]:
+def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, Any]:
     """Reserves, draws, persists and commits the noisy counts of a phase; reads them if they are."""
     files, release = campaign.files(phase), campaign.plan.release(phase.figures_release)
     validation = campaign.plan.spec.validation
@@ -92,6 +87,7 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
         HIGH: interval.high,
         RECORDS: float(validation.records),
         STANDARD_ERROR: interval.standard_error,
+        **worth_figures(noisy_worth(counts, records=validation.records, noise=event.noise)),
     }
 
 

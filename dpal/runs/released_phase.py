@@ -71,6 +71,12 @@ def reached(folder: CampaignFolder) -> dict[str, Any]:
     return metrics
 
 
+def released_figures(folder: CampaignFolder) -> dict[str, Any] | None:
+    """Metrics of the phase whose model a run of any kind releases; None before there is one."""
+    phases = folder.finished_phases()
+    return phases[released_phase(folder)] if phases else None
+
+
 def validation_curve(phases: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
     """The headline figure of every finished phase, in order."""
     return tuple(headline(phase)[1] for phase in phases)

@@ -10,7 +10,7 @@ from dpal.files.artifacts import NO_HEAD, CampaignFolder
 from dpal.files.dvc_pointers import restore_commands
 from dpal.reports.run_report import RunFacts
 from dpal.runs.kinds import recorded_kind
-from dpal.runs.released_phase import is_complete, released_weights
+from dpal.runs.released_phase import is_complete, released_figures, released_weights
 
 AUDIT = "audit/audit.json"
 
@@ -44,6 +44,8 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
             if path.is_file()
         ),
         has_model=bool(phases),
+        reached=released_figures(folder),
+        class_names=tuple(folder.read_record().get("class_names", ())),
         restore=restore_commands(folder, len(phases)),
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from dpal.data.labeling_state import load_all
 from dpal.errors import LabelError
 from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.models.build_model import build_model
@@ -20,10 +21,11 @@ from dpal.runs.ballot_tables import told_of
 from dpal.runs.ensemble import Ensemble
 from dpal.runs.ensemble_hold import require_held
 from dpal.runs.ensemble_votes import asked_rows
+from dpal.runs.measured_figures import public_figures
 from dpal.runs.notify import notify
 from dpal.runs.repeatable_training import RepeatableTraining, shown_training
 from dpal.runs.student_quality import evaluate_model, keep_judgement
-from dpal.runs.teachers import load_inputs, load_rows
+from dpal.runs.teachers import load_inputs, load_rows, scores_of
 from dpal.runs.vote_account import read_released
 from dpal.training.semi_supervised import student_steps, train_student
 from dpal.voting.draw_answers import UNANSWERED
@@ -81,7 +83,7 @@ def close_student(ensemble: Ensemble) -> None:
     metrics = {
         "phase": 0,
         "labels": int((labels != UNANSWERED).reshape(len(labels), -1).any(axis=1).sum()),
-        **as_metrics(judged["figures"]),
+        **as_metrics(student_figures(ensemble, model)),
         "campaign_epsilon": ensemble.certified.epsilon,
         "cohorts": [],
         **_truth_of(ensemble, labels),
@@ -98,6 +100,13 @@ def close_student(ensemble: Ensemble) -> None:
     )
     name, value = headline(metrics)
     notify(f"student: validation {name} {percent(value)}")
+
+
+def student_figures(ensemble: Ensemble, student: nn.Module) -> dict[str, Any]:
+    """Figures of the student on the validation set, which is public."""
+    inputs, labels = load_all(ensemble.validation)
+    guesses = scores_of(ensemble, student, inputs)
+    return public_figures(ensemble.model.task, guesses, labels.numpy())
 
 
 def _promised(ensemble: Ensemble, judged: Mapping[str, Any]) -> dict[str, Any]:

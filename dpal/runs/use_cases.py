@@ -17,8 +17,10 @@ from dpal.labelers import Labeler
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.reports.report import Report, table
 from dpal.reports.run_report import run_report
+from dpal.reports.validation_figures import worthless
 from dpal.runs.audit_run import audit_report
 from dpal.runs.recorded_settings import settings_that_measured
+from dpal.runs.released_phase import released_figures
 from dpal.runs.repeatable_training import RepeatableTraining
 from dpal.runs.run import Run
 from dpal.runs.run_facts import facts_of, read_run_certificate
@@ -107,6 +109,12 @@ class UseCases(ABC, Generic[C, R]):
     def results(self, folder: CampaignFolder) -> Shown:
         """What a finished run has to show, in reading order."""
         return [epsilon_table(folder.read_record()["plan"])]
+
+    def shown(self, folder: CampaignFolder) -> Shown:
+        """The same, and a sentence on a model that is no better than the most frequent answer."""
+        released = released_figures(folder)
+        said = None if released is None else worthless(released)
+        return [*self.results(folder), *([] if said is None else [said])]
 
     def report(self, folder: CampaignFolder) -> Report:
         """The story of a run, from its files.

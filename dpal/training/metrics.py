@@ -87,14 +87,26 @@ def headline_standard_error(task: Task, probabilities: Floats, labels: Labels) -
         whole = np.full(len(labels), 2.0)
     else:
         known, true = labels.astype(np.int64) >= 0, labels.astype(np.int64) == 1
-        said = (sound > THRESHOLD) & known
-        hits = 2.0 * (said & true).sum(axis=1)
-        whole = (said.sum(axis=1) + true.sum(axis=1)).astype(np.float64)
+        hits, whole = ratio_parts(true, (sound > THRESHOLD) & known)
     count, total = len(labels), float(whole.sum())
     if count < 2 or not total:
         return 0.0
     residuals = hits - hits.sum() / total * whole
     return float(np.sqrt(count / (count - 1) * (residuals**2).sum()) / total)
+
+
+def ratio_parts(true: NDArray[np.bool_], said: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """What each record adds to both sums whose ratio is the headline: micro-F1, or accuracy.
+
+    Args:
+      true: (n, classes) what records have: of one label each, a single one.
+      said: (n, classes) what is said of them.
+
+    Returns:
+      Twice the hits, and what was said and what is true together, both (n,).
+    """
+    whole = said.sum(axis=1) + true.sum(axis=1)
+    return 2.0 * (said & true).sum(axis=1), whole.astype(np.float64)
 
 
 def f1(hits: Counts, said: Counts, true: Counts) -> Floats:
@@ -126,3 +138,25 @@ def roc_auc(scores: Floats, true: NDArray[np.bool_]) -> float:
     ranks, count = scipy.stats.rankdata(scores), int(true.sum())
     above = float(ranks[true].sum()) - count * (count + 1) / 2
     return above / (count * (true.size - count))
+
+
+def roc_auc_influence(scores: Floats, true: NDArray[np.bool_]) -> tuple[float, Floats]:
+    """The same area, and how far each record moves it, to first order.
+
+    Args:
+      scores: (n,) finite.
+      true: (n,) which records have the label; some, and not all.
+
+    Returns:
+      The area, and influences (n,) that sum to 0; the sum of their squares is its variance.
+
+    Source: DeLong, DeLong & Clarke-Pearson (1988), structural components, eq. 4 and 5.
+    """
+    ranks, area = scipy.stats.rankdata(scores), roc_auc(scores, true)
+    with_it, without = int(true.sum()), int((~true).sum())
+    influences = np.empty(true.size)
+    below = (ranks[true] - scipy.stats.rankdata(scores[true])) / without
+    above = 1 - (ranks[~true] - scipy.stats.rankdata(scores[~true])) / with_it
+    influences[true] = (below - area) / with_it
+    influences[~true] = (above - area) / without
+    return area, influences

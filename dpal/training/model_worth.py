@@ -1,20 +1,24 @@
-"""What a model is worth beside knowing nothing: baselines, classes one by one, and calibration."""
+"""What a model is worth beside knowing nothing: the most frequent answer, and its classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
+from numpy.typing import NDArray
 
-from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN, Task
-from dpal.training.metrics import THRESHOLD, Floats, Labels, evaluation_metrics, f1, roc_auc
+from dpal.training.metrics import (
+    THRESHOLD,
+    Floats,
+    Labels,
+    evaluation_metrics,
+    ratio_parts,
+    roc_auc_influence,
+)
 
-_BINS = 15
-_TINY = 1e-12
-_COLDEST, _HOTTEST = 0.05, 20.0
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +26,12 @@ class ClassWorth:
     """Figures of one class, or of one label.
 
     Attributes:
-      name: of it.
-      records: how many of the judged ones have it.
+      records: how many of the judged ones have it; noisy where those are protected.
       recall: share of these that were found; None where there are none.
-      auc: area under the ROC curve against all others; None without both sorts.
+      auc: area under the ROC curve against all others; None where there are not both, or where
+        scores are protected.
     """
 
-    name: str
     records: int
     recall: float | None
     auc: float | None
@@ -36,151 +39,125 @@ class ClassWorth:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelWorth:
-    """What a model is worth on judged records.
+    """What a model is worth on judged records, beside always giving the most frequent answer.
 
     Attributes:
-      records: how many were judged.
-      headline: its figure: accuracy, or micro-F1 of several labels.
-      majority: the same figure of who always says what most records have.
+      majority: headline figure (accuracy, or micro-F1 of several labels) of always giving the most
+        frequent answer; of several labels, of each label.
+      gain_standard_error: of how far the model's headline is above that, over which records were
+        drawn for judging, and over the noise where they are protected.
       balanced_accuracy: mean recall of the classes; of several labels of both answers of each.
       auc: mean area under the ROC curve of the classes that can be ranked; None if none can.
-      calibration_error: expected calibration error in 15 bins: how far what the model is sure of
-        and how often it is right are apart on average.
-      temperature: what logits should be divided by, so that probabilities fit best.
-      calibrated_error: the calibration error after that.
+      auc_standard_error: of that; None likewise.
       classes: one by one.
     """
 
-    records: int
-    headline: float
     majority: float
+    gain_standard_error: float
     balanced_accuracy: float
     auc: float | None
-    calibration_error: float
-    temperature: float
-    calibrated_error: float
+    auc_standard_error: float | None
     classes: tuple[ClassWorth, ...]
 
-    @property
-    def is_below_majority(self) -> bool:
-        """Whether saying the same of every record is as good or better."""
-        return self.headline <= self.majority
 
-
-def model_worth(
-    task: Task, probabilities: Floats, labels: Labels, names: Sequence[str]
-) -> ModelWorth:
+def model_worth(task: Task, probabilities: Floats, labels: Labels) -> ModelWorth:
     """Judges predictions on PUBLIC records; of private ones every figure would have to be paid for.
 
     Args:
       task: what a label is.
-      probabilities: (n, classes).
+      probabilities: (n, classes); what is not finite counts as 0.
       labels: (n,) class numbers, or (n, classes) zeros and ones, -1 where not known.
-      names: of the classes or labels.
 
     Raises:
-      ParameterError: shapes do not belong together, or nothing is known.
+      ParameterError: shapes do not belong together, or there is no record.
 
     Source:
-      Calibration error and temperature: Guo, Pleiss, Sun & Weinberger (2017), "On calibration of
-      modern neural networks", Sec. 2 and 4.2; of several labels every answer counts by itself.
+      Difference of two ratios over the same records: their influences are subtracted, Cochran
+      (1977), Sec. 6.4. Error of areas: DeLong, DeLong & Clarke-Pearson (1988), eq. 4 to 7.
     """
-    figures = evaluation_metrics(task, probabilities, labels)
-    if len(names) != probabilities.shape[1]:
-        raise ParameterError(
-            f"{len(names)} names are not those of {probabilities.shape[1]} classes"
-        )
-    if task is Task.SINGLE_LABEL:
-        has = labels[:, None] == np.arange(len(names))
-        said = probabilities.argmax(axis=1)[:, None] == np.arange(len(names))
-        known = np.ones_like(has)
-    else:
-        known, has = labels != UNKNOWN, labels == 1
-        said = (probabilities > THRESHOLD) & known
-    classes = tuple(
-        ClassWorth(
-            name=name,
-            records=int(mine.sum()),
-            recall=float(found[mine].mean()) if mine.any() else None,
-            auc=roc_auc(scores[judged], mine[judged]) if 0 < mine.sum() < judged.sum() else None,
-        )
-        for name, mine, found, scores, judged in zip(
-            names, has.T, said.T, probabilities.T, known.T, strict=True
-        )
-    )
-    areas = [each.auc for each in classes if each.auc is not None]
-    temperature = best_temperature(task, probabilities, labels)
+    evaluation_metrics(task, probabilities, labels)  # what does not belong together is refused
+    sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
+    has, said, known = _answers(task, sound, labels)
+    usual = _most_frequent(task, has, known)
+    areas, influences = _areas(sound, has, known)
+    ranked = [area for area in areas if area is not None]
     return ModelWorth(
-        records=len(labels),
-        headline=next(iter(figures.values())),
-        majority=_majority(task, has, known),
+        majority=_share(*ratio_parts(has, usual)),
+        gain_standard_error=_gain_error(has, said, usual),
         balanced_accuracy=_balanced(task, has, said, known),
-        auc=float(np.mean(areas)) if areas else None,
-        calibration_error=calibration_error(task, probabilities, labels),
-        temperature=temperature,
-        calibrated_error=calibration_error(
-            task, at_temperature(task, probabilities, temperature), labels
+        auc=float(np.mean(ranked)) if ranked else None,
+        auc_standard_error=_spread(influences / len(ranked)) if ranked else None,
+        classes=tuple(
+            ClassWorth(
+                records=int(mine.sum()),
+                recall=float(found[mine].mean()) if mine.any() else None,
+                auc=area,
+            )
+            for mine, found, area in zip(has.T, said.T, areas, strict=True)
         ),
-        classes=classes,
     )
 
 
-def _majority(task: Task, has: np.ndarray, known: np.ndarray) -> float:
-    """The headline of who says of every record what most have."""
+def _answers(task: Task, sound: Floats, labels: Labels) -> tuple[Bools, Bools, Bools]:
+    """What records have, what is said of them, and what is known, each (n, classes)."""
     if task is Task.SINGLE_LABEL:
-        return float(has.mean(axis=0).max())
+        every = np.arange(sound.shape[1])
+        has = labels[:, None] == every
+        return has, sound.argmax(axis=1)[:, None] == every, np.ones_like(has)
+    known = labels != UNKNOWN
+    return labels == 1, (sound > THRESHOLD) & known, known
+
+
+def _most_frequent(task: Task, has: Bools, known: Bools) -> Bools:
+    """Who says of every record what most have, (n, classes)."""
+    if task is Task.SINGLE_LABEL:
+        return np.broadcast_to(np.arange(has.shape[1]) == has.sum(axis=0).argmax(), has.shape)
     common = has.sum(axis=0) > known.sum(axis=0) / 2
-    said = known & common
-    return float(f1((said & has).sum(), said.sum(), has.sum()))
+    return np.asarray(known & common)
 
 
-def _balanced(task: Task, has: np.ndarray, said: np.ndarray, known: np.ndarray) -> float:
+def _gain_error(has: Bools, said: Bools, usual: Bools) -> float:
+    """Standard error of the difference of two headlines on the same records."""
+    return _spread(_influence(has, said) - _influence(has, usual))
+
+
+def _influence(has: Bools, said: Bools) -> Floats:
+    """How far each record moves a headline, to first order, (n,)."""
+    hits, whole = ratio_parts(has, said)
+    total = float(whole.sum())
+    if not total:
+        return np.zeros(len(has))
+    return np.asarray((hits - hits.sum() / total * whole) / total)
+
+
+def _spread(influences: Floats) -> float:
+    count = len(influences)
+    return math.sqrt(count / (count - 1) * float((influences**2).sum())) if count > 1 else 0.0
+
+
+def _share(hits: Floats, whole: Floats) -> float:
+    return float(hits.sum() / max(1.0, whole.sum()))
+
+
+def _areas(sound: Floats, has: Bools, known: Bools) -> tuple[list[float | None], Floats]:
+    """The area of every class that can be ranked, and how far each record moves their sum, (n,)."""
+    areas: list[float | None] = []
+    influences = np.zeros(len(sound))
+    for scores, mine, judged in zip(sound.T, has.T, known.T, strict=True):
+        if not 0 < mine.sum() < judged.sum():
+            areas.append(None)
+            continue
+        area, moved = roc_auc_influence(scores[judged], mine[judged])
+        areas.append(area)
+        influences[judged] += moved
+    return areas, influences
+
+
+def _balanced(task: Task, has: Bools, said: Bools, known: Bools) -> float:
     recalls = []
     for mine, found, judged in zip(has.T, said.T, known.T, strict=True):
         if mine.any():
             recalls.append(found[mine].mean())
         if task is Task.MULTI_LABEL and (judged & ~mine).any():
             recalls.append(1 - found[judged & ~mine].mean())
-    return float(np.mean(recalls))
-
-
-def calibration_error(task: Task, probabilities: Floats, labels: Labels) -> float:
-    """Expected calibration error in 15 bins of equal width, in [0, 1].
-
-    Of one label: of the most probable class. Of several: of the probability of each label.
-    """
-    if task is Task.SINGLE_LABEL:
-        sure = probabilities.max(axis=1)
-        right = probabilities.argmax(axis=1) == labels
-    else:
-        known = labels != UNKNOWN
-        sure, right = probabilities[known], labels[known] == 1
-    bins = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
-    counts = np.bincount(bins, minlength=_BINS)
-    apart = np.bincount(bins, weights=right - sure, minlength=_BINS)
-    return float(np.abs(apart).sum() / max(1, counts.sum()))
-
-
-def at_temperature(task: Task, probabilities: Floats, temperature: float) -> Floats:
-    """Probabilities (n, classes) of logits that are divided by a temperature."""
-    if task is Task.SINGLE_LABEL:
-        logits = np.log(np.clip(probabilities, _TINY, 1))
-        return np.asarray(scipy.special.softmax(logits / temperature, axis=1))
-    logits = scipy.special.logit(np.clip(probabilities, _TINY, 1 - _TINY))
-    return np.asarray(scipy.special.expit(logits / temperature))
-
-
-def best_temperature(task: Task, probabilities: Floats, labels: Labels) -> float:
-    """The temperature with the least cross-entropy on PUBLIC records, between 0.05 and 20."""
-
-    def loss(logarithm: float) -> float:
-        fitted = at_temperature(task, probabilities, float(np.exp(logarithm)))
-        if task is Task.SINGLE_LABEL:
-            chances = fitted[np.arange(len(labels)), labels]
-        else:
-            known = labels != UNKNOWN
-            chances = np.where(labels == 1, fitted, 1 - fitted)[known]
-        return float(-np.log(np.clip(chances, _TINY, 1)).mean())
-
-    bounds = (np.log(_COLDEST), np.log(_HOTTEST))
-    return float(np.exp(scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    return float(np.mean(recalls)) if recalls else 0.0

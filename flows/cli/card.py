@@ -37,6 +37,6 @@ def card_command(
         said = f"{percent(results['headline'])}, always the most frequent answer "
         out.print(f"validation: {said}{percent(results['majority'])}; balanced accuracy "
                   f"{percent(results['balanced_accuracy'])}", markup=False)  # fmt: skip
-        if results["is_below_majority"]:
-            out.print("WORTH NOTHING: always saying the same is as good", style="bold red")
+        if results["worthless"] is not None:
+            out.print(results["worthless"], style="bold red", markup=False)
     out.print(f"wrote {target / TEXT} and {target / DATA}", markup=False, soft_wrap=True)

@@ -47,7 +47,7 @@ def run_here(config: RunConfig, redraw: Sequence[str] = ()) -> None:
     except CancelledRun as stopped:
         raise TrainingStopped(str(stopped)) from None
     else:
-        show_results(kind.use_cases().results(folder))
+        show_results(kind.use_cases().shown(folder))
         _tell_where(folder, config)
     print(folder.root)  # noqa: T201  plain, for scripts
 

@@ -9,7 +9,12 @@ import typer
 
 from dpal.errors import CertificateError, DataError
 from dpal.reports.report import Table
-from dpal.reports.validation_figures import against_best_before, headline, percent
+from dpal.reports.validation_figures import (
+    against_best_before,
+    against_majority,
+    headline,
+    percent,
+)
 from dpal.runs.kinds import recorded_kind
 from dpal.runs.released_phase import reached, released_phase, stopped_early
 from flows.cli.folder_arguments import campaign_folder
@@ -88,4 +93,7 @@ def _reached(folder: CampaignFolder) -> str:
         told[0] += f" (phase {released})"
     if last is not None and last.is_worse:
         told.append(f"phase {len(phases) - 1}: {last.words()}")
+    compared = against_majority(phases[released])
+    if compared is not None and not compared.is_better:
+        told.append(compared.words())
     return "; ".join(told)

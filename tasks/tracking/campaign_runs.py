@@ -20,7 +20,7 @@ from dpal.errors import LedgerMissing, TrainingStopped
 from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.figures.campaign import budget_figure, validation_figure
-from dpal.reports.validation_figures import against_best_before
+from dpal.reports.validation_figures import against_best_before, tracked_figures
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.released_phase import reached, released_phase
@@ -40,6 +40,7 @@ from tasks.tracking.mlflow_notes import (
     campaign_note,
     phase_note,
     state_in_words,
+    worthless_tags,
 )
 from tasks.tracking.mlflow_run import (
     FAILED,
@@ -187,6 +188,7 @@ def _track_campaign(campaign: Campaign) -> str:
             "dpal.certificate": certificate["digest"],
             "dpal.model": f"models:/dpal-{campaign.config.name}/{version}",
             "dpal.released_phase": str(released_phase(campaign.folder)),
+            **worthless_tags(reached(campaign.folder)),
             "dpal.state": state_in_words(len(phases), len(phases), finished=True),
             NOTE: campaign_note(campaign, finished=True),
             **_ledger_tags(certificate["ledger"]["head"]),
@@ -234,7 +236,7 @@ def _day(campaign: Campaign) -> str:
 
 def _metrics(phase: dict[str, Any]) -> dict[str, float]:
     metrics = {
-        **{name: value for name, value in phase.items() if name.startswith("validation_")},
+        **tracked_figures(phase),
         "labels": float(phase["labels"]),  # as planned; hidden selection may buy fewer
         "campaign_epsilon": phase["campaign_epsilon"],
     }

@@ -16,10 +16,16 @@ from dpal.files.dvc_pointers import restore_command
 from dpal.planning.campaign_plan import Phase
 from dpal.reports.commands import ELSEWHERE, verify_here
 from dpal.reports.summary import figures_in_words, promise
-from dpal.reports.validation_figures import against_best_before, headline, most_labels, percent
+from dpal.reports.validation_figures import (
+    against_best_before,
+    headline,
+    most_labels,
+    percent,
+    worthless,
+)
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import key_word
-from dpal.runs.released_phase import reached, released_phase
+from dpal.runs.released_phase import reached, released_figures, released_phase
 
 NOTE = "mlflow.note.content"
 
@@ -83,6 +89,7 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
         + _so_far(reached(folder) if phases else None),
     ]
     told += [f"**Mind:** phase {number}: {words}." for number, words in worse_phases(phases)]
+    told += [f"**Mind:** {said}" for said in worthless_tags(released_figures(folder)).values()]
     if finished:
         model = f"`models:/dpal-{campaign.config.name}`"
         check = verify_here(campaign.folder, key_word(campaign.config.runtime))
@@ -131,6 +138,12 @@ def worse_phases(phases: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
     """Numbers of the phases that are worse than an earlier one, and by how much."""
     compared = ((number, against_best_before(phases, number)) for number in range(len(phases)))
     return [(number, gain.words()) for number, gain in compared if gain and gain.is_worse]
+
+
+def worthless_tags(released: Mapping[str, Any] | None) -> dict[str, str]:
+    """Says of a run that its model is no better than the most frequent answer."""
+    said = None if released is None else worthless(released)
+    return {} if said is None else {"dpal.worthless": said}
 
 
 def _so_far(metrics: Mapping[str, Any] | None) -> str:

@@ -11,12 +11,13 @@ import pandas as pd
 from dpal.certificate.read_and_seal import read_certificate
 from dpal.ledger.entries import Entry
 from dpal.ledger.entries_table import ledger_table
+from dpal.runs.released_phase import released_figures
 from dpal.runs.run import Run
 from dpal.runs.tracked_facts import ServedModel, Tracked
 from tasks.boundary import task
 from tasks.tracking.experiment import SOURCE, find_run, prefect_tag, tell_mlflow
 from tasks.tracking.mlflow_model import log_weights
-from tasks.tracking.mlflow_notes import NOTE
+from tasks.tracking.mlflow_notes import NOTE, worthless_tags
 from tasks.tracking.mlflow_run import TrackedRun, day_of_plan, finished_run
 from tasks.tracking.model_registry import register_model
 from tasks.tracking.promotion import AUDIT_NUMBER, newest_audit
@@ -71,6 +72,7 @@ def _track(run: Run[Any], tracked: Tracked, dvc_hash: str) -> None:
         "dvc.md5": dvc_hash,
         "dpal.state": "finished",
         NOTE: folder.report.read_text(encoding="utf-8"),
+        **worthless_tags(released_figures(folder)),
         **tracked.tags,
         **prefect_tag(),
         **SOURCE,

@@ -10,9 +10,13 @@ import pytest
 from dpal.reports.summary import validation_table
 from dpal.reports.validation_figures import (
     against_best_before,
+    against_majority,
     headline_key,
     released_metrics,
+    tracked_figures,
+    worthless,
 )
+from dpal.reports.worth_tables import classes_table, worth_table
 
 
 def phase(number: int, accuracy: float, records: int | None = 400) -> dict[str, Any]:
@@ -81,3 +85,86 @@ def test_the_table_marks_what_is_released(released):
     marked = ["released" in row[0] for row in table.rows]
     assert marked == [number == released for number in range(2)]
     assert "-10.00" in " ".join(table.rows[1])
+
+
+def judged(value: float, majority: float, error: float, **more: Any) -> dict[str, Any]:
+    """Metrics of a phase that was judged beside the most frequent answer."""
+    return {
+        **phase(0, value),
+        "validation_majority": majority,
+        "validation_gain_standard_error": error,
+        "validation_balanced_accuracy": 0.5,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "majority", "error", "better"),
+    [
+        (0.665, 0.77, 0.02, False),
+        (0.77, 0.77, 0.0, False),
+        (0.80, 0.77, 0.02, False),  # by less than two standard errors
+        (0.82, 0.77, 0.02, True),
+    ],
+)
+def test_a_model_has_to_be_better_than_the_most_frequent_answer(value, majority, error, better):
+    told = judged(value, majority, error)
+    compared = against_majority(told)
+    assert compared is not None and compared.is_better is better
+    assert (worthless(told) is None) is better
+    if not better:
+        said = str(worthless(told))
+        assert "77.00 %" in said and "400 records" in said
+        assert ("noise" in said) == (value > majority)
+
+
+def test_rare_labels_have_to_be_ranked_as_well():
+    """Saying yes at random has a micro-F1 above that of always saying no, which is 0."""
+    labels = {"validation_micro_f1": 0.2, "validation_macro_auc_standard_error": 0.01}
+    told = judged(0.0, 0.0, 0.01) | labels
+    del told["validation_accuracy"]
+    assert worthless(told | {"validation_macro_auc": 0.7}) is None
+    assert "51.00 %" in str(worthless(told | {"validation_macro_auc": 0.51}))
+    silent = told | {"validation_micro_f1": 0.0, "validation_macro_auc": 0.8}
+    assert "80.00 %" in str(worthless(silent)), "its probabilities may be of use"
+
+
+def test_nothing_is_said_of_what_earlier_versions_measured():
+    assert against_majority(phase(0, 0.1)) is None
+    assert worthless(phase(0, 0.1)) is None
+    assert classes_table(phase(0, 0.1), ()).rows == ()
+
+
+def test_classes_are_told_by_name_and_tracked_by_number():
+    classes = [
+        {"records": 90, "recall": 1.0, "auc": 0.7},
+        {"records": 0, "recall": None, "auc": None},
+    ]
+    told = judged(0.9, 0.9, 0.0, validation_classes=classes, validation_macro_auc=0.7)
+    assert classes_table(told, ["calm"]).rows == (
+        ("calm", "90", "100.00 %", "70.00 %"),
+        ("1", "0", "-", "-"),
+    )
+    assert [row[1:] for row in worth_table(told).rows] == [
+        ("90.00 %", "90.00 %"),
+        ("50.00 %", "100.00 %"),
+        ("70.00 %", "50.00 %"),
+    ]
+    tracked = tracked_figures(told)
+    assert tracked["validation_recall/class_0"] == 1.0
+    assert "validation_recall/class_1" not in tracked
+    assert all(isinstance(value, float) for value in tracked.values())
+    noisy = told | {"validation_low": 0.1, "validation_high": 0.9}
+    assert "noisy" in classes_table(noisy, ()).columns[1]
+
+
+def test_a_model_that_is_as_good_as_the_most_frequent_answer_is_seldom_let_pass():
+    """Twice the standard error is passed with chance 0.0228.
+
+    Of 20,000 more than 0.0261 pass by chance with probability 0.001; none would if all were
+    flagged, and half if noise were forgotten.
+    """
+    generator = np.random.default_rng(5)
+    gains = generator.normal(0, 0.02, 20_000)
+    passed = np.mean([worthless(judged(0.5 + gain, 0.5, 0.02)) is None for gain in gains])
+    assert 0.019 < passed < 0.0261

@@ -13,8 +13,10 @@ from dpal.canonical import file_digest
 from dpal.config.campaign import parse_config
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
+from dpal.reports.validation_figures import worthless
 from dpal.runs.model_card import DATA, TEXT, write_model_card
-from tests.conftest import small_values
+from dpal.runs.released_phase import released_figures
+from tests.conftest import mislabel, small_values
 from tests.flows.calling import call
 
 
@@ -46,14 +48,15 @@ def test_records_that_nobody_called_public_are_not_judged(finished, tmp_path):
     assert write_model_card(finished, tmp_path / "card")["results"] is None
 
 
-def test_the_command_calls_a_worthless_model_so(workplace):
-    """At this epsilon a step is noise; of two thirds one class nothing is learned."""
-    config = small_values(acquisition="random", schedule__queries=[], privacy__epsilon=0.01)
-    folder = dpal.run(parse_config({**config, "training": {"learning_rate": 1e-9}}))
+def test_the_command_says_of_a_worthless_model_that_it_is(workplace):
+    mislabel(workplace / "validation.parquet")
+    folder = dpal.run(parse_config(small_values(acquisition="random", schedule__queries=[])))
     done = call("card", str(folder.root), "--to", "card")
     assert done.returncode == 0, done.stderr
-    worthless = json.loads((workplace / "card" / DATA).read_text(encoding="utf-8"))["results"]
-    assert ("WORTH NOTHING" in done.stdout) == worthless["is_below_majority"]
+    results = json.loads((workplace / "card" / DATA).read_text(encoding="utf-8"))["results"]
+    assert results["worthless"] == worthless(released_figures(folder) or {})
+    assert results["worthless"] in " ".join(done.stdout.split())
+    assert results["worthless"] in (workplace / "card" / TEXT).read_text(encoding="utf-8")
 
 
 def test_a_card_needs_a_finished_campaign(finished, tmp_path):

@@ -1,0 +1,64 @@
+"""What a released model is worth, as tables: beside the most frequent answer, class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpal.reports.report import Table
+from dpal.reports.validation_figures import (
+    AUC,
+    BALANCED,
+    against_majority,
+    class_figures,
+    figure_in,
+    is_protected,
+    percent,
+)
+
+
+def worth_table(phase: Mapping[str, Any]) -> Table:
+    """Figures of a model beside those of always giving the most frequent answer.
+
+    Args:
+      phase: metrics of the phase whose model is released, with what the most frequent answer
+        reaches.
+    """
+    rows = []
+    if (compared := against_majority(phase)) is not None:
+        rows.append((compared.headline, percent(compared.value), percent(compared.majority)))
+    # Of every class the most frequent answer finds all records or none, and it ranks nobody.
+    usual = {BALANCED: ("balanced accuracy", _balanced_usual(phase)), AUC: ("macro AUC", 0.5)}
+    for name, (words, chance) in usual.items():
+        if (value := figure_in(phase, name)) is not None:
+            rows.append((words, percent(value), percent(chance)))
+    columns = ("validation", "this model", "always the most frequent answer")
+    return Table("Beside the most frequent answer", columns, tuple(rows))
+
+
+def classes_table(phase: Mapping[str, Any], names: Sequence[str]) -> Table:
+    """Recall and AUC of every class or label.
+
+    Args:
+      phase: metrics of the phase whose model is released.
+      names: in class order; numbers where there are none.
+    """
+    noisy, rows = is_protected(phase), []
+    classes = class_figures(phase)
+    ranked = any(about["auc"] is not None for about in classes)
+    for number, about in enumerate(classes):
+        name = names[number] if number < len(names) else str(number)
+        recall = "-" if about["recall"] is None else percent(about["recall"])
+        area = () if not ranked else ("-" if about["auc"] is None else percent(about["auc"]),)
+        rows.append((name, f"{about['records']:,}", recall, *area))
+    columns = ("class", "records, noisy" if noisy else "records", "recall")
+    return Table("Class by class", (*columns, *(("AUC",) if ranked else ())), tuple(rows))
+
+
+def _balanced_usual(phase: Mapping[str, Any]) -> float:
+    """Balanced accuracy of the most frequent answer: one class of all that occur, or a half."""
+    compared, classes = against_majority(phase), class_figures(phase)
+    if compared is None or compared.has_labels:
+        return 0.5
+    occurring = sum(about["recall"] is not None for about in classes)
+    return 1 / max(1, occurring)
