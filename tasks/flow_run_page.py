@@ -65,6 +65,7 @@ def run_links(folder: CampaignFolder, runtime: RuntimeConfig, *, begun: bool) ->
     files = (
         ("Report", folder.report_page, "for everybody, opens without a server"),
         ("Certificate", folder.certificate, "what dpal verify checks"),
+        ("Model card", folder.cards[0], "what is promised, what is not, what it is worth"),
         ("Ledger", folder.ledger_page, "every charge, opens without a server"),
     )
     places = [

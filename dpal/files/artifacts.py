@@ -211,10 +211,15 @@ class CampaignFolder:
         return [self.certificate, *([self.signature] if self.signature.is_file() else [])]
 
     @property
+    def cards(self) -> tuple[Path, Path]:
+        """The card of the released model: for people, and for machines."""
+        return self.root / "model_card.md", self.root / "model_card.json"
+
+    @property
     def reports(self) -> list[Path]:
-        """Pages for people and their signatures, as far as there are any."""
+        """Pages for people and their signatures, and the model's card, as far as there are any."""
         pages = (self.report_page, self.ledger_page)
-        every = (self.report, *pages, *map(signature_of, pages))
+        every = (self.report, *pages, *map(signature_of, pages), *self.cards)
         return [path for path in every if path.is_file()]
 
     @property

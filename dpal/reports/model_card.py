@@ -9,8 +9,6 @@ import yaml
 
 from dpal.reports.validation_figures import percent
 
-_HEADLINES = {"single_label": "accuracy", "multi_label": "micro-F1"}
-
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
     """Tells a card to people.
@@ -26,10 +24,8 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
         "epsilon": privacy["epsilon"],
         "delta": privacy["delta"],
         "privacy_unit": privacy["unit"],
+        "metrics": [{"type": results["figure"], "value": round(results["headline"], 4)}],
     }
-    headline = _HEADLINES[model["task"]]
-    if results is not None:
-        matter["metrics"] = [{"type": headline, "value": round(results["headline"], 4)}]
     lines = ["---", yaml.safe_dump(matter, sort_keys=False).strip(), "---", "", f"# {card['name']}"]
     lines += ["", *_about(card), "", "## What is promised, and to whom", "", *_promise(privacy)]
     lines += [
@@ -38,9 +34,10 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
         "",
         *(f"- {each}" for each in privacy["not_protected"]),
     ]
-    lines += ["", "## What it rests on", ""]
-    lines += [f"- {number}: {text}" for number, text in privacy["assumptions"].items()]
-    lines += ["", "## What it is worth", "", *_worth(results, headline)]
+    if privacy["assumptions"]:
+        lines += ["", "## What it rests on", ""]
+        lines += [f"- {number}: {text}" for number, text in privacy["assumptions"].items()]
+    lines += ["", "## What it is worth", "", *_worth(card)]
     lines += ["", "## How to check it", "", *_certificate(card)]
     return "\n".join(lines) + "\n"
 
@@ -50,17 +47,13 @@ def _about(card: Mapping[str, Any]) -> list[str]:
     shape = " x ".join(map(str, model["input_shape"]))
     return [
         f"{model['architecture']} on {_records(model)} ({shape}), "
-        f"for {len(model['classes'])} classes or labels. It learned from "
-        f"{_learned_from(card['data'], card['privacy']['unit'])}."
+        f"for {len(model['classes'])} classes or labels, by {_article(card['kind'])}. It learned "
+        f"from {card['data']['learned_from']}."
     ]
 
 
-def _learned_from(data: Mapping[str, Any], unit: str) -> str:
-    """What was labeled; where groups are protected, these are counted."""
-    planned, of = f"{data['labels_planned']:,}", f"{data['records']:,}"
-    if unit == "record":
-        return f"about {planned} labels of {of} private records"
-    return f"the labeled records of about {planned} of {of} private {unit}s"
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[:1] in "aeiou" else kind if kind.endswith("voting") else f"a {kind}"
 
 
 def _records(model: Mapping[str, Any]) -> str:
@@ -70,38 +63,52 @@ def _records(model: Mapping[str, Any]) -> str:
 
 
 def _promise(privacy: Mapping[str, Any]) -> list[str]:
-    return [
-        f"Any of the {privacy['protected_records']:,} private {privacy['unit']}s loses at "
+    count, selection = privacy["protected_records"], privacy["selection"]
+    whose = f"private {privacy['unit']}"
+    whom = f"Any {whose}" if count is None else f"Any of the {count:,} {whose}s"
+    lines = [
+        f"{whom} loses at "
         f"most epsilon {privacy['epsilon']:g} at delta {privacy['delta']:.3g} (adjacency "
         f"{privacy['adjacency']}); by {privacy['accountant'].upper()} "
         f"{privacy['epsilon_spent_at_most']:.4f} are spent, second opinion "
         f"{privacy['epsilon_second_opinion']:.4f}.",
         "",
         f"- Trust: {privacy['trust_model']}.",
-        f"- Selection: {privacy['selection']['mode']}, seen by {privacy['selection']['seen_by']}.",
-        f"- Mechanisms: {', '.join(privacy['mechanisms'])}.",
-        f"- Other campaigns: {privacy['other_campaigns']}.",
     ]
+    if selection is not None:
+        lines.append(f"- Selection: {selection['mode']}, seen by {selection['seen_by']}.")
+    lines.append(f"- Mechanisms: {', '.join(privacy['mechanisms']) or 'declared, not known'}.")
+    if privacy["other_campaigns"] is not None:
+        lines.append(f"- Other campaigns: {privacy['other_campaigns']}.")
+    return lines
 
 
-def _worth(results: Mapping[str, Any] | None, headline: str) -> list[str]:
-    if results is None:
-        return ["Nobody declared the validation set public, so that nothing is told of it here."]
-    area = "-" if results["auc"] is None else f"{results['auc']:.4f}"
+def _worth(card: Mapping[str, Any]) -> list[str]:
+    results, of = card["results"], card["results"]["figure"]
+    public = "declared public" if card["data"]["validation_is_public"] else "not protected"
+    count = "" if results["records"] is None else f"{results['records']:,} "
+    whose = "protected, so that figures are noisy" if results["noisy"] else public
+    rows = [(of, percent(results["headline"]))]
+    if results["interval"] is not None:
+        rows.append((f"{of}, 95 % interval", " to ".join(map(percent, results["interval"]))))
+    if results["majority"] is not None:
+        rows.append(
+            (f"{of} of always giving the most frequent answer", percent(results["majority"]))
+        )
+        rows.append(("balanced accuracy", percent(results["balanced_accuracy"])))
+        area = "-" if results["auc"] is None else f"{results['auc']:.4f}"
+        rows.append(("area under the ROC curve, mean over classes (0.5 by chance)", area))
     lines = [
-        f"On {results['records']:,} records that are declared public and nobody learned from:",
+        f"On {count}records that nobody learned from and that are {whose}:",
         "",
         "| figure | value |",
         "|---|---|",
-        f"| {headline} | {percent(results['headline'])} |",
-        f"| {headline} of always saying what most have | {percent(results['majority'])} |",
-        f"| balanced accuracy | {percent(results['balanced_accuracy'])} |",
-        f"| area under the ROC curve, mean over classes | {area} |",
-        f"| calibration error (at temperature {results['temperature']:.2f}) | "
-        f"{percent(results['calibration_error'])} ({percent(results['calibrated_error'])}) |",
+        *(f"| {figure} | {value} |" for figure, value in rows),
     ]
     if results["worthless"] is not None:
         lines += ["", f"**{results['worthless']}**"]
+    if not results["classes"]:
+        return lines
     lines += ["", "| class | records | recall | AUC |", "|---|---|---|---|"]
     for each in results["classes"]:
         recall = "-" if each["recall"] is None else percent(each["recall"])

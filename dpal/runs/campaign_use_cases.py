@@ -95,6 +95,14 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
             figures_in_words(summary["accountant"]),
         ]
 
+    def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+        """Labels of private records; where groups are protected, these are counted."""
+        planned, size = f"{released['labels']:,}", f"{document['pool']['size']:,}"
+        unit = document["promise"]["unit"]
+        if unit == "record":
+            return f"about {planned} labels of {size} private records"
+        return f"the labeled records of about {planned} of {size} private {unit}s"
+
     def report(self, folder: CampaignFolder) -> Report:
         """Phases, labels, curves, and the audit where there was one."""
         phases = folder.finished_phases()

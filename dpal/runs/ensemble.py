@@ -32,6 +32,7 @@ from dpal.reports.summary import shares_table
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.campaign_start import require_unregistered
 from dpal.runs.ensemble_shares import find_start, owner_of_ballots, shares_of_votes
+from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify
 from dpal.runs.open_sources import open_public
 from dpal.runs.prepare_campaign import open_data
@@ -336,6 +337,12 @@ def record_ensemble(ensemble: Ensemble) -> None:
             "task": ensemble.model.task.value,
             "classes": ensemble.model.classes,
             "class_names": list(ensemble.class_names),
+            "model": describe_model(
+                ensemble.model,
+                ensemble.config.data.to_extractor(),
+                ensemble.public,
+                ensemble.class_names,
+            ),
             "config": with_absolute_paths(ensemble.config).model_dump(mode="json"),
         }
     )

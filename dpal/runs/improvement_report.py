@@ -23,6 +23,7 @@ from dpal.reports.figures.style import save
 from dpal.runs.absolute_paths import with_absolute_paths
 from dpal.runs.fine_tuning import choice_file
 from dpal.runs.improvement_run import Improving
+from dpal.runs.model_description import describe_model, model_files
 from dpal.runs.write_certificate import keep_certificate, program_versions
 from dpal.training.embeddings import embed
 
@@ -42,6 +43,13 @@ def record_improvement(improving: Improving) -> None:
             "classes": spec.model.classes,
             "class_names": list(improving.start.classes),
             "content": improving.public.content.value,
+            "model": describe_model(
+                spec.model,
+                improving.start.reading.data.to_extractor(),
+                improving.public,
+                improving.start.classes,
+            ),
+            "model_files": model_files(improving.start.reading),
             "config": with_absolute_paths(improving.config).model_dump(mode="json"),
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dpal.audit.attack_plan import Effort
@@ -142,6 +142,12 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
     def certify(self, run: Improving) -> None:
         """Writes certificate.json from what the ledger holds, and from its start's."""
         certify_improved(run)
+
+    def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+        """Labels of public records, after what its start learned from private ones."""
+        start = document["start"]["certificate"]
+        of = "a model's file" if start is None else f"campaign {start['campaign']}"
+        return f"{released['labels']:,} labels of public records, starting from {of}"
 
     def report(self, folder: CampaignFolder) -> Report:
         """What was labeled and learned; with a figure of the most central public records."""

@@ -1,4 +1,4 @@
-"""Reports of a run of any kind, from its files: report.md, report.html and ledger.html."""
+"""Reports of a run of any kind, from its files: report.md, report.html, ledger.html, its card."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dpal.reports.write_report_files import write_report_files
 from dpal.runs.kinds import recorded_kind
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import recorded_ledger, recorded_runtime
+from dpal.runs.released_phase import releases_a_model
 from dpal.runs.run_facts import certificate_digest, ledger_head
 from dpal.runs.write_certificate import sign_files
 
@@ -36,7 +37,7 @@ _DOUBTS = {
 
 
 def write_reports(folder: CampaignFolder) -> None:
-    """Writes all reports of a run, and says where.
+    """Writes all reports of a run and the card of its model, and says where.
 
     Args:
       folder: of a run of any kind.
@@ -47,6 +48,10 @@ def write_reports(folder: CampaignFolder) -> None:
     """
     if _is_in_ledger(folder):
         make_ledger_page(folder)
+    if releases_a_model(folder):
+        from dpal.runs.model_card import write_model_card  # accounts of votes need no torch
+
+        write_model_card(folder)
     notify(f"report: {make_report(folder)}")
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dpal.canonical import plain
+from dpal.config.campaign import CampaignConfig
 from dpal.data.importing.write_pool import RECIPE
 from dpal.data.sources import Source
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
+from dpal.runs.absolute_paths import with_absolute_paths
 
 
 def describe_model(
@@ -33,4 +35,18 @@ def describe_model(
         "extractor": plain(extractor),
         "class_names": list(class_names),
         "recipe": None if recipe is None else recipe.decode(),
+    }
+
+
+def model_files(reading: CampaignConfig) -> dict[str, str | None]:
+    """Where public files lie without which a model cannot be built, nor a record be read.
+
+    Args:
+      reading: settings that say how its records are read.
+    """
+    settings = with_absolute_paths(reading)
+    backbone, weights = settings.data.backbone, settings.model.weights
+    return {
+        "backbone": None if backbone is None else str(backbone.weights),
+        "weights": None if weights is None else str(weights),
     }

@@ -152,6 +152,14 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
             ),
         )
 
+    def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+        """Released labels of public records, on which teachers voted."""
+        teachers = document["rule"]["teachers"]
+        return (
+            f"{released['labels']:,} released labels of public records: noisy votes of "
+            f"{teachers:,} teachers, each of whom learned from private records of its own"
+        )
+
     def report(self, folder: CampaignFolder) -> Report:
         """Student, votes, and every other way that was tried."""
         phases = folder.finished_phases()

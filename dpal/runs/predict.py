@@ -77,7 +77,7 @@ class ReleasedModel:
 
 
 def open_model(place: Path) -> ReleasedModel:
-    """Finds a model: in a campaign's folder the one that it releases, or one that MLflow kept.
+    """Finds a model: in a run's folder the one that it releases, or one that MLflow kept.
 
     Raises:
       DataError: there is none, or an earlier version began the campaign.
@@ -96,15 +96,20 @@ def open_model(place: Path) -> ReleasedModel:
             f"{place} was begun by an earlier version, which did not write down how its records "
             "are read; run the same command again, which releases nothing more, and predict then"
         )
-    settings = record["config"]
-    backbone = settings["data"].get("backbone")
-    public = settings["model"].get("weights")
-    return _released(
-        record["model"],
-        released_weights(folder),
-        None if public is None else Path(public),
-        None if backbone is None else Path(backbone["weights"]),
+    files = record.get("model_files") or _files_in(record["config"])
+    public, backbone = (
+        None if files[name] is None else Path(files[name]) for name in ("weights", "backbone")
     )
+    return _released(record["model"], released_weights(folder), public, backbone)
+
+
+def _files_in(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Public files of a model whose settings name them themselves, as a campaign's do."""
+    backbone = settings["data"].get("backbone")
+    return {
+        "weights": settings["model"].get("weights"),
+        "backbone": None if backbone is None else backbone["weights"],
+    }
 
 
 def _released(

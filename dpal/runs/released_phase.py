@@ -77,6 +77,12 @@ def released_figures(folder: CampaignFolder) -> dict[str, Any] | None:
     return phases[released_phase(folder)] if phases else None
 
 
+def releases_a_model(folder: CampaignFolder) -> bool:
+    """Whether a run is finished with a model that says how records are read for it."""
+    known = "model" in folder.read_record() and bool(folder.finished_phases())
+    return known and folder.certificate.is_file()
+
+
 def validation_curve(phases: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
     """The headline figure of every finished phase, in order."""
     return tuple(headline(phase)[1] for phase in phases)

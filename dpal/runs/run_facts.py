@@ -30,6 +30,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
         model: "the model (MODEL)",
         folder.ledger_page: "every charge, entry by entry",
         folder.root / AUDIT: "the audit",
+        folder.cards[0]: "the model's card",
     }
     return RunFacts(
         run=recorded_kind(folder).in_titles,

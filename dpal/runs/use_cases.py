@@ -116,6 +116,16 @@ class UseCases(ABC, Generic[C, R]):
         said = None if released is None else worthless(released)
         return [*self.results(folder), *([] if said is None else [said])]
 
+    def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+        """What a model learned from, for its card; as what follows "It learned from".
+
+        Args:
+          released: metrics of the phase that is released.
+          document: the certificate.
+        """
+        del released, document
+        return "what its plan says"
+
     def report(self, folder: CampaignFolder) -> Report:
         """The story of a run, from its files.
 

@@ -75,7 +75,8 @@ def _tell_where(folder: CampaignFolder, config: RunConfig) -> None:
     from tasks.tracking.campaign_runs import tracking_uri
 
     out.print(f"report:   {folder.report}")
-    for what, page in (("page", folder.report_page), ("ledger", folder.ledger_page)):
+    pages = {"page": folder.report_page, "ledger": folder.ledger_page, "card": folder.cards[0]}
+    for what, page in pages.items():
         if page.is_file():
             out.print(f"{what + ':':<9} {page}")
     model = released_weights(folder) if folder.finished_phases() else None

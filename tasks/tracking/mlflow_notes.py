@@ -94,8 +94,8 @@ def campaign_note(campaign: Campaign, *, finished: bool) -> str:
         model = f"`models:/dpal-{campaign.config.name}`"
         check = verify_here(campaign.folder, key_word(campaign.config.runtime))
         told += [
-            "**Read:** `report.html` (for everybody), `ledger.html`, `ledger.json` and "
-            "`certificate.json` among the artifacts.",
+            "**Read:** `report.html` (for everybody), `model_card.md`, `ledger.html`, "
+            "`ledger.json` and `certificate.json` among the artifacts.",
             f"**Check it yourself:** `{check}` and `dpal ledger verify "
             f"{place}` where it was run; elsewhere `{ELSEWHERE}` with `certificate.json` and "
             "`certificate.dsse.json` side by side and the data owner's public key. The model is "

@@ -148,7 +148,12 @@ def campaign(dpal, workplace, mlflow_uri):
 def test_a_campaign_from_run_to_tampering(called, campaign):
     """One campaign, looked at with every reading command, then altered."""
     assert campaign.stdout.splitlines()[-1] == "artifacts/small"
-    for line in ("report:   artifacts/small/report.md", "mlflow ui --backend", "Prefect:  open"):
+    for line in (
+        "report:   artifacts/small/report.md",
+        "small/model_card.md",
+        "mlflow ui --backend",
+        "Prefect:  open",
+    ):
         assert line in campaign.stdout
     assert "Traceback" not in campaign.stderr
 
