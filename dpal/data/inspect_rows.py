@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -24,7 +25,7 @@ _KINDS = {
 
 
 _MOST_LOADED = 2**34
-_DARK = 16  # of 256 levels: the sixteenth of the range that 12 of 16 bits fill
+_DARK = 4096  # of 65,536 levels: the sixteenth of the range that 12 of 16 bits fill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +64,17 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
     hashes: list[NDArray[np.uint64]] = []
     shape: tuple[int, ...] | None = None
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
-    present, deep, brightest = set[int](), False, 0
+    present, brightest = set[int](), 0
     columns = [name for name in source.columns if name != "split"]
     for batch in raw_batches(source, columns):
         hashes.append(_name_hashes(batch))
         column = batch.table.column(source.content.value)
+        if source.content is Content.IMAGE:
+            _require_one_depth(source, column, batch)
         # Not one pixel of an image that differs from the first is decoded.
         records = decoded_of(source, column, rows=batch.numbers, shape=shape)
         if shape is None:
             shape, sample = tuple(records.shape[1:]), records[:1]
-            deep = source.content is Content.IMAGE and is_deep(column[0].as_py())
         if tuple(records.shape[1:]) != shape:
             raise row_error(
                 batch.numbers,
@@ -81,8 +83,8 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
                 shape=tuple(records.shape[1:]),
                 others=shape,
             )
-        if deep:
-            brightest = max(brightest, int(records.max()))
+        if source.deep:
+            brightest = max(brightest, int(records.numpy().max()))
         if source.label_column:
             labels = batch.table.column(source.label_column)
             fully_labeled &= labels.null_count == 0
@@ -104,11 +106,11 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
             f"validation set is kept in memory, at most {_MOST_LOADED:,} bytes of it; take fewer "
             "or smaller ones"
         )
-    if deep and brightest < _DARK:
+    if source.deep and brightest < _DARK:
         raise DataError(
-            f"{source.name} has images of 16 bits in which no value is above {256 * _DARK - 1:,} "
-            "of 65,535, so that little of them would be left in 8 bits; they seem to hold 12 bits "
-            "or fewer, bring their values to the whole range"
+            f"{source.name} has images of 16 bits in which no value is above {_DARK - 1:,} of "
+            "65,535, so that a model would see them nearly black; they seem to hold 12 bits or "
+            "fewer, bring their values to the whole range"
         )
     names = len(source.class_names)
     if source.task is Task.MULTI_LABEL and classes and names not in (0, classes):
@@ -124,6 +126,20 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         fully_labeled=fully_labeled,
         present=tuple(sorted(present)),
     )
+
+
+def _require_one_depth(source: Source, column: pa.Array, batch: RawBatch) -> None:
+    """Requires images of one depth, so that the first says how all others are read."""
+    for position, value in enumerate(column):
+        if value.is_valid and is_deep(value.as_py()) is not source.deep:
+            raise row_error(
+                batch.numbers,
+                position,
+                "has an image of {bits} bits of grey and the first one {others}; bring all images "
+                "to one depth",
+                bits=8 if source.deep else 16,
+                others=16 if source.deep else 8,
+            )
 
 
 def require_match(pool: Inventory, validation: Inventory) -> None:

@@ -22,35 +22,41 @@ from dpal.errors import DataError
 MOST_PIXELS = MOST_VALUES
 
 Shape = tuple[int, ...]
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 _FORMATS = ("PNG", "JPEG")  # no other of Pillow's readers ever sees a pool's bytes
-# Modes by what becomes of them; 16 bits of grey are scaled to 8, as Pillow scales those of colours.
+# Modes by what becomes of them; Pillow itself brings 16 bits of colours to 8.
 _GREY, _DEEP = ("1", "L"), ("I", "I;16", "I;16B", "I;16L")
 _COLOUR = ("RGB", "RGBA", "RGBX", "LA", "P", "PA", "CMYK", "YCbCr")
 _DROPPED_BITS = 8
 _SIXTEEN_BITS = 0xFFFF
+_PROMOTED = 257  # 255 of 8 bits is 65,535 of 16
+_SIGNATURE, _GREY_OF_16_BITS = b"\x89PNG\r\n\x1a\n", bytes((16, 0))  # depth and kind of colour
 
 # What Pillow says of large pictures is said here, as a refusal.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode_pictures(
-    column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None
-) -> NDArray[np.uint8]:
-    """Decodes pictures of one shape.
+    column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None, deep: bool = False
+) -> Pixels:
+    """Decodes pictures of one shape, each by itself.
 
     Args:
       column: their files, n of them, none null.
       rows: which rows they are, for messages; None where that is nobody's business.
       shape: what all must have; None takes the first one's.
+      deep: whether all become 16 bits: those of 8 are scaled up. If not, 16 bits of grey lose
+        the lower 8.
 
     Returns:
-      (n, channels, height, width): one channel for grey pictures of 1, 8 or 16 bits, else three.
+      (n, channels, height, width): one channel for grey pictures of 1, 8 or 16 bits, else three;
+      uint16 where they are deep, else uint8.
 
     Raises:
       DataError: one cannot be read, is too large, or differs in shape.
     """
-    pixels = None
+    pixels: Pixels | None = None
     for position, value in enumerate(column):
         with _opened(value.as_py(), rows, position) as picture:
             here = _shape_of(picture)
@@ -65,9 +71,14 @@ def decode_pictures(
                 )
             shape = here
             if pixels is None:
-                pixels = np.empty((len(column), *shape), dtype=np.uint8)
-            pixels[position] = _pixels(picture)
-    return np.empty((0, *(shape or ())), np.uint8) if pixels is None else pixels
+                pixels = _blank(len(column), shape, deep=deep)
+            pixels[position] = _pixels(picture, deep=deep)
+    return _blank(0, shape or (), deep=deep) if pixels is None else pixels
+
+
+def _blank(count: int, shape: Shape, *, deep: bool) -> Pixels:
+    size = (count, *shape)
+    return np.empty(size, np.uint16) if deep else np.empty(size, np.uint8)
 
 
 def picture_shape(encoded: bytes) -> Shape | None:
@@ -80,12 +91,8 @@ def picture_shape(encoded: bytes) -> Shape | None:
 
 
 def is_deep(encoded: bytes) -> bool:
-    """Whether a picture has 16 bits of grey."""
-    try:
-        with _opened(encoded, None, 0) as picture:
-            return picture.mode in _DEEP
-    except DataError:
-        return False
+    """Whether a picture's header says 16 bits of grey: of PNG alone it can."""
+    return encoded[:8] == _SIGNATURE and encoded[24:26] == _GREY_OF_16_BITS
 
 
 @contextmanager
@@ -135,10 +142,17 @@ def _shape_of(picture: Image.Image) -> Shape:
     return (channels, picture.height, picture.width)
 
 
-def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
+def _pixels(picture: Image.Image, *, deep: bool) -> Pixels:
     if picture.mode in _DEEP:
-        deep = np.asarray(picture).astype(np.int64)
-        return (deep.clip(0, _SIXTEEN_BITS) >> _DROPPED_BITS).astype(np.uint8)[None]
+        levels = np.asarray(picture).astype(np.int64).clip(0, _SIXTEEN_BITS)
+        if deep:
+            return levels.astype(np.uint16)[None]
+        return (levels >> _DROPPED_BITS).astype(np.uint8)[None]
+    shallow = _shallow_pixels(picture)
+    return shallow * np.uint16(_PROMOTED) if deep else shallow
+
+
+def _shallow_pixels(picture: Image.Image) -> NDArray[np.uint8]:
     mode = "L" if picture.mode in _GREY else "RGB"
     array = np.asarray(picture if picture.mode == mode else picture.convert(mode), dtype=np.uint8)
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)

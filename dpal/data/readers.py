@@ -20,6 +20,8 @@ from dpal.data.sources import Content, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 
+PIXELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # white, by the type of decoded images
+
 _TEXT = Content.TEXT.value
 
 
@@ -74,7 +76,7 @@ def record_bytes(source: Source, columns: list[str]) -> Weigh:
             return 4 * len(value or ())
         shape = picture_shape(value) if value is not None else None
         # Of one that cannot be read no second one is fetched: the first is refused.
-        return BATCH_BYTES if shape is None else math.prod(shape)
+        return BATCH_BYTES if shape is None else math.prod(shape) * (2 if source.deep else 1)
 
     return first_record
 
@@ -119,12 +121,20 @@ def decoded_of(
     source: Source, column: pa.Array, *, rows: RowNumbers | None, shape: Shape | None = None
 ) -> Tensor:
     """Turns a source's own column of records into one tensor, as `decode` does."""
-    return decode(source.content, column, rows=rows, encoding=source.encoding, shape=shape)
+    return decode(
+        source.content,
+        column,
+        rows=rows,
+        encoding=source.encoding,
+        shape=shape,
+        deep=source.deep,
+    )
 
 
 def blank_record(source: Source, shape: Sequence[int]) -> Tensor:
     """A record (1, *shape) of zeros, of the type that a source's records have for a model."""
-    kinds = {Content.IMAGE: torch.uint8, Content.TEXT: torch.int32}
+    pixels = torch.uint16 if source.deep else torch.uint8
+    kinds = {Content.IMAGE: pixels, Content.TEXT: torch.int32}
     kind = kinds.get(source.content, torch.float32) if source.extractor is None else torch.float32
     return torch.zeros((1, *shape), dtype=kind)
 
@@ -141,6 +151,7 @@ def decode(
     rows: RowNumbers | None,
     encoding: TextEncoding | None = None,
     shape: Shape | None = None,
+    deep: bool = False,
 ) -> Tensor:
     """Turns a column of records into one tensor.
 
@@ -150,10 +161,11 @@ def decode(
       rows: which rows they are, for messages; None where that is nobody's business.
       encoding: what turns texts into records.
       shape: what all images must have; None takes the first one's.
+      deep: whether images become 16 bits a pixel, or 8.
 
     Returns:
-      Images: (n, channels, height, width) uint8. Features: (n, width) float32.
-      Texts: (n, 2, max_tokens) int32.
+      Images: (n, channels, height, width) uint8, or uint16 where they are deep.
+      Features: (n, width) float32. Texts: (n, 2, max_tokens) int32.
 
     Raises:
       DataError: a record is missing, cannot be read, or differs in shape from the first.
@@ -170,14 +182,19 @@ def decode(
                 "folder of a public BERT-type model, whose tokenizer reads them"
             )
         return encoding.encode(column, rows=rows)
-    return torch.from_numpy(decode_pictures(column, rows=rows, shape=shape))
+    return torch.from_numpy(decode_pictures(column, rows=rows, shape=shape, deep=deep))
 
 
 def to_input(raw: Tensor) -> Tensor:
     """Scales decoded records for a model by public constants: pixels to [-1, 1]."""
-    if raw.dtype == torch.uint8:
-        return raw.float() / 127.5 - 1
+    if raw.dtype in PIXELS:
+        return raw.float() / (PIXELS[raw.dtype] / 2) - 1
     return raw.float() if raw.dtype == torch.float16 else raw  # features are stored in halves
+
+
+def to_unit(pixels: Tensor) -> Tensor:
+    """Scales decoded images of either depth to [0, 1]."""
+    return pixels.float() / PIXELS[pixels.dtype]
 
 
 def _features(column: pa.Array, rows: RowNumbers | None) -> Tensor:

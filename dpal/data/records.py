@@ -22,7 +22,7 @@ from torch import Tensor
 from dpal.data.encoded_records import EncodedRecords, ReadAhead, Rows
 from dpal.data.label_columns import label_tensor
 from dpal.data.process_share import WHOLE, Share
-from dpal.data.readers import apply_extractor, decoded_of, raw_batches, records_of
+from dpal.data.readers import PIXELS, apply_extractor, decoded_of, raw_batches, records_of
 from dpal.data.sources import Source
 from dpal.errors import DataError
 
@@ -83,7 +83,7 @@ class LabeledSet:
     """The labeled records of a pool: as many as labels were bought.
 
     Attributes:
-      inputs: (n, *input_shape) records: uint8 pixels, float32 features or int32 tokens.
+      inputs: (n, *input_shape) records: uint8 or uint16 pixels, float32 features or int32 tokens.
       labels: (n,) int64 class numbers, or (n, labels) int8 zeros and ones.
       cohorts: (n,) int16 phase in which each record was labeled.
       participation: (n,) factor on each record's sample rates; None is 1 for all.
@@ -244,7 +244,7 @@ def _encoded(
 ) -> EncodedRecords:
     """Images as their files; what is no smaller encoded, or slow to make, as it is fed."""
     columns = _columns(source, rows)
-    if like.dtype == torch.uint8:
+    if like.dtype in PIXELS:
 
         def decoder(values: pa.Array) -> Tensor:
             return _like_others(source, values, like)
@@ -276,7 +276,7 @@ def _as_bytes(records: Tensor, kind: pa.DataType) -> pa.Array:
 
 def _like_others(source: Source, column: pa.Array, like: Tensor) -> Tensor:
     """Decodes labeled records. A message does not point at one: who is labeled is private."""
-    records, as_decoded = None, source.extractor is None and like.dtype == torch.uint8
+    records, as_decoded = None, source.extractor is None and like.dtype in PIXELS
     shape = tuple(like.shape[1:]) if as_decoded else None
     with suppress(DataError):
         records = apply_extractor(source, decoded_of(source, column, rows=None, shape=shape))

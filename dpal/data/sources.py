@@ -9,8 +9,10 @@ rows the validation set.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,8 @@ from torch import Tensor
 
 from dpal.data.class_names import class_names_in
 from dpal.data.label_columns import task_of
-from dpal.data.parquet import schema_of
+from dpal.data.parquet import read_batches, schema_of
+from dpal.data.pictures import is_deep
 from dpal.data.pool_files import files_of
 from dpal.data.texts import TEXT_COLUMNS, TextEncoding
 from dpal.errors import DataError
@@ -76,6 +79,20 @@ class Source:
     texts: tuple[str, ...] = ()
     encoding: TextEncoding | None = None
     extractor: Extractor | None = None
+
+    @cached_property
+    def deep(self) -> bool:
+        """Whether its pictures have 16 bits of grey, by the first one, as all must have.
+
+        Decoded they are uint16 then, and uint8 otherwise.
+        """
+        if self.content is not Content.IMAGE:
+            return False
+        for path in self.paths:
+            with suppress(DataError, OSError):  # who reads all of it says what is wrong
+                for _, batch in read_batches(path, [Content.IMAGE.value], rows=1):
+                    return is_deep(batch.column(0)[0].as_py() or b"")
+        return False
 
     @property
     def name(self) -> str:

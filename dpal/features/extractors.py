@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpal.canonical import place_digest
-from dpal.data.readers import to_input
+from dpal.data.readers import to_input, to_unit
 from dpal.data.sources import Content, Extractor
 from dpal.errors import DataError
 from dpal.features.scattering import Scattering
@@ -51,7 +51,7 @@ class ScatteringExtractor:
         """Turns images into features.
 
         Args:
-          records: (n, channels, height, width) uint8.
+          records: (n, channels, height, width) decoded images, of 8 or 16 bits.
 
         Returns:
           (n, channels * coefficients, height / 4, width / 4) float16, sides rounded up; each
@@ -60,7 +60,7 @@ class ScatteringExtractor:
         Source: group normalisation of scattering features, Tramèr & Boneh (2021);
         scattering of separated colours, Oyallon & Mallat (2015).
         """
-        images = records.float() / 255
+        images = to_unit(records)
         if images.ndim == 4 and images.shape[1] == len(_OPPONENTS):
             images = torch.einsum("oc,nchw->nohw", torch.tensor(_OPPONENTS), images)
         features = _TRANSFORM(images).flatten(1, 2)

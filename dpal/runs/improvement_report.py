@@ -130,6 +130,8 @@ def _start_weights(improving: Improving) -> Path:
 
 
 def _pixels(decoded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if decoded.dtype == np.uint16:
+        decoded = (decoded >> 8).astype(np.uint8)  # people see 8 bits
     return decoded[0] if decoded.shape[0] == 1 else np.ascontiguousarray(decoded.transpose(1, 2, 0))
 
 

@@ -31,6 +31,7 @@ def describe_model(
     return {
         "spec": plain(spec),
         "content": source.content.value,
+        "deep": source.deep,
         "texts": list(source.texts),
         "extractor": plain(extractor),
         "class_names": list(class_names),

@@ -85,7 +85,12 @@ def augment(inputs: Tensor, augmentation: Augmentation, *, generator: torch.Gene
         rows[:, None, :, None],
         columns[:, None, None, :],
     )
-    return inputs[tuple(index.to(inputs.device) for index in views_of)]
+    gathered = tuple(index.to(inputs.device) for index in views_of)
+    if (
+        inputs.dtype == torch.uint16
+    ):  # not every device gathers these; the same bits, signed, all do
+        return inputs.view(torch.int16)[gathered].view(torch.uint16)
+    return inputs[gathered]
 
 
 def _mirrored(position: Tensor, side: int) -> Tensor:

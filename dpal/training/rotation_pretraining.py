@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,7 +40,9 @@ def rotate_four_ways(images: Tensor) -> tuple[Tensor, Tensor]:
             f"rotations need square images, and records of shape {tuple(images.shape[1:])} are "
             "none; leave start.rotations out"
         )
-    parts = [torch.rot90(images, turns, dims=(2, 3)) for turns in range(TURNS)]
+    # By NumPy: torch turns no pixels of 16 bits.
+    turned = (np.rot90(images.numpy(), turns, axes=(2, 3)) for turns in range(TURNS))
+    parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in turned]
     labels = torch.arange(TURNS).repeat_interleave(len(images))
     return torch.cat(parts), labels
 

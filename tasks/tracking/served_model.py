@@ -38,6 +38,7 @@ class CampaignModel(PythonModel):
         """Builds the architecture and loads its weights."""
         facts = json.loads(Path(context.artifacts["model_spec"]).read_text(encoding="utf-8"))
         self._content = Content(facts["content"])
+        self._deep = facts.get("deep", False)  # models of earlier versions saw 8 bits
         self._names = facts["class_names"]
         spec = facts["spec"]
         self._task = Task(spec["task"])
@@ -67,7 +68,7 @@ class CampaignModel(PythonModel):
         names, and of the probabilities of all labels.
         """
         column = self._column(model_input)
-        records = decode(self._content, column, rows=None, encoding=self._encoding)
+        records = decode(self._content, column, rows=None, encoding=self._encoding, deep=self._deep)
         guesses = probabilities(
             self._model,
             records if self._extractor is None else self._extractor(records),

@@ -20,7 +20,7 @@ from PIL import Image
 
 from dpal.data.importing.importers import PART, Part, RawLabel
 from dpal.data.importing.settings import PictureRule
-from dpal.data.pictures import MOST_PIXELS, Shape, picture_shape
+from dpal.data.pictures import MOST_PIXELS, Shape, is_deep, picture_shape
 from dpal.data.records import WORKERS
 from dpal.errors import DataError
 
@@ -117,18 +117,19 @@ def picture_parts(pictures: Iterable[NamedPicture], rule: PictureRule) -> Iterat
     """Reads pictures in the order given, several at once.
 
     Raises:
-      DataError: two have different sizes, and no size is declared.
+      DataError: two have different sizes, modes or depths, and no rule brings them to one.
     """
-    shape: Shape | None = None
+    form: tuple[Shape | None, bool] | None = None
     with ThreadPoolExecutor(WORKERS) as threads:
         for named in _together(pictures):
             contents = list(threads.map(lambda each: _read(each.place, rule), named))
             good = [position for position, content in enumerate(contents) if content]
             for position in good:
-                here = picture_shape(contents[position] or b"")
-                shape = shape or here
-                if here != shape:
-                    raise _of_two_sizes(shape, here)
+                content = contents[position] or b""
+                here = picture_shape(content), is_deep(content)
+                form = form or here
+                if here != form:
+                    raise _of_two_forms(form, here)
             missing = sum(_is_missing(each.place) for each in named)
             kept = [named[position] for position in good]
             files = pa.array([contents[position] for position in good], pa.binary())
@@ -166,13 +167,16 @@ def _read(place: Path | bytes | None, rule: PictureRule) -> bytes | None:
     return None
 
 
-def _of_two_sizes(one: Shape | None, other: Shape | None) -> DataError:
-    def words(shape: Shape | None) -> str:
+def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, bool]) -> DataError:
+    def words(shape: Shape | None, deep: bool) -> str:
         channels, height, width = shape or (0, 0, 0)
-        return f"{width}x{height} {'grey' if channels == 1 else 'RGB'}"
+        grey = "grey of 16 bits" if deep else "grey"
+        return f"{width}x{height} {grey if channels == 1 else 'RGB'}"
 
-    _, height, width = one or (0, 1, 1)
+    _, height, width = one[0] or (0, 1, 1)
+    depth = " (--rgb keeps 8 bits of all)" if one[1] is not other[1] else ""
     return DataError(
-        f"pictures differ ({words(one)} and {words(other)}), and a model reads one form; bring all "
-        f"to one with --size {width}x{height} (with --crop: without stretching), --grey or --rgb"
+        f"pictures differ ({words(*one)} and {words(*other)}), and a model reads one form; bring "
+        f"all to one with --size {width}x{height} (with --crop: without stretching), --grey or "
+        f"--rgb{depth}"
     )
