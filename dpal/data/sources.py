@@ -180,7 +180,7 @@ def _open_file(path: Path, role: Role, *, label_column: str, wanted: Content | N
 def _schema(path: Path) -> pa.Schema:
     if not path.is_file():
         raise DataError(
-            f"{path} does not exist; check the path (the sample is restored by: make data)"
+            f"{path} does not exist; check the path (the sample: `dpal demo`, or `make data`)"
         )
     return schema_of(path)
 

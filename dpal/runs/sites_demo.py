@@ -229,7 +229,9 @@ def _enrolled(authority: Path, keys: Path, name: str, role: PartyRole) -> None:
 def _read(path: Path, rows: int) -> tuple[Features, NDArray[np.int64]]:
     """Coarse pixels as whole numbers of 8 bits, and digits."""
     if not path.is_file():
-        raise DataError.before_release(f"{path} is missing; restore the sample data: make data")
+        raise DataError.before_release(
+            f"{path} is missing; get the sample data: `make data`, or `dpal demo`"
+        )
     table = pq.read_table(path, columns=["image", "label"]).slice(0, rows)
     pictures = [
         np.asarray(Image.open(io.BytesIO(data)), dtype=np.float64)

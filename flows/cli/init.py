@@ -11,9 +11,9 @@ import yaml
 from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError
 from dpal.runs.kinds import CAMPAIGN, IMPROVEMENT, KINDS, VOTING
+from flows.cli.samples import template_settings
 from flows.cli.terminal import out
 
-_CONFIGS = Path(__file__).parent.parent / "configs"
 _TEMPLATES = ", ".join(kind.name for kind in KINDS.values() if kind.template)
 
 
@@ -75,10 +75,8 @@ def init(
     kind = KINDS.get(str(asked.pop() if asked else CAMPAIGN.name))
     if kind is None or not kind.template:
         raise ConfigError(f"there is no template of kind {of_kind}; choose {_TEMPLATES}")
-    template = _CONFIGS / kind.template
     target = _new_file(name)
-    # The comments above the name speak of the sample; a person's own file starts at the name.
-    settings = template.read_text(encoding="utf-8").partition(f"name: {template.stem}")[2]
+    settings = template_settings(kind)
     for shown, usual in kind.for_own_data.items():
         settings = settings.replace(shown, usual, 1)
     header = f"# Look first: dpal plan {target}    Run: dpal run {target}\n\n"

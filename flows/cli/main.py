@@ -19,6 +19,7 @@ from flows.cli import (
     audit,
     card,
     compare,
+    demo,
     deploy,
     doctor,
     end,
@@ -68,6 +69,7 @@ def _root(
         raise typer.Exit
 
 
+app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("import", epilog=importing.EXAMPLE)(importing.import_command)
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan_command)

@@ -15,6 +15,8 @@ from dpal.config.campaign import CampaignConfig
 from flows.ops import doctor_access, doctor_stack
 from flows.ops.diagnosis import Diagnosis
 
+_PINS = Path("data.dvc")  # a checkout has it
+
 
 def examine(config: CampaignConfig) -> Iterator[Diagnosis]:
     """Yields findings for the installation, the folders, the servers and the databases."""
@@ -81,14 +83,15 @@ def _data(config: CampaignConfig) -> Diagnosis:
     wanted = [*pools, config.data.validation]
     missing = [str(path) for path in wanted if not path.exists()]
     if missing:
-        return Diagnosis("data", f"{', '.join(missing)} missing", "restore the samples: dvc pull")
+        advice = "restore the samples: dvc pull" if _PINS.is_file() else "get samples: dpal demo"
+        return Diagnosis("data", f"{', '.join(missing)} missing", advice)
     return Diagnosis("data", ", ".join(str(path) for path in wanted))
 
 
 def _remote(_: CampaignConfig) -> Diagnosis:
     from tasks.versioning import remote_reachable
 
-    if not Path("data.dvc").is_file():
+    if not _PINS.is_file():
         return Diagnosis("data remote", "no data.dvc in this folder, nothing to restore")
     problem = remote_reachable(Path())
     if problem:

@@ -284,7 +284,7 @@ def _require_own_mlflow() -> None:
     if "dpal" not in {entry.name for entry in entries} or not importlib.util.find_spec("flask_wtf"):
         raise ServeError(
             "this installation cannot start MLflow with passwords; nothing was started, install "
-            "dpal again: pip install -c constraints.txt '.[server]'"
+            "dpal again: pip install 'dpal[server]'"
         )
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,6 +18,8 @@ from flows.ops.prefect_connection import DeployError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+
+_TEMPLATES = Path(__file__).parent.parent / "pools"
 
 
 class Done(StrEnum):
@@ -117,7 +119,7 @@ def template_of(type_: str) -> dict[str, Any]:
     """The base job template of a kind of pool, as it ships with dpal; {} for process pools."""
     if type_ == "process":
         return {}  # the server knows it
-    template = resources.files("flows") / "pools" / f"{type_}.json"
+    template = _TEMPLATES / f"{type_}.json"
     if not re.fullmatch(r"[a-z-]+", type_) or not template.is_file():
         raise DeployError(
             f"there is no template for work pools of type {type_}; take process, docker or "

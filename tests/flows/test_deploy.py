@@ -22,6 +22,7 @@ from prefect.events import EventTrigger, ResourceSpecification
 
 from dpal.errors import ConfigError
 from flows.cli.deploy import make
+from flows.ops import mlflow_accounts, prefect_app
 from flows.ops.automations import SILENT, crash_silent_runs, tell_people
 from flows.ops.deploy import set_up, take_down
 from flows.ops.deployments import (
@@ -306,7 +307,11 @@ def test_the_compose_file_names_what_it_uses():
 def test_the_compose_files_doors_are_closed():
     """Servers are the guarded ones, workers are ours, and no worker has the administrator's key."""
     parts = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())["services"]
-    assert parts["prefect"]["command"][:3] == ["python", "-m", "flows.ops.prefect_app"]
+    # The image has the package, in which the module's name begins so.
+    guarded = ["python", "-m", f"dpal.{prefect_app.__name__}"]
+    assert parts["prefect"]["command"][:3] == guarded
+    accounts = ["python", "-m", f"dpal.{mlflow_accounts.__name__}"]
+    assert parts["mlflow-accounts"]["command"] == accounts
     assert "--app-name=dpal" in " ".join(parts["mlflow"]["command"])
     for server, port in (("prefect", 4200), ("mlflow", 5000)):
         origins = parts[server]["environment"]["DPAL_WEB_ORIGINS"].split(",")
