@@ -14,9 +14,10 @@ MAJORITY = "majority"  # the headline of always giving the most frequent answer
 GAIN_ERROR = "gain_standard_error"  # of how far the model is above that
 BALANCED, AUC, AUC_ERROR = "balanced_accuracy", "macro_auc", "macro_auc_standard_error"
 CLASSES = "classes"  # records, recall and AUC of each, in class order
+_ONE_LABEL = "accuracy"  # the headline where a record has one label
 # In this order; the first that there is is the headline of its task.
 _WORDS = {
-    "accuracy": "accuracy",
+    _ONE_LABEL: "accuracy",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
     "subset_accuracy": "subset accuracy",
@@ -56,16 +57,20 @@ def figure_in(phase: Mapping[str, Any], name: str) -> float | None:
 
 
 def figures_in(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> dict[str, float]:
-    """All figures of a phase by their names for people, the headline first.
+    """The figures of a phase that phases are compared by, by their names for people.
+
+    The headline is the first. Where records have one label it is the only one: what else there is
+    stands beside the most frequent answer (`dpal.reports.worth_tables`).
 
     Args:
       phase: its metrics; or, with prefix "", its record in a rehearsal.
       prefix: of the figures' keys.
     """
+    one_label = prefix + _ONE_LABEL in phase
     return {
         words: float(phase[prefix + name])
         for name, words in _WORDS.items()
-        if prefix + name in phase
+        if prefix + name in phase and (name == _ONE_LABEL or not one_label)
     }
 
 
@@ -269,7 +274,7 @@ def against_majority(phase: Mapping[str, Any]) -> MajorityComparison | None:
         records=int(phase[_PREFIX + RECORDS]),
         auc=figure_in(phase, AUC),
         auc_error=figure_in(phase, AUC_ERROR) or 0.0,
-        has_labels=headline_key(phase) != "accuracy",
+        has_labels=headline_key(phase) != _ONE_LABEL,
     )
 
 

@@ -11,6 +11,7 @@ from dpal.reports.summary import validation_table
 from dpal.reports.validation_figures import (
     against_best_before,
     against_majority,
+    figures_in,
     headline_key,
     released_metrics,
     tracked_figures,
@@ -133,6 +134,13 @@ def test_nothing_is_said_of_what_earlier_versions_measured():
     assert against_majority(phase(0, 0.1)) is None
     assert worthless(phase(0, 0.1)) is None
     assert classes_table(phase(0, 0.1), ()).rows == ()
+
+
+def test_phases_of_one_label_are_compared_by_accuracy_alone():
+    told = judged(0.9, 0.4, 0.01, validation_macro_auc=0.7)
+    assert figures_in(told) == {"accuracy": 0.9}
+    labels = {"validation_micro_f1": 0.5, "validation_macro_auc": 0.7}
+    assert list(figures_in(labels).values()) == [0.5, 0.7]
 
 
 def test_classes_are_told_by_name_and_tracked_by_number():
