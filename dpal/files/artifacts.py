@@ -216,10 +216,15 @@ class CampaignFolder:
         return self.root / "model_card.md", self.root / "model_card.json"
 
     @property
+    def calibration(self) -> Path:
+        """The temperature of the released model; absent where it was not fitted."""
+        return self.root / "calibration.json"
+
+    @property
     def reports(self) -> list[Path]:
         """Pages for people and their signatures, and the model's card, as far as there are any."""
         pages = (self.report_page, self.ledger_page)
-        every = (self.report, *pages, *map(signature_of, pages), *self.cards)
+        every = (self.report, *pages, *map(signature_of, pages), *self.cards, self.calibration)
         return [path for path in every if path.is_file()]
 
     @property

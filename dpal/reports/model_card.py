@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from dpal.reports.validation_figures import percent
+from dpal.reports.worth_tables import calibration_words
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
@@ -105,6 +106,8 @@ def _worth(card: Mapping[str, Any]) -> list[str]:
         "|---|---|",
         *(f"| {figure} | {value} |" for figure, value in rows),
     ]
+    sure = calibration_words(card["calibration"], protected=results["noisy"])
+    lines += [] if sure is None else ["", sure]
     if results["worthless"] is not None:
         lines += ["", f"**{results['worthless']}**"]
     if not results["classes"]:

@@ -24,8 +24,13 @@ from dpal.reports.report import (
     spent_bar,
 )
 from dpal.reports.summary import kept_so_far, promise, terms
-from dpal.reports.validation_figures import against_majority, protection_words, worthless
-from dpal.reports.worth_tables import classes_table, worth_table
+from dpal.reports.validation_figures import (
+    against_majority,
+    is_protected,
+    protection_words,
+    worthless,
+)
+from dpal.reports.worth_tables import calibration_words, classes_table, worth_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,7 @@ class RunFacts:
       has_model: whether a model is verified with it.
       restore: commands that bring back the files of its phases.
       reached: metrics of the phase whose model is released; None where there is none.
+      calibration: of the model's probabilities, with its temperature; None where none was fitted.
       class_names: names in class order; empty when the data has none.
     """
 
@@ -56,6 +62,7 @@ class RunFacts:
     has_model: bool = True
     restore: Sequence[str] = ()
     reached: Mapping[str, Any] | None = None
+    calibration: Mapping[str, Any] | None = None
     class_names: Sequence[str] = ()
 
 
@@ -153,7 +160,8 @@ def _worth(facts: RunFacts) -> tuple[ReportSection, ...]:
         "every record: the class that most records have, or of each label what most have."
     )
     said = worthless(facts.reached)
-    return (section("What the model is worth", said, *tables, note=note),)
+    sure = calibration_words(facts.calibration, protected=is_protected(facts.reached))
+    return (section("What the model is worth", said, *tables, sure, note=note),)
 
 
 def _how_to_check(facts: RunFacts, checks: Rows) -> ReportSection:

@@ -55,6 +55,33 @@ def classes_table(phase: Mapping[str, Any], names: Sequence[str]) -> Table:
     return Table("Class by class", (*columns, *(("AUC",) if ranked else ())), tuple(rows))
 
 
+def calibration_words(calibration: Mapping[str, Any] | None, *, protected: bool) -> str | None:
+    """How far probabilities can be trusted, before and after the temperature.
+
+    Args:
+      calibration: of the released model; None where no temperature was fitted.
+      protected: whether the validation set is.
+
+    >>> calibration_words({"error": 0.2, "error_after": 0.03, "temperature": 2.5, "records": 300},
+    ...     protected=False)[:50]
+    'Probabilities and how often they are right are 20.'
+    """
+    if protected:
+        return (
+            "No temperature was fitted to the model's probabilities: the validation set is "
+            "protected, and a temperature would tell of its records."
+        )
+    if calibration is None:
+        return None
+    return (
+        f"Probabilities and how often they are right are {percent(calibration['error'])} apart on "
+        f"average (expected calibration error in 15 bins), at temperature "
+        f"{calibration['temperature']:.3g} {percent(calibration['error_after'])}. That was fitted "
+        f"on the same {calibration['records']:,} public records, which flatters it a little; "
+        "`dpal predict` divides logits by it."
+    )
+
+
 def _balanced_usual(phase: Mapping[str, Any]) -> float:
     """Balanced accuracy of the most frequent answer: one class of all that occur, or a half."""
     compared, classes = against_majority(phase), class_figures(phase)

@@ -10,6 +10,7 @@ from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditReport
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import as_it_was_measured
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.labelers import Labeler
@@ -94,6 +95,10 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
             *([STOPPED_EARLY] if stopped_early(folder) else []),
             figures_in_words(summary["accountant"]),
         ]
+
+    def judges(self, run: Campaign) -> Source | None:
+        """The validation set, where it is public."""
+        return run.public_records if run.plan.figures is None else None
 
     def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         """Labels of private records; where groups are protected, these are counted."""

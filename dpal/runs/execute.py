@@ -11,6 +11,7 @@ from dpal.config.runtime import RunConfig
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
 from dpal.ledger.folder_lock import leading_process, lock_folder
+from dpal.runs.calibrate_model import calibrate_released
 from dpal.runs.data_sets import end_early
 from dpal.runs.host import host
 from dpal.runs.kinds import folder_of, kind_of, recorded_kind
@@ -50,6 +51,7 @@ def execute_run(config: RunConfig, *, labeler: Labeler | None = None) -> Campaig
         begun = use_cases.prepare(config)
         finished = use_cases.advance(begun, labeler)
         use_cases.certify(finished)
+        calibrate_released(finished)
         write_reports(finished.folder)
         keep_files(finished)
     return finished.folder

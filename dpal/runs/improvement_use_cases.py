@@ -10,6 +10,7 @@ from dpal.audit.findings import AuditFinding
 from dpal.audit.near_private import near_private_findings
 from dpal.canonical import digest
 from dpal.config.improvement import PublicConfig, parse_public
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
@@ -142,6 +143,10 @@ class ImprovementRuns(UseCases[PublicConfig, Improving]):
     def certify(self, run: Improving) -> None:
         """Writes certificate.json from what the ledger holds, and from its start's."""
         certify_improved(run)
+
+    def judges(self, run: Improving) -> Source | None:
+        """The start's validation set, which is public."""
+        return run.start.validation
 
     def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         """Labels of public records, after what its start learned from private ones."""

@@ -28,7 +28,7 @@ from dpal.reports.validation_figures import (
 )
 from dpal.runs.kinds import recorded_kind
 from dpal.runs.predict import ReleasedModel, open_model
-from dpal.runs.released_phase import released_figures
+from dpal.runs.released_phase import released_calibration, released_figures
 from dpal.runs.run_facts import read_run_certificate
 
 _FORMAT = 1
@@ -90,6 +90,7 @@ def _card(
             "why_public": declared.get("why", ""),
         },
         "results": _results(released, model.class_names),
+        "calibration": _calibration(folder),
         "certificate": {
             "digest": document["digest"],
             "plan": document["plan"]["digest"],
@@ -98,6 +99,12 @@ def _card(
         },
         "versions": document["versions"],
     }
+
+
+def _calibration(folder: CampaignFolder) -> dict[str, Any] | None:
+    told = released_calibration(folder)
+    names = ("temperature", "error", "error_after", "records")
+    return None if told is None else {name: told[name] for name in names}
 
 
 def _privacy(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding
 from dpal.audit.votes import TRANSCRIPTS, vote_findings
 from dpal.config.pate import PateConfig
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import write_text
@@ -151,6 +152,10 @@ class VotingRuns(UseCases[PateConfig, Ensemble]):
                 class_names=ensemble.class_names,
             ),
         )
+
+    def judges(self, run: Ensemble) -> Source | None:
+        """The validation set, which is public."""
+        return run.validation
 
     def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         """Released labels of public records, on which teachers voted."""

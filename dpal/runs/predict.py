@@ -35,7 +35,8 @@ from dpal.files.atomic_writes import write_private_parquet
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec, spec_from
-from dpal.runs.released_phase import released_weights
+from dpal.runs.released_phase import released_calibration, released_weights
+from dpal.training.calibration import at_temperature
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import THRESHOLD
 
@@ -56,6 +57,8 @@ class ReleasedModel:
       class_names: in class order; numbers where the data named none.
       recipe: how its pool was imported; None where it was not.
       public_model: folder of the public model that texts are read with; None for others.
+      temperature: what its logits are divided by, so that probabilities fit; None where no public
+        records said one.
     """
 
     weights: Path
@@ -66,6 +69,7 @@ class ReleasedModel:
     class_names: tuple[str, ...]
     recipe: ImportRecipe | None
     public_model: Path | None
+    temperature: float | None = None
 
     def build(self) -> nn.Module:
         """The network with its weights."""
@@ -100,7 +104,9 @@ def open_model(place: Path) -> ReleasedModel:
     public, backbone = (
         None if files[name] is None else Path(files[name]) for name in ("weights", "backbone")
     )
-    return _released(record["model"], released_weights(folder), public, backbone)
+    fitted = released_calibration(folder) or {}
+    facts = {**record["model"], "temperature": fitted.get("temperature")}
+    return _released(facts, released_weights(folder), public, backbone)
 
 
 def _files_in(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +139,7 @@ def _released(
         class_names=tuple(facts["class_names"]) or tuple(map(str, range(spec.classes))),
         recipe=None if recipe is None else recipe_from(recipe),
         public_model=public if content is Content.TEXT else None,
+        temperature=facts.get("temperature"),
     )
 
 
@@ -144,11 +151,13 @@ class Predicted:
       rows: records that were predicted.
       counts: how many were said to have each class or label.
       dropped: records that could not be read, by reason.
+      temperature: what logits were divided by; 1 leaves them.
     """
 
     rows: int
     counts: tuple[int, ...]
     dropped: Mapping[str, int]
+    temperature: float
 
 
 def predict(
@@ -158,6 +167,7 @@ def predict(
     settings: ImportSettings,
     *,
     threshold: float = THRESHOLD,
+    calibrated: bool = True,
     device: str = "cpu",
     physical_batch: int = 256,
     on_rows: Callable[[int], object] = lambda count: None,
@@ -170,6 +180,7 @@ def predict(
       target: the Parquet file to write, readable for its owner alone.
       settings: of the import.
       threshold: above which a label is said; of two classes, above which the second one is.
+      calibrated: whether probabilities are those at the model's temperature, where it has one.
       device: where the model computes.
       physical_batch: records per forward pass.
       on_rows: told how many more records were predicted.
@@ -180,6 +191,8 @@ def predict(
     check.inside(0, 1, threshold=threshold)
     if target.suffix != ".parquet" or target.exists():
         raise DataError(f"{target} must be a new file whose name ends in .parquet")
+    if not calibrated:
+        model = replace(model, temperature=None)
     network = model.build().to(device)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _records(model, place, settings, target.parent) as (source, dropped):
@@ -198,6 +211,8 @@ def predict(
                 guesses = probabilities(
                     network, inputs, physical_batch=physical_batch, task=model.spec.task
                 )
+                if model.temperature is not None:
+                    guesses = at_temperature(model.spec.task, guesses, model.temperature)
                 answered, said = _answers(model, batch.table.column(0), guesses, threshold)
                 counts[:] += said
                 rows += len(guesses)
@@ -205,7 +220,12 @@ def predict(
                 yield answered
 
         write_private_parquet(target, _schema(model, threshold), batches)
-    return Predicted(rows=rows, counts=tuple(counts.tolist()), dropped=dropped)
+    return Predicted(
+        rows=rows,
+        counts=tuple(counts.tolist()),
+        dropped=dropped,
+        temperature=model.temperature or 1.0,
+    )
 
 
 @contextmanager
@@ -255,7 +275,11 @@ def _schema(model: ReleasedModel, threshold: float) -> pa.Schema:
         said = [("label", pa.int64()), ("class_name", pa.string()), ("probability", pa.float64())]
     else:
         said = [("labels", pa.list_(pa.int64())), ("label_names", pa.list_(pa.string()))]
-    about = {"class_names": json.dumps(list(model.class_names)), "threshold": f"{threshold:g}"}
+    about = {
+        "class_names": json.dumps(list(model.class_names)),
+        "threshold": f"{threshold:g}",
+        "temperature": f"{model.temperature or 1.0:.6g}",
+    }
     return pa.schema([("id", pa.string()), *said, ("probabilities", numbers)], metadata=about)
 
 

@@ -6,12 +6,14 @@ settings do. What 0.2.0 and earlier wrote names the last one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dpal.canonical import file_digest
 from dpal.certificate.read_and_seal import parse_entry, read_certificate
-from dpal.files.artifacts import CampaignFolder
+from dpal.files.artifacts import CampaignFolder, damaged
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.released_phase import ReleaseRule, is_stopped
 from dpal.reports.validation_figures import headline, released_metrics
@@ -75,6 +77,22 @@ def released_figures(folder: CampaignFolder) -> dict[str, Any] | None:
     """Metrics of the phase whose model a run of any kind releases; None before there is one."""
     phases = folder.finished_phases()
     return phases[released_phase(folder)] if phases else None
+
+
+def released_calibration(folder: CampaignFolder) -> dict[str, Any] | None:
+    """Temperature and calibration errors of the released model; None where none was fitted to it.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    if not folder.calibration.is_file():
+        return None
+    try:
+        told: dict[str, Any] = json.loads(folder.calibration.read_text(encoding="utf-8"))
+        whose = told["model"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(folder.calibration) from error
+    return told if whose == file_digest(released_weights(folder)) else None
 
 
 def releases_a_model(folder: CampaignFolder) -> bool:

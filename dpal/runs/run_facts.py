@@ -10,7 +10,12 @@ from dpal.files.artifacts import NO_HEAD, CampaignFolder
 from dpal.files.dvc_pointers import restore_commands
 from dpal.reports.run_report import RunFacts
 from dpal.runs.kinds import recorded_kind
-from dpal.runs.released_phase import is_complete, released_figures, released_weights
+from dpal.runs.released_phase import (
+    is_complete,
+    released_calibration,
+    released_figures,
+    released_weights,
+)
 
 AUDIT = "audit/audit.json"
 
@@ -46,6 +51,7 @@ def facts_of(folder: CampaignFolder, spent: float) -> RunFacts:
         ),
         has_model=bool(phases),
         reached=released_figures(folder),
+        calibration=released_calibration(folder) if phases else None,
         class_names=tuple(folder.read_record().get("class_names", ())),
         restore=restore_commands(folder, len(phases)),
     )

@@ -11,6 +11,7 @@ from dpal.audit.attack_plan import Effort
 from dpal.audit.findings import AuditFinding, AuditReport
 from dpal.certificate.sentences import statements
 from dpal.config.runtime import RunConfig
+from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder
 from dpal.labelers import Labeler
@@ -115,6 +116,14 @@ class UseCases(ABC, Generic[C, R]):
         released = released_figures(folder)
         said = None if released is None else worthless(released)
         return [*self.results(folder), *([] if said is None else [said])]
+
+    def judges(self, run: R) -> Source | None:
+        """Public records with labels, for what reads them as often as it likes.
+
+        None where there are none, or the validation set is protected.
+        """
+        del run
+        return None
 
     def learned_from(self, released: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         """What a model learned from, for its card; as what follows "It learned from".

@@ -31,6 +31,13 @@ def predict_command(
     threshold: Annotated[
         float, typer.Option(help="Probability above which a label, or the second class, is said.")
     ] = 0.5,
+    uncalibrated: Annotated[
+        bool,
+        typer.Option(
+            "--uncalibrated",
+            help="Leave the model's temperature out, which a public validation set said.",
+        ),
+    ] = False,
     ids: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="Column of unique names.")
     ] = None,
@@ -60,12 +67,14 @@ def predict_command(
         with tqdm(desc="predicting", unit="rec", disable=None, leave=False) as bar:
             found = predict(
                 opened, source, to, ImportSettings(id=ids, pictures=pictures),
-                threshold=threshold, device=device, on_rows=bar.update,
+                threshold=threshold, calibrated=not uncalibrated, device=device, on_rows=bar.update,
             )  # fmt: skip
     if as_json:
         typer.echo(json.dumps({"file": str(to), **asdict(found)}, indent=2))
         return
     out.print(f"{found.rows:,} records predicted, in {to}", markup=False)
+    if found.temperature != 1:
+        out.print(f"probabilities at temperature {found.temperature:.3g}", markup=False)
     for reason, count in found.dropped.items():
         out.print(f"left out: {count:,} {reason}", markup=False)
     rows = [

@@ -25,7 +25,7 @@ from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.model_description import describe_model
-from dpal.runs.released_phase import released_weights
+from dpal.runs.released_phase import released_calibration, released_weights
 from tasks.tracking.mlflow_run import TrackedRun
 
 _ANSWERS: dict[Task, list[ColSpec | TensorSpec]] = {
@@ -110,7 +110,9 @@ def log_weights(
       source: records of the kind that it takes.
       class_names: names in class order; empty when the data has none.
     """
+    fitted = released_calibration(certified) or {}
     facts = describe_model(spec, extractor, source, class_names)
+    facts |= {"temperature": fitted.get("temperature")}
     with tempfile.TemporaryDirectory() as folder:
         described = Path(folder) / "model_spec.json"
         described.write_text(json.dumps(facts), encoding="utf-8")

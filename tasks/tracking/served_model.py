@@ -25,6 +25,7 @@ from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import spec_from
+from dpal.training.calibration import at_temperature
 from dpal.training.evaluation import probabilities
 from dpal.training.metrics import THRESHOLD
 
@@ -39,6 +40,7 @@ class CampaignModel(PythonModel):
         facts = json.loads(Path(context.artifacts["model_spec"]).read_text(encoding="utf-8"))
         self._content = Content(facts["content"])
         self._deep = facts.get("deep", False)  # models of earlier versions saw 8 bits
+        self._temperature = facts.get("temperature")
         self._names = facts["class_names"]
         spec = facts["spec"]
         self._task = Task(spec["task"])
@@ -75,6 +77,8 @@ class CampaignModel(PythonModel):
             physical_batch=_BATCH,
             task=self._task,
         )
+        if self._temperature is not None:
+            guesses = at_temperature(self._task, guesses, self._temperature)
         if self._task is Task.MULTI_LABEL:
             likely = [np.flatnonzero(row > THRESHOLD).tolist() for row in guesses]
             return pd.DataFrame(

@@ -30,6 +30,7 @@ IMPORTED = {
     # Of those that are logged now.
     "dpal.data.sources": ["Content"],
     "dpal.models.build_model": ["build_model"],
+    "dpal.training.calibration": ["at_temperature"],
 }
 
 

@@ -96,6 +96,8 @@ def test_a_model_that_mlflow_kept_says_the_same(people, tmp_path):
     kept = tmp_path / "model" / "artifacts"
     kept.mkdir(parents=True)
     facts = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))["model"]
+    told = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    facts["temperature"] = told["temperature"]
     (kept / DESCRIPTION).write_text(json.dumps(facts), encoding="utf-8")
     shutil.copy(folder / "phase-0" / "model.safetensors", kept / "model.safetensors")
     frames = [
