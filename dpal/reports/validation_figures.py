@@ -17,6 +17,7 @@ _WORDS = {
     "macro_f1": "macro-F1",
     "subset_accuracy": "subset accuracy",
     "macro_auc": "macro AUC",
+    "auc": "AUC",
 }
 
 
@@ -75,6 +76,21 @@ def interval_words(phase: Mapping[str, Any]) -> str:
     '75.12 % to 79.31 %'
     """
     return " to ".join(percent(float(phase[_PREFIX + end])) for end in (LOW, HIGH))
+
+
+def further_intervals(phase: Mapping[str, Any]) -> dict[str, str]:
+    """The 95 % intervals of figures beside the headline that have any, by what they are of.
+
+    >>> further_intervals({"validation_auc_low": 0.81, "validation_auc_high": 0.88})
+    {'AUC, 95 %': '81.00 % to 88.00 %'}
+    """
+    return {
+        f"{words}, 95 %": " to ".join(
+            percent(float(phase[f"{_PREFIX}{name}_{end}"])) for end in (LOW, HIGH)
+        )
+        for name, words in _WORDS.items()
+        if f"{_PREFIX}{name}_{LOW}" in phase
+    }
 
 
 def protection_words(phase: Mapping[str, Any]) -> str:

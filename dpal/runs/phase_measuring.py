@@ -89,7 +89,7 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
             labels,
             event,
             task=about.task,
-            counted=measured_counts(about),
+            counted=measured_counts(about, validation),
             records=validation.records,
             rng=secure(),
         )
@@ -108,7 +108,10 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
         **{
             key: value
             for figure, told in further_figures(counts)
-            for key, value in named_interval(figure, told.value, told.low, told.high).items()
+            for key, value in {
+                **named_interval(figure, told.value, told.low, told.high),
+                **({f"{figure}_binning": told.hidden} if told.hidden else {}),
+            }.items()
         },
     }
 

@@ -27,6 +27,7 @@ from dpal.training.protected_figures import (
     noisy_f1,
     noisy_recalls,
 )
+from dpal.training.score_histograms import area_under_curve, macro_area, score_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +39,15 @@ class ReleasedCounts:
       noise: standard deviation on each count.
       counts: (classes, classes) by class and answer, or (labels, 2, 2).
       spread: of the headline, in the unit that `counts` suggest; None where they tell it.
+      scores: (labels, 2, bins) by label and score, or (1, 2, bins) of two classes; None where no
+        area under the curve is asked for.
     """
 
     records: int
     noise: float
     counts: Counts
     spread: float | None = None
+    scores: Counts | None = None
 
     def to_json(self) -> str:
         """As text; what there is not is not in it."""
@@ -54,6 +58,8 @@ class ReleasedCounts:
         }
         if self.spread is not None:
             told["spread"] = self.spread
+        if self.scores is not None:
+            told["scores"] = self.scores.tolist()
         return json.dumps(told)
 
     @classmethod
@@ -66,12 +72,13 @@ class ReleasedCounts:
           TypeError: likewise.
         """
         told: Mapping[str, Any] = json.loads(text)
-        spread = told.get("spread")
+        spread, scores = told.get("spread"), told.get("scores")
         return cls(
             records=int(told["records"]),
             noise=float(told["noise"]),
             counts=np.array(told["counts"], dtype=np.int64),
             spread=None if spread is None else float(spread),
+            scores=None if scores is None else np.array(scores, dtype=np.int64),
         )
 
 
@@ -104,7 +111,17 @@ def draw_counts(
         unit = spread_unit(counts, records=records, noise=event.noise)
         hits, whole = headline_terms(task, probabilities, labels)
         spread = gaussian_sum(spread_of(hits, whole, unit), event, rng=rng)
-    return ReleasedCounts(records=records, noise=event.noise, counts=counts, spread=spread)
+    scores = None
+    if counted.auc:
+        # Of two classes the second is the label.
+        binned = score_counts(
+            probabilities[:, 1:] if single else probabilities,
+            labels[:, None] if single else labels,
+        )
+        scores = gaussian_counts(binned, event, rng=rng)
+    return ReleasedCounts(
+        records=records, noise=event.noise, counts=counts, spread=spread, scores=scores
+    )
 
 
 def headline_of(released: ReleasedCounts) -> tuple[str, Interval]:
@@ -120,6 +137,15 @@ def further_figures(released: ReleasedCounts) -> Iterator[tuple[str, Interval]]:
     if released.counts.ndim == 3:
         for label, recall in enumerate(noisy_recalls(released.counts, noise=released.noise)):
             yield f"recall_label_{label}", recall
+    if released.scores is None:
+        return
+    areas = [area_under_curve(binned, noise=released.noise) for binned in released.scores]
+    if released.counts.ndim == 2:
+        yield "auc", areas[0].interval
+        return
+    yield "macro_auc", macro_area(areas).interval
+    for label, area in enumerate(areas):
+        yield f"auc_label_{label}", area.interval
 
 
 def _scatter(released: ReleasedCounts) -> float:
