@@ -122,7 +122,6 @@ def covered(bits, *, draws, records, noise, forget_spread=False, **about):
             event,
             task=SEVERAL,
             counted=counted,
-            records=records,
             rng=bits,
         )
         if forget_spread:  # as if labels of a record were independent
@@ -212,7 +211,6 @@ def test_counts_that_noise_drowns_tell_nothing(bits):
             event,
             task=SEVERAL,
             counted=counted,
-            records=20,
             rng=bits,
         )
         for one in (headline_of(told)[1], *(recall for _, recall in further_figures(told))):
@@ -231,7 +229,6 @@ def test_what_is_written_is_read_again(bits):
         NoisyFigures(noise_multiplier=2.0, counts_moved=3),
         task=SEVERAL,
         counted=MeasuredCounts(labels=2),
-        records=40,
         rng=bits,
     )
     again = ReleasedCounts.from_json(told.to_json())
