@@ -9,7 +9,7 @@ from pydantic import ConfigDict, PositiveFloat, model_validator
 
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
-from dpal.config.section import Section
+from dpal.config.section import Count, Section
 from dpal.config.settings_form import choice
 from dpal.errors import ConfigError
 
@@ -29,6 +29,12 @@ class DeclaredValidation(Section):
     the promise."""
     epsilon: Annotated[PositiveFloat | None, choice("A number", "The promise's")] = None
     """Of protected records: what all figures together may cost each; null is privacy.epsilon."""
+    auc: bool = False
+    """Of protected records with two classes, or several labels: release the area under the ROC
+    curve, too, from noisy histograms of scores; other figures get 1.4 times the noise."""
+    group_records: Count = 1
+    """Of protected records, where privacy.unit is group: the first records of each group that are
+    measured, at most. Noise is in proportion."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -45,6 +51,15 @@ class DeclaredValidation(Section):
         if self.public and self.epsilon is not None:
             raise ValueError(
                 "validation.epsilon is of protected records, and these are public; leave it null"
+            )
+        if self.public and self.auc:
+            raise ValueError(
+                "validation.auc is of protected records, and these are public; leave it out"
+            )
+        if self.public and self.group_records != 1:
+            raise ValueError(
+                "validation.group_records is of protected records, and these are public; leave it "
+                "out"
             )
         return self
 

@@ -19,9 +19,14 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.canonical import LATER, plain
+from dpal.labels import Task
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.measured_phases import expected_half_width, figures_release
+from dpal.planning.measured_phases import (
+    expected_auc_half_width,
+    figures_release,
+    headline_half_width,
+)
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -332,22 +337,34 @@ class CertifiedPlan:
             "plan_digest": self.plan.digest,
         }
 
+    def _area_record(self, figures: NoisyFigures) -> dict[str, Any]:
+        """How precise the area under the ROC curve is, where that is released; else nothing."""
+        spec = self.plan.spec
+        if spec.validation is None or not spec.validation.auc:
+            return {}
+        labels = spec.model.classes if spec.model.task is Task.MULTI_LABEL else 1
+        half = expected_auc_half_width(spec.validation.records, labels, figures.noise)
+        return {"auc_half_width": half}
+
     def _figures_record(self) -> dict[str, Any]:
         """What figures on protected records cost them, and how precise they are; else nothing."""
         figures, protected = self.plan.figures, self.validation
-        if figures is None or protected is None:
+        measured = self.plan.spec.validation
+        if figures is None or protected is None or measured is None:
             return {}
+        groups, most = measured.groups, measured.group_records
         by_rdp = self.plan.spec.accountant is Accountant.RDP
-        spent = protected.spent
+        spent, model = protected.spent, self.plan.spec.model
         return {
             "validation": {
-                "records": protected.size,
+                "records": measured.records,
+                **({} if groups is None else {"groups": groups, "group_records": most}),
                 "epsilon": spent.epsilon_rdp if by_rdp else spent.epsilon_pld,
                 "noise_multiplier": figures.noise_multiplier,
                 "noise": figures.noise,
-                "half_width": expected_half_width(
-                    protected.size, self.plan.spec.model.classes, figures.noise
-                ),
+                "half_width": headline_half_width(model, measured.records, figures.noise),
+                **({"figure": "micro_f1"} if model.task is Task.MULTI_LABEL else {}),
+                **self._area_record(figures),
             }
         }
 

@@ -10,6 +10,7 @@ from dpal import check
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
+from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
@@ -161,14 +162,32 @@ class ProtectedValidation:
     Attributes:
       records: how many there are; public.
       epsilon: what all figures together may cost each of them, at the campaign's delta.
+      auc: whether histograms of scores are released as well, for areas under the ROC curve.
+      groups: whose records they are, where groups are the unit, and are promised the same; else
+        None.
+      group_records: of one group that are measured, at most.
     """
 
     records: int
     epsilon: float
+    auc: bool = field(default=False, metadata=LATER)
+    groups: int | None = field(default=None, metadata=LATER)
+    group_records: int = field(default=1, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1, **{"validation records": self.records})
         check.positive(**{"validation.epsilon": self.epsilon})
+        check.at_least(1, **{"validation.group_records": self.group_records})
+        if self.groups is None:
+            check.within(1, 1, **{"validation.group_records": self.group_records})
+        else:
+            least = -(-self.records // self.group_records)
+            check.within(least, self.records, **{"validation groups": self.groups})
+
+    @property
+    def owners(self) -> int:
+        """How many are promised something: groups, or records."""
+        return self.records if self.groups is None else self.groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,15 +443,20 @@ class CampaignSpec:
         """Requires that nothing but its figures is made of a validation set that is protected."""
         if self.validation is None:
             return
+        if self.validation.auc and self.model.task is Task.SINGLE_LABEL and self.model.classes > 2:
+            raise ParameterError(
+                "validation.auc is the area under the ROC curve of two classes, or of several "
+                f"labels, and there are {self.model.classes} classes; leave it out"
+            )
         if self.acquisition.ranks_among_public:
             raise ParameterError(
                 f"acquisition {self.acquisition} ranks records among those of the validation set, "
                 "and they are protected; use another acquisition, or public validation records"
             )
-        if self.groups is not None:
+        if (self.groups is None) is not (self.validation.groups is None):
             raise ParameterError(
-                "a validation set is protected record by record, and privacy.unit group protects "
-                "whole groups; measure on public records, or use privacy.unit: record"
+                "a validation set is protected by groups where privacy.unit is group, and record "
+                "by record where it is record"
             )
         if self.threshold_start is ThresholdStart.VALIDATION:
             raise ParameterError(

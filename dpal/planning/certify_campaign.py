@@ -14,7 +14,7 @@ from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
-from dpal.planning.measured_phases import calibrated_figures
+from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.naive import plan_naive
 from dpal.planning.self_training import with_self_training
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
@@ -79,7 +79,7 @@ def _measured(plan: Plan) -> Plan:
         spec.target,
         phases=len(plan.phases),
         accountant=spec.accountant,
-        task=spec.model.task,
+        counted=measured_counts(spec.model, spec.validation),
     )
     return replace(plan, figures=figures)
 
@@ -165,7 +165,7 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
         validation=None
         if plan.spec.validation is None
         else CohortCertificate(
-            size=plan.spec.validation.records, spent=spending(VALIDATION, releases, target)
+            size=plan.spec.validation.owners, spent=spending(VALIDATION, releases, target)
         ),
     )
     # Stated as what must hold, so that NaN is refused as well.
@@ -181,8 +181,20 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
             "schedule.epochs_per_phase"
         )
     if plan.spec.validation is not None:
+        _require_enough_counts(plan, plan.spec.validation)
         _require_paid_figures(about_validation(releases), plan.spec.validation, target)
     return certified
+
+
+def _require_enough_counts(plan: Plan, validation: ProtectedValidation) -> None:
+    """Requires noise for all that a validation record can move."""
+    counted = measured_counts(plan.spec.model, validation)
+    least = counted.squared_sensitivity(plan.spec.target.adjacency)
+    if plan.figures is None or plan.figures.counts_moved < least:
+        raise PlanRejected(
+            f"a validation {plan.spec.target.unit} moves the counts of each phase by the root of "
+            f"{least}, and the plan's figures have noise for less; make the plan anew"
+        )
 
 
 def _require_paid_figures(

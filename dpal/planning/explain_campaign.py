@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.validation_cohort import about_pool
+from dpal.labels import Task
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
@@ -20,7 +26,7 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.measured_phases import expected_half_width
+from dpal.planning.measured_phases import headline_half_width, measured_counts
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {
@@ -176,8 +182,14 @@ def _envelope(certified: CertifiedPlan) -> Remark:
 
 
 def _of_validation(certified: CertifiedPlan) -> list[str]:
-    if certified.validation is None:
+    validation = certified.plan.spec.validation
+    if validation is None:
         return ["the validation set and every metric computed on it"]
+    if validation.groups is not None:
+        return [
+            "how many validation records and groups there are, who belongs together there and in "
+            "which order, and which classes"
+        ]
     return ["how many validation records there are, and which classes"]
 
 
@@ -186,16 +198,44 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
     told = certified.summary().get("validation")
     if told is None:
         return None
-    sampling = expected_half_width(told["records"], certified.plan.spec.model.classes, 0.0)
+    model = certified.plan.spec.model
+    sampling = headline_half_width(model, told["records"], 0.0)
+    several = model.task is Task.MULTI_LABEL
+    figure = "Micro-F1" if several else "Accuracy"
+    usual = " and a record has one label on average" if several else ""
+    unit, whose = certified.plan.spec.target.unit, "none of the pool's"
+    if "groups" in told:
+        whose = (
+            f"of {told['groups']:,} groups of which none is in the pool, the first "
+            f"{told['group_records']} of each at most"
+        )
     text = (
-        f"Each phase's model is measured once on {told['records']:,} records that are none of the "
-        f"pool's, by counts with noise {told['noise']:.3g}. All phases together cost each of them "
-        f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. Accuracy is then known "
-        f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %); without noise so "
-        f"many records would tell it to ± {100 * sampling:.1f}. The released phase and an early "
-        "stop are chosen by these figures alone."
+        f"Each phase's model is measured once on {told['records']:,} records that are {whose}, "
+        f"by counts with noise {told['noise']:.3g}. All phases together cost each {unit} of them "
+        f"epsilon {told['epsilon']:.4f}, which no {unit} of the pool pays. {figure} is then known "
+        f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %{usual}); "
+        f"without noise so many records would tell it to ± {100 * sampling:.1f}. "
+        f"{_area(certified, told)}The released phase and an early stop are chosen by these figures "
+        "alone."
     )
     return Remark(topic="What figures cost", text=text, numbers=dict(told))
+
+
+def _area(certified: CertifiedPlan, told: Mapping[str, Any]) -> str:
+    """How precise the area under the ROC curve is, and what it costs the other figures."""
+    spec = certified.plan.spec
+    if "auc_half_width" not in told or spec.validation is None:
+        return ""
+    counted = measured_counts(spec.model, spec.validation)
+    with_it, without = (
+        replace(counted, auc=auc).squared_sensitivity(spec.target.adjacency)
+        for auc in (True, False)
+    )
+    return (
+        f"The area under the ROC curve is known to ± {100 * told['auc_half_width']:.1f} points "
+        "(where it is 80 %), and what bins of scores may hide; without it (validation.auc) the "
+        f"noise would be {math.sqrt(without / with_it):.2f} times as large. "
+    )
 
 
 def _not_protected(certified: CertifiedPlan) -> Remark:

@@ -14,7 +14,9 @@ from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation_figures import (
     against_best_before,
+    figure_words,
     figures_in,
+    further_intervals,
     headline,
     interval_words,
     is_protected,
@@ -101,6 +103,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Tabl
             "labels, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             **({"95 % interval": interval_words(phase)} if is_protected(phase) else {}),
+            **further_intervals(phase),
             **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
@@ -144,10 +147,15 @@ def terms(summary: Mapping[str, Any]) -> str:
 def figures_in_plan(summary: Mapping[str, Any]) -> str:
     """What figures on a protected validation set cost its records, and how precise they will be."""
     told = summary["validation"]
+    figure = figure_words(told.get("figure", "accuracy"))
+    area = ""
+    whose = f" of {told['groups']:,} groups" if "groups" in told else ""
+    if "auc_half_width" in told:
+        area = f", AUC ± {100 * told['auc_half_width']:.1f} and what bins hide (at 80 %)"
     return (
-        f"validation set protected: accuracy ± {100 * told['half_width']:.1f} points in each phase "
-        f"(95 %, at 80 % accuracy), at epsilon {told['epsilon']:.4f} for all phases together on "
-        f"{told['records']:,} records"
+        f"validation set protected: {figure} ± {100 * told['half_width']:.1f} points in each phase "
+        f"(95 %, at 80 % {figure}){area}, at epsilon {told['epsilon']:.4f} for all phases together "
+        f"on {told['records']:,} records{whose}"
     )
 
 

@@ -22,6 +22,7 @@ _WORDS = {
     "macro_f1": "macro-F1",
     "subset_accuracy": "subset accuracy",
     "macro_auc": "macro AUC",
+    "auc": "AUC",
 }
 
 
@@ -74,6 +75,15 @@ def figures_in(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> dict[str, 
     }
 
 
+def figure_words(name: str) -> str:
+    """A figure's name for people.
+
+    >>> figure_words("micro_f1")
+    'micro-F1'
+    """
+    return _WORDS[name]
+
+
 def headline(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> tuple[str, float]:
     """The figure that is shown where there is room for one: its name for people, its value."""
     return next(iter(figures_in(phase, prefix=prefix).items()))
@@ -82,6 +92,11 @@ def headline(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> tuple[str, f
 def headline_key(phase: Mapping[str, Any]) -> str:
     """The name of that figure in a phase's metrics, without prefix: accuracy or micro_f1."""
     return next(name for name in _WORDS if _PREFIX + name in phase)
+
+
+def named_interval(name: str, value: float, low: float, high: float) -> dict[str, float]:
+    """A figure beside the headline, with its 95 % interval, as phases' figures have them."""
+    return {name: value, f"{name}_{LOW}": low, f"{name}_{HIGH}": high}
 
 
 def is_protected(phase: Mapping[str, Any]) -> bool:
@@ -96,6 +111,21 @@ def interval_words(phase: Mapping[str, Any]) -> str:
     '75.12 % to 79.31 %'
     """
     return " to ".join(percent(float(phase[_PREFIX + end])) for end in (LOW, HIGH))
+
+
+def further_intervals(phase: Mapping[str, Any]) -> dict[str, str]:
+    """The 95 % intervals of figures beside the headline that have any, by what they are of.
+
+    >>> further_intervals({"validation_auc_low": 0.81, "validation_auc_high": 0.88})
+    {'AUC, 95 %': '81.00 % to 88.00 %'}
+    """
+    return {
+        f"{words}, 95 %": " to ".join(
+            percent(float(phase[f"{_PREFIX}{name}_{end}"])) for end in (LOW, HIGH)
+        )
+        for name, words in _WORDS.items()
+        if f"{_PREFIX}{name}_{LOW}" in phase
+    }
 
 
 def protection_words(phase: Mapping[str, Any]) -> str:

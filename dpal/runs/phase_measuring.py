@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpal.accounting.events import NoisyFigures
+from dpal.data.groups import measured_owners
 from dpal.data.labeling_state import load_all
-from dpal.errors import ParameterError
+from dpal.errors import DataError, ParameterError
 from dpal.files.artifacts import damaged
 from dpal.files.atomic_writes import write_text
-from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.planning.campaign_plan import Phase
+from dpal.planning.campaign_spec import ProtectedValidation
+from dpal.planning.measured_phases import measured_counts
 from dpal.randomness import secure
 from dpal.reports.validation_figures import (
     HIGH,
@@ -25,6 +29,7 @@ from dpal.reports.validation_figures import (
     against_best_before,
     as_metrics,
     headline,
+    named_interval,
     percent,
 )
 from dpal.runs.campaign_run import Campaign
@@ -32,7 +37,13 @@ from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
 from dpal.training.evaluation import probabilities
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy, noisy_worth
+from dpal.training.released_counts import (
+    ReleasedCounts,
+    draw_counts,
+    further_figures,
+    headline_of,
+    worth_of,
+)
 
 
 def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
@@ -60,8 +71,9 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
 
 
 def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, Any]:
-    guesses, labels = _predicted(campaign, phase)
-    return public_figures(campaign.plan.spec.model.task, guesses, labels)
+    inputs, truth = load_all(campaign.validation)
+    guesses = _guesses(campaign, phase, inputs)
+    return public_figures(campaign.plan.spec.model.task, guesses, truth.numpy())
 
 
 def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, Any]:
@@ -71,41 +83,83 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
     if release is None or validation is None:
         raise ParameterError(f"{phase.figures_release} is not part of the plan")
 
+    about = campaign.plan.spec.model
+
     def draw() -> None:
-        guesses, labels = _predicted(campaign, phase)
-        counts = gaussian_counts(confusion_counts(guesses, labels), event, rng=secure())
-        told = {"records": validation.records, "noise": event.noise, "counts": counts.tolist()}
-        write_text(files.validation, json.dumps(told) + "\n")
+        measured = _measured(campaign, validation)
+        drawn = draw_counts(
+            _guesses(campaign, phase, measured.inputs),
+            measured.labels.numpy(),
+            event,
+            task=about.task,
+            counted=measured_counts(about, validation),
+            owners=measured.owners,
+            rng=secure(),
+        )
+        write_text(files.validation, drawn.to_json() + "\n")
 
     with campaign.ledger() as ledger:
         ledger.release_once(release, draw, inputs=[files.model], artifacts=[files.validation])
-    counts = np.array(_read(files.validation.read_text(encoding="utf-8"), files.validation))
-    interval = noisy_accuracy(counts, records=validation.records, noise=event.noise)
+    counts = _read(files.validation)
+    name, interval = headline_of(counts)
     return {
-        "accuracy": interval.value,
+        name: interval.value,
         LOW: interval.low,
         HIGH: interval.high,
-        RECORDS: float(validation.records),
+        RECORDS: float(counts.records),
         STANDARD_ERROR: interval.standard_error,
-        **worth_figures(noisy_worth(counts, records=validation.records, noise=event.noise)),
+        **{
+            key: value
+            for figure, told in further_figures(counts)
+            for key, value in {
+                **named_interval(figure, told.value, told.low, told.high),
+                **({f"{figure}_binning": told.hidden} if told.hidden else {}),
+            }.items()
+        },
+        **worth_figures(worth_of(counts)),
     }
 
 
-def _read(text: str, path: Any) -> list[list[int]]:
+def _read(path: Path) -> ReleasedCounts:
     try:
-        told: Mapping[str, Any] = json.loads(text)
-        return [[int(count) for count in row] for row in told["counts"]]
+        return ReleasedCounts.from_json(path.read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path) from error
 
 
-def _predicted(campaign: Campaign, phase: Phase) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probabilities and labels of all validation records. Private where those are."""
-    inputs, labels = load_all(campaign.validation)
-    guesses = probabilities(
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """Protected records that are measured, and the number of each one's group where it has one."""
+
+    inputs: Tensor
+    labels: Tensor
+    owners: NDArray[np.int64] | None
+
+
+def _measured(campaign: Campaign, validation: ProtectedValidation) -> _Measured:
+    """Loads the records that are charged for: all, or the first of each group.
+
+    Raises:
+      DataError: they are not as many as were planned for.
+    """
+    (inputs, labels), owners = load_all(campaign.validation), None
+    groups = campaign.plan.spec.groups
+    if groups is not None:
+        kept = measured_owners(campaign.validation, groups.column, validation.group_records)
+        rows = torch.from_numpy(kept.rows)
+        inputs, labels, owners = inputs[rows], labels[rows], kept.owners
+    if len(labels) != validation.records:
+        raise DataError(
+            f"{campaign.validation.name} has other records than the plan was made for; restore it"
+        )
+    return _Measured(inputs=inputs, labels=labels, owners=owners)
+
+
+def _guesses(campaign: Campaign, phase: Phase, inputs: Tensor) -> NDArray[np.float64]:
+    """Probabilities by the phase's model. Private where the records are."""
+    return probabilities(
         load_model(campaign, phase.index),
         inputs,
         physical_batch=campaign.config.runtime.physical_batch,
         task=campaign.plan.spec.model.task,
     )
-    return guesses, labels.numpy()

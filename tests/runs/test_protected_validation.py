@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import dpal
 from dpal.accounting.events import VALIDATION
+from dpal.accounting.measured_counts import SCORE_BINS
 from dpal.audit.attack_plan import Effort
 from dpal.certificate.checks import CheckOutcome, any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _dear_figures, _unpaid_figures
@@ -26,18 +29,23 @@ from dpal.config.campaign import parse_config
 from dpal.data import labeling_state
 from dpal.errors import ConfigError, LedgerError, PlanRejected
 from dpal.files.artifacts import CampaignFolder
+from dpal.labels import Task
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
 from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
+from dpal.planning.explain_campaign import explain_campaign
 from dpal.runs import campaign_audit, other_measurements, phase_measuring
+from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
 from dpal.runs.prepare_campaign import open_data, prepare, prepare_campaign
 from dpal.runs.sweeps import members
 from dpal.training.evaluation import probabilities
+from dpal.training.metrics import evaluation_metrics
 from dpal.training.protected_figures import confusion_counts, noisy_accuracy
+from dpal.training.released_counts import ReleasedCounts, further_figures, headline_of
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 
@@ -205,7 +213,7 @@ def appending(self, **entry):
         die()
     return append(self, **entry)
 if here == "drawing":
-    phase_measuring.gaussian_counts = die
+    phase_measuring.draw_counts = die
 elif here == "committing":
     LedgerStore.append = appending
 dpal.run(parse_config(values))
@@ -336,6 +344,127 @@ def test_who_measures_openly_on_the_same_file_is_named(workplace, monkeypatch):
     prepare_campaign(parse_config(values(**ALONE)))
     (told,) = said
     assert "openly" in told and "by" not in told.split()
+
+
+def write_several(path: Path, rows: int, *, seed: int, prefix: str = "r") -> None:
+    """Records with three labels each, some of which nobody knows."""
+    write_blobs(path, rows, seed=seed, prefix=prefix)
+    table, rng = pq.read_table(path), np.random.default_rng(seed)
+    values = np.array(table["features"].to_pylist())[:, :3]
+    labels = np.where(rng.random((rows, 3)) < 0.1, -1, (values > 0.7).astype(int))
+    column = table.schema.get_field_index("label")
+    several = pa.array(labels.tolist(), pa.list_(pa.int8()))
+    pq.write_table(table.set_column(column, "label", several), path)
+
+
+SEVERAL: dict[str, Any] = {
+    "validation": {"protected": True, "epsilon": 2.0},
+    "acquisition": "random",
+    "schedule__queries": [40],
+    "training__learning_rate": 5.0,
+}
+
+
+def several_campaign() -> Campaign:
+    return prepare(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
+
+
+def guesses_of(campaign: Campaign, phase: int, inputs: torch.Tensor) -> np.ndarray:
+    task, model = campaign.plan.spec.model.task, load_model(campaign, phase)
+    return probabilities(model, inputs, physical_batch=256, task=task)
+
+
+@pytest.fixture
+def several(workplace: Path) -> CampaignFolder:
+    write_several(workplace / "pool.parquet", 600, seed=1)
+    write_several(workplace / "validation.parquet", RECORDS, seed=2, prefix="v")
+    return dpal.run(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
+
+
+def test_several_labels_are_measured_by_noisy_counts_of_each(several):
+    """All figures follow from what was released, and the certificate has their charge."""
+    assert not any_failed(dpal.verify(several, ledger=LEDGER))
+    curve = []
+    for number, phase in enumerate(several.finished_phases()):
+        text = several.phase(number).validation.read_text()
+        told = json.loads(text)
+        assert set(told) == {"records", "noise", "counts", "spread"}
+        assert np.array(told["counts"]).shape == (3, 2, 2)
+        released = ReleasedCounts.from_json(text)
+        name, interval = headline_of(released)
+        assert name == "micro_f1" and phase["validation_micro_f1"] == interval.value
+        assert (phase["validation_low"], phase["validation_high"]) == (interval.low, interval.high)
+        for label, (_, recall) in enumerate(further_figures(released)):
+            key = f"validation_recall_label_{label}"
+            ends = (phase[key], phase[f"{key}_low"], phase[f"{key}_high"])
+            assert ends == (recall.value, recall.low, recall.high)
+        assert "validation_macro_f1" not in phase and "validation_macro_auc" not in phase
+        curve.append(interval.value)
+    document = read_certificate(several.certificate.read_text())
+    best = max(range(len(curve)), key=lambda phase: (curve[phase], phase))
+    assert document["model"]["file"].startswith(f"phase-{best}/")
+    (cohort,) = [one for one in document["cohorts"] if one["cohort"] == VALIDATION]
+    assert [event["moved"] for event in cohort["events"]] == [4] * len(curve)
+    assert 1.99 < cohort["epsilon_pld"] <= 2.0
+    evidence = CAMPAIGN.read(document)
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    plan = copy.deepcopy(dict(evidence.plan))
+    assert list(_unpaid_figures(plan, held)) == []
+    plan["figures"]["moved"] = 3
+    assert len(list(_unpaid_figures(plan, held))) == 1 + len(curve)
+    assert "micro-F1" in several.report.read_text()
+    inputs, labels = labeling_state.load_all(several_campaign().validation)
+    exact = [
+        evaluation_metrics(Task.MULTI_LABEL, guessed, labels.numpy())
+        for number in range(len(curve))
+        for guessed in [guesses_of(several_campaign(), number, inputs)]
+    ]
+    told = (repr(value) for figures in exact for value in figures.values())
+    secrets = [value for value in told if len(value) > 12]  # found in no other number
+    ids = pq.read_table("validation.parquet", columns=["id"])["id"].to_pylist()
+    for path in sorted(Path("artifacts").rglob("*")):
+        if path.is_file() and "confidential" not in path.parts:
+            content = path.read_bytes()
+            assert not any(secret.encode() in content for secret in [*secrets, *ids]), path
+
+
+@pytest.mark.slow
+def test_an_audit_makes_records_of_several_labels_up(several):
+    campaign_audit.audit_campaign(
+        several_campaign(), Effort(canaries=40, most_steps=4, draws=1 << 16)
+    )
+
+
+def test_areas_are_released_where_they_are_asked_for(workplace):
+    """One vector a phase: of labels three counts, three bins and the spread of one record."""
+    write_several(workplace / "pool.parquet", 600, seed=1)
+    write_several(workplace / "validation.parquet", RECORDS, seed=2, prefix="v")
+    asked = {"protected": True, "epsilon": 7.0, "auc": True}
+    about = {**ALONE, "training__learning_rate": 5.0, "validation": asked}
+    folder = dpal.run(parse_config(values(**about)))
+    assert not any_failed(dpal.verify(folder, ledger=LEDGER))
+    (phase,) = folder.finished_phases()
+    text = folder.phase(0).validation.read_text()
+    assert np.array(json.loads(text)["scores"]).shape == (3, 2, SCORE_BINS)
+    for name, interval in further_figures(ReleasedCounts.from_json(text)):
+        key = f"validation_{name}"
+        assert (phase[key], phase[f"{key}_low"]) == (interval.value, interval.low)
+        assert phase.get(f"{key}_binning", 0.0) == interval.hidden
+    assert 0.5 < phase["validation_macro_auc"] <= phase["validation_macro_auc_high"]
+    assert "macro AUC, 95 %" in folder.report.read_text()
+    document = read_certificate(folder.certificate.read_text())
+    (event,) = document["cohorts"][-1]["events"]
+    assert event["moved"] == 7
+    evidence = CAMPAIGN.read(document)
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    plan = copy.deepcopy(dict(evidence.plan))
+    assert plan["spec"]["validation"]["auc"] is True
+    assert list(_unpaid_figures(plan, held)) == []
+    plan["figures"]["moved"] = 4  # without histograms it would be enough
+    assert len(list(_unpaid_figures(plan, held))) == 2
+    remarks = explain_campaign(prepare(parse_config(values(name="again", **about))).certified)
+    (remark,) = [one for one in remarks if "auc_half_width" in one.numbers]
+    assert "validation.auc" in remark.text
 
 
 def test_an_audit_makes_its_records_up(folder, monkeypatch):
