@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dpal.canonical import plain
-from dpal.data.importing.write_pool import RECIPE
+from dpal.data.importing.recipe import RECIPE
 from dpal.data.sources import Source
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpal import check
+from dpal.data.importing.recipe import ImportRecipe, recipe_from
 from dpal.data.importing.settings import ImportSettings
-from dpal.data.importing.write_pool import ImportRecipe, import_source, recipe_from
+from dpal.data.importing.write_pool import import_source
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
@@ -31,7 +31,7 @@ from dpal.errors import DataError
 from dpal.features.extractors import build_extractor
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic_writes import write_private_parquet
+from dpal.files.atomic_writes import workspace, write_private_parquet
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec, spec_from
@@ -176,8 +176,7 @@ def predict(
     if target.suffix != ".parquet" or target.exists():
         raise DataError(f"{target} must be a new file whose name ends in .parquet")
     network = model.build().to(device)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _records(model, place, settings, target.parent) as (source, dropped):
+    with _records(model, place, settings, target) as (source, dropped):
         counts = np.zeros(model.spec.classes, np.int64)
         rows = 0
 
@@ -205,7 +204,7 @@ def predict(
 
 @contextmanager
 def _records(
-    model: ReleasedModel, place: Path, settings: ImportSettings, beside: Path
+    model: ReleasedModel, place: Path, settings: ImportSettings, target: Path
 ) -> Iterator[tuple[Source, Mapping[str, int]]]:
     """Records as a source that the model reads; imported first, where they are no pool."""
     encoding = None
@@ -226,8 +225,8 @@ def _records(
     recipe = model.recipe or ImportRecipe(
         importer="", content=model.content, task=model.spec.task, classes=model.class_names
     )
-    with TemporaryDirectory(dir=beside, prefix=".predict.") as folder:
-        path = Path(folder) / "records.parquet"
+    with workspace(target) as folder:
+        path = folder / "records.parquet"
         report = import_source(place, path, replace(settings, whole=True), like=recipe)
         yield opened(path), report.dropped
 

@@ -14,7 +14,7 @@ from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import declared_validation
 from dpal.data.groups import count_groups, read_groups, within_cap
-from dpal.data.importing.write_pool import tells_of_held_out
+from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start

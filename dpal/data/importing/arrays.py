@@ -57,6 +57,10 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
             f"{place} has records of shape {shape}; they are (n, features), (n, height, width) or "
             "(n, height, width, 3)"
         )
+    for shown, kind in shapes.values():
+        _require_records(place, shown, kind)
+    if len({each[1:] if len(each) == 2 else len(each) for each, _ in shapes.values()}) > 1:
+        raise DataError(f"the parts of {place} have records of different shapes; give all one")
     pictures = len(shape) > 2
     if pictures and kind.kind == "f" and settings.value_range is None:
         raise DataError(
@@ -79,6 +83,19 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
         has_splits=any(block.split for block in blocks),
         about=f"arrays of shape {shape}, {kind}",
     )
+
+
+def _require_records(place: Path, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+    """Requires numbers in a shape that is known; texts would be quoted by whoever reads them."""
+    if kind.kind not in "biuf":
+        raise DataError(f"{place} has records of type {kind}; they are whole numbers or fractions")
+    channels = shape[-1] if len(shape) == 4 else 1
+    ahead = shape[1] if len(shape) == 4 else 1
+    if len(shape) > 4 or 0 in shape[1:] or (channels not in (1, 3) and ahead not in (1, 3)):
+        raise DataError(
+            f"{place} has records of shape {shape}; they are (n, features), (n, height, width) or "
+            "(n, height, width, 3)"
+        )
 
 
 def _blocks(place: Path) -> list[_Block]:

@@ -30,7 +30,12 @@ def cell_texts(column: pa.Array) -> list[str | None]:
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
         column = column.cast(pa.string())
-    return [None if is_missing(text) else text.strip() for text in column.to_pylist()]
+    return [cell_text(text) for text in column.to_pylist()]
+
+
+def cell_text(text: str | None) -> str | None:
+    """A cell that is a text, trimmed; None where it is missing."""
+    return None if text is None or is_missing(text) else text.strip()
 
 
 def _number_text(value: float | None) -> str | None:

@@ -119,9 +119,11 @@ class TableEncoding:
         """
         for column in self.columns:
             if column.name not in cells.schema.names:
+                shown = (name for name in cells.schema.names if not name.startswith(" "))
                 raise DataError(
                     f"the table has no column {column.name!r}, which the earlier one had; it has "
-                    f"{', '.join(cells.schema.names)}"
+                    "{shown}",
+                    shown=", ".join(shown),
                 )
         parts = [column.encode(cells.column(column.name)) for column in self.columns]
         return np.concatenate(parts, axis=1).astype(np.float32)

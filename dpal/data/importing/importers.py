@@ -77,6 +77,8 @@ class OpenedSource:
       parts: reads it once.
       classes: names of classes or labels that the source declares, in order; empty if it does not.
       has_splits: whether it says itself which records are held out.
+      named: whether it names records itself; otherwise names are made of its own and of rows.
+      left_out: columns or fields that are no features, and why.
       about: what was found, in words.
     """
 
@@ -84,6 +86,8 @@ class OpenedSource:
     parts: Callable[[], Iterator[Part]]
     classes: tuple[str, ...] = ()
     has_splits: bool = False
+    named: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
 
 

@@ -173,6 +173,9 @@ def _of_two_sizes(one: Shape | None, other: Shape | None) -> DataError:
 
     _, height, width = one or (0, 1, 1)
     return DataError(
-        f"pictures differ ({words(one)} and {words(other)}), and a model reads one form; bring all "
-        f"to one with --size {width}x{height} (with --crop: without stretching), --grey or --rgb"
+        "pictures differ ({one} and {other}), and a model reads one form; bring all to one with "
+        "--size WIDTHxHEIGHT, {such} (with --crop: without stretching), --grey or --rgb",
+        one=words(one),
+        other=words(other),
+        such=f"such as {width}x{height}",
     )

@@ -10,6 +10,7 @@ from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
 from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.tables import open_csv, open_jsonl, open_parquet
+from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
 
@@ -22,7 +23,7 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     Raises:
       DataError: no picture is in it, or several tables are.
     """
-    if any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
+    if any(visible(place, "*.parquet")) or any(visible(place, "*/*.parquet")):
         return open_parquet(place, settings)
     folders = sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] != ".")
     tables = sorted(path for path in place.iterdir() if path.suffix.lower() in _TABLES)

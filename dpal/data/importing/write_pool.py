@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,105 +29,28 @@ from dpal.data.importing.importers import (
     importer_of,
 )  # fmt: skip
 from dpal.data.importing.parts import drawn_part, part_of
+from dpal.data.importing.recipe import (
+    DECIDED_BY,
+    NAMED,
+    RECIPE,
+    Deciders,
+    ImportRecipe,
+    content_hashes,
+    decided_by,
+)
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.label_columns import stored_type
+from dpal.data.parquet import schema_of
+from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
-from dpal.files.atomic_writes import write_private_parquet
+from dpal.files.atomic_writes import workspace, write_private_parquet, writing
 from dpal.labels import UNKNOWN, Task
-
-RECIPE = (
-    b"dpal.import"  # key of a file's metadata: how it was made, for later files and for predictions
-)
-_DECIDED_BY = b"dpal.import.decided_by"  # key of a table's metadata, see `tells_of_held_out`
-_HELD_OUT, _EARLIER = b"held-out records", b"an earlier import"
-_VERSION = 1
 
 _NO_PART = "rows of no part that is known (train, test, validation ...)"
 NO_LABEL = "records without a label"
 _NEW_LABEL = "records of a class that no held-out record has"
 _GROUP = 4096  # rows written at a time, but for pictures
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportRecipe:
-    """How a file was imported, as far as later files must be imported alike.
-
-    Attributes:
-      importer: the kind of source.
-      content: what a record is.
-      task: what a label is.
-      classes: names in class order.
-      columns: how those of a table become features; None for other records.
-      picture_rule: how pictures were brought to one form.
-      texts: names of the fields of texts.
-    """
-
-    importer: str
-    content: Content
-    task: Task
-    classes: tuple[str, ...]
-    columns: TableEncoding | None = None
-    picture_rule: PictureRule = field(default_factory=PictureRule)
-    texts: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The same as text."""
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "importer": self.importer,
-                "content": self.content.value,
-                "task": self.task.value,
-                "classes": list(self.classes),
-                "columns": None if self.columns is None else self.columns.to_record(),
-                "pictures": asdict(self.picture_rule),
-                "texts": list(self.texts),
-            }
-        )
-
-
-def recipe_from(text: str) -> ImportRecipe:
-    """Reads what `ImportRecipe.to_json` wrote.
-
-    Raises:
-      DataError: it is of a later version, or no recipe.
-    """
-    try:
-        record = json.loads(text)
-        if record["version"] > _VERSION:
-            raise DataError("the file was imported by a later version of dpal; update dpal")
-        size = record["pictures"].pop("size")
-        return ImportRecipe(
-            importer=record["importer"],
-            content=Content(record["content"]),
-            task=Task(record["task"]),
-            classes=tuple(record["classes"]),
-            columns=record["columns"] and TableEncoding.from_record(record["columns"]),
-            picture_rule=PictureRule(**record["pictures"], size=size and tuple(size)),
-            texts=tuple(record["texts"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            "what the file says of its import cannot be read; import it again"
-        ) from error
-
-
-def tells_of_held_out(path: Path) -> bool:
-    """Whether a file says, in numbers, what its held-out records were when it was imported.
-
-    The columns of a table become numbers by their smallest and largest value, mean, deviation and
-    words among the records that are held out, and these numbers go wherever a model goes. Not so
-    of a table that was imported like an earlier one.
-    """
-    about = pq.read_schema(path).metadata or {}
-    return RECIPE in about and b"feature_names" in about and about.get(_DECIDED_BY) != _EARLIER
-
-
-def recipe_in(path: Path) -> ImportRecipe | None:
-    """How a file was imported; None where it was not."""
-    stored = (pq.read_schema(path).metadata or {}).get(RECIPE)
-    return None if stored is None else recipe_from(stored.decode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +70,7 @@ class ImportReport:
       left_out: columns that became no feature, and why.
       features: how many features a record of a table has; 0 for others.
       grouped: whether records belong to groups.
+      told: whether the numbers by which columns are encoded may tell of records in the file.
     """
 
     importer: str
@@ -163,6 +86,7 @@ class ImportReport:
     left_out: Mapping[str, str]
     features: int
     grouped: bool
+    told: bool
 
 
 def import_source(
@@ -171,6 +95,7 @@ def import_source(
     settings: ImportSettings,
     *,
     like: ImportRecipe | None = None,
+    deciders: Deciders | None = None,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> ImportReport:
     """Imports a source into one Parquet file.
@@ -181,10 +106,13 @@ def import_source(
       settings: what a person says of it.
       like: an earlier import, whose classes and columns hold here, too; then nothing is held out
         unless the source says so.
+      deciders: the records that decided that; None where nobody knows them, and then they may be
+        among those that are imported, for all that the file can say.
       on_rows: told how many more records were read.
 
     Raises:
       DataError: the source cannot be read, has no label to learn, or nothing says what is held out.
+      StorageError: the target cannot be written.
     """
     if target.suffix != ".parquet":
         raise DataError(f"{target} is no name of a Parquet file; let it end in .parquet")
@@ -193,6 +121,7 @@ def import_source(
     if like is not None:
         settings = _as_before(settings, like)
     importer = importer_of(place)
+    _require_cells(place)
     opened = importer.open(place, settings)
     if not opened.has_splits and settings.held_out is None and like is None:
         raise DataError(
@@ -200,14 +129,49 @@ def import_source(
             "with --split 0.2 (a fifth, drawn by name), or name the column that says so with "
             "--split NAME"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        raw = Path(folder) / "raw.parquet"
+    with workspace(target) as folder:
+        raw = folder / "raw.parquet"
         seen = _read(opened, settings, raw, like is None, on_rows)
         finished = _Finishing.of(opened, settings, seen, like, importer.name)
+        if like is not None and like.columns is not None and deciders is not None:
+            finished.decided_by_others = not _meet(raw, like.columns, deciders, opened.named)
         schema = finished.schema(raw)
         write_private_parquet(target, schema, lambda: finished.batches(raw, schema))
     return finished.report(opened)
+
+
+def _require_cells(place: Path) -> None:
+    """Requires that a table is not one already whose columns became numbers.
+
+    A copy would have lost how they did, and who decided that.
+    """
+    if place.is_dir():
+        files = [*visible(place, "*.parquet"), *visible(place, "*/*.parquet")]
+    else:
+        files = [place] if place.suffix == ".parquet" else []
+    for path in files:
+        about = schema_of(path).metadata or {}
+        if RECIPE in about and b"feature_names" in about:
+            raise DataError(
+                f"{path} is a pool that dpal import made of a table; use it as it is, or import "
+                "its source once more"
+            )
+
+
+def _meet(raw: Path, columns: TableEncoding, deciders: Deciders, named: bool) -> bool:
+    """Whether records that were read may be some of those that decided how columns are encoded."""
+    by_name = named and deciders.named
+    wanted = [" id"] if by_name else [column.name for column in columns.columns]
+    with pq.ParquetFile(raw) as file:
+        for batch in file.iter_batches(_GROUP, columns=wanted):
+            if by_name:
+                names = [hash(name) for name in batch.column(0).to_pylist()]
+                hashes, theirs = np.array(names, np.int64), deciders.names
+            else:
+                hashes, theirs = content_hashes(columns.encode(batch)), deciders.contents
+            if np.isin(hashes, theirs).any():
+                return True
+    return False
 
 
 def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
@@ -217,6 +181,9 @@ def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
         settings,
         picture_rule=like.picture_rule if rule == PictureRule() else rule,
         texts=settings.texts or like.texts,
+        columns=() if like.columns is None else tuple(c.name for c in like.columns.columns),
+        header=like.header if settings.header is None else settings.header,
+        value_range=settings.value_range or like.value_range,
     )
 
 
@@ -258,21 +225,29 @@ def _read(
                 mine = [place for place in kept if splits[place] == TEST]
                 if mine:
                     seen.columns.read(part.records.take(pa.array(mine)))
-            if writer is None:
-                writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
-            writer.write_batch(batch)
+            with writing(raw):
+                if writer is None:
+                    writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
+                writer.write_batch(batch)
     finally:
         if writer is not None:
-            writer.close()
+            with writing(raw):
+                writer.close()
     if writer is None:
-        reasons = "; ".join(f"{count:,} {why}" for why, count in seen.dropped.items() if count)
-        raise DataError(f"no record could be imported{f' ({reasons})' if reasons else ''}")
+        raise _nothing_left(seen.dropped)
     _require_names_once(seen)
     if learns and not seen.rows[TEST]:
         raise DataError("no record is held out to measure models; hold some out with --split 0.2")
     if not seen.rows[TRAIN]:
         raise DataError("all records are held out, and none is left to learn from; see the split")
     return seen
+
+
+def _nothing_left(dropped: Mapping[str, int]) -> DataError:
+    reasons = [(why, count) for why, count in dropped.items() if count]
+    counts = {f"count{place}": f"{count:,}" for place, (_, count) in enumerate(reasons)}
+    told = "; ".join(f"{{count{place}}} {why}" for place, (why, _) in enumerate(reasons))
+    return DataError(f"no record could be imported{f' ({told})' if told else ''}", **counts)
 
 
 def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
@@ -337,13 +312,15 @@ def _require_names_once(seen: _Seen) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Finishing:
     """What is known once a source was read, and how its records are written by that."""
 
     recipe: ImportRecipe
     seen: _Seen
-    decided_by: bytes
+    named: bool
+    decides: bool
+    decided_by_others: bool = False
     keeps_unlabeled: bool
     left_out: Mapping[str, str]
     has_split: bool
@@ -363,13 +340,14 @@ class _Finishing:
         Raises:
           DataError: there are no classes to learn, or the earlier import was of other records.
         """
-        encoding, left_out = None, dict[str, str]()
+        encoding, left_out = None, dict(opened.left_out)
         if like is not None and like.content is not (opened.content or Content.FEATURES):
             raise DataError(f"the earlier import was of records that are {like.content}, and these "
                             f"are {opened.content or Content.FEATURES}")  # fmt: skip
         if opened.content is None:
             if like is None:
-                encoding, left_out = seen.columns.encoding()
+                encoding, same = seen.columns.encoding()
+                left_out |= same
             elif like.columns is None:
                 raise DataError("the earlier import was of lists of features, and this is a table")
             else:
@@ -394,11 +372,14 @@ class _Finishing:
                 columns=encoding,
                 picture_rule=settings.picture_rule,
                 texts=settings.texts,
+                header=settings.header,
+                value_range=settings.value_range,
             ),
             seen=seen,
-            decided_by=_HELD_OUT if like is None else _EARLIER,
+            named=opened.named,
+            decides=like is None,
             keeps_unlabeled=settings.keep_unlabeled or settings.whole or not seen.labeled[TRAIN],
-            left_out=left_out,
+            left_out=left_out if like is None else {},
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
             tally={
                 "rows": Counter(),
@@ -418,7 +399,8 @@ class _Finishing:
             names = self.recipe.columns.features
             fields.append(pa.field("features", pa.list_(pa.float32(), len(names))))
             about[b"feature_names"] = json.dumps(list(names)).encode()
-            about[_DECIDED_BY] = self.decided_by
+            about[DECIDED_BY] = decided_by(itself=self.decides, others=self.decided_by_others)
+            about[NAMED] = b"yes" if self.named else b"no"
         elif self.recipe.content is Content.FEATURES:
             fields.append(pa.field("features", _as_floats(records[0].type)))
         else:
@@ -519,6 +501,7 @@ class _Finishing:
             left_out=dict(self.left_out),
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
+            told=self.recipe.columns is not None and not self.decided_by_others,
         )
 
 
