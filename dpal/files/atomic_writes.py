@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # who only reads a ledger needs no Parquet
     import pyarrow as pa
 
 _STAGED = ".staged-"
+_LOCK = ".lock"
 _JOURNAL = ".journal.json"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -82,7 +83,7 @@ def workspace(target: Path) -> Iterator[Path]:
     """A folder beside a file in the making, for its owner only, which is gone at the end.
 
     What a process that was killed left there is swept away by the next one that makes the same
-    file: a folder is locked while its process lives.
+    file: a lock in the folder is held while its process lives. One may be inside of another.
 
     Raises:
       StorageError: the folder above cannot be written.
@@ -95,7 +96,7 @@ def workspace(target: Path) -> Iterator[Path]:
             fcntl.flock(above, fcntl.LOCK_EX)
             _sweep_unfinished(target, prefix)
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
-            own = os.open(folder, os.O_RDONLY)
+            own = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(own, fcntl.LOCK_EX)
         finally:
             os.close(above)
@@ -113,7 +114,7 @@ def _sweep_unfinished(target: Path, prefix: str) -> None:
     names = [path for path in target.parent.iterdir() if path.name.startswith(".")]
     lives = False
     for folder in (path for path in names if path.name.startswith(prefix) and path.is_dir()):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

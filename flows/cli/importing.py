@@ -11,6 +11,7 @@ import typer
 
 from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
 from dpal.errors import ConfigError
+from dpal.labels import Task
 from dpal.reports.report import Table
 from flows.cli.terminal import out, print_table
 
@@ -165,6 +166,13 @@ def _tell(report: ImportReport, to: Path) -> None:
         out.print(f"left out: {count:,} {reason}", markup=False)
     for name, why in report.left_out.items():
         out.print(f"left out: column {name}, which {why}", markup=False)
+    for what, count in report.noted.items():
+        out.print(f"note: {count:,} {what}", markup=False)
+    for name, count in report.unread.items():
+        out.print(f"note: {count:,} cells of column {name} that are no numbers count as missing",
+                  markup=False)  # fmt: skip
+    if report.task is Task.MULTI_LABEL:
+        out.print("each record has any number of these labels")
     if report.unlabeled:
         out.print(f"{report.unlabeled:,} records have no label; people will be asked for them")
     if report.unknown:

@@ -29,6 +29,11 @@ _TEN = (
 )  # fmt: skip
 _KINDS = ("u1", "i4", "i8")  # numbers of pixels and of labels
 
+
+class _Odd(Exception):
+    """A pickle holds something else than arrays of whole numbers."""
+
+
 _ARRAY = object()  # what a pickle names as the class of an array
 
 
@@ -38,11 +43,11 @@ class _Kind:
     def __init__(self, name: object, *_: object) -> None:
         self.name = _as_text(name) if isinstance(name, str | bytes) else ""
         if self.name not in _KINDS:
-            raise _odd()
+            raise _Odd
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         if state[1] not in ("<", "|", b"<", b"|"):
-            raise _odd()
+            raise _Odd
 
 
 class _Array:
@@ -59,7 +64,7 @@ class _Array:
             and len(content) == np.dtype(kind.name).itemsize * math.prod(shape)
         )
         if not fits:
-            raise _odd()
+            raise _Odd
         flat = np.frombuffer(content, kind.name)
         self.values = flat.reshape(shape, order="F" if by_columns else "C")
 
@@ -76,24 +81,20 @@ class _Named:
         return self._make(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise _odd()
+        raise _Odd
 
 
 def _empty(kind: object, *_: object) -> _Array:
     if kind is not _ARRAY:
-        raise _odd()
+        raise _Odd
     return _Array()
 
 
 def _encoded(text: str, encoding: str) -> bytes:
     """How Python 3 writes bytes for Python 2."""
     if encoding != "latin1":
-        raise _odd()
+        raise _Odd
     return text.encode("latin1")
-
-
-def _odd() -> DataError:
-    return DataError("the file holds something else than arrays of whole numbers; it is not read")
 
 
 _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
@@ -169,9 +170,12 @@ def _as_text(value: str | bytes) -> str:
 
 def _unpickled(path: Path) -> dict[str, Any]:
     with reading(path), path.open("rb") as stream:
-        loaded = _Arrays(stream, encoding="bytes").load()
+        try:
+            loaded = _Arrays(stream, encoding="bytes").load()
+        except _Odd:
+            loaded = None
         if not isinstance(loaded, dict):
-            raise _odd()
+            raise DataError(f"{path} holds something else than arrays of whole numbers")
         return {_as_text(key): value for key, value in loaded.items()}
 
 

@@ -53,6 +53,7 @@ class Part:
         `text_b`), features (a list `features` of float32), or cells of a table, whose columns are
         made numbers later.
       dropped: why rows are missing here, and how many.
+      noted: what else its owner should know of the rows, and how many.
     """
 
     ids: Sequence[str]
@@ -61,6 +62,7 @@ class Part:
     groups: Sequence[str | None]
     records: pa.RecordBatch
     dropped: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = {len(self.ids), len(self.labels), len(self.splits), len(self.groups)}

@@ -37,6 +37,7 @@ class ImportRecipe:
       content: what a record is.
       task: what a label is.
       classes: names in class order.
+      numbered: whether labels of the source are numbers of these classes.
       columns: how those of a table become features; None for other records.
       picture_rule: how pictures were brought to one form.
       texts: names of the fields of texts.
@@ -48,6 +49,7 @@ class ImportRecipe:
     content: Content
     task: Task
     classes: tuple[str, ...]
+    numbered: bool = False
     columns: TableEncoding | None = None
     picture_rule: PictureRule = field(default_factory=PictureRule)
     texts: tuple[str, ...] = ()
@@ -63,6 +65,7 @@ class ImportRecipe:
                 "content": self.content.value,
                 "task": self.task.value,
                 "classes": list(self.classes),
+                "numbered": self.numbered,
                 "columns": None if self.columns is None else self.columns.to_record(),
                 "pictures": asdict(self.picture_rule),
                 "texts": list(self.texts),
@@ -93,6 +96,7 @@ def recipe_from(text: str) -> ImportRecipe:
             content=Content(record["content"]),
             task=Task(record["task"]),
             classes=tuple(record["classes"]),
+            numbered=record["numbered"],
             columns=record["columns"] and TableEncoding.from_record(record["columns"]),
             picture_rule=PictureRule(**record["pictures"], size=size and tuple(size)),
             texts=tuple(record["texts"]),

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 import pyarrow.types as pt
 
 from dpal.data.class_names import class_names_in
-from dpal.data.importing.cells import cell_text, cell_texts, is_missing
+from dpal.data.importing.cells import cell_names, cell_text, cell_texts, is_missing, name_text
 from dpal.data.importing.importers import PART, TEST, OpenedSource, Part, RawLabel, Several
 from dpal.data.importing.known_tables import KNOWN_TABLES, KnownTable
 from dpal.data.importing.parts import drawn_part, part_of
@@ -42,6 +45,7 @@ _ANSWERS = {"0": False, "0.0": False, "no": False, "false": False,
 _UNCERTAIN = ("-1", "-1.0")
 _ODD_ROWS = "rows with more or fewer fields than the header"
 _MOST_FIELDS = 4096  # of JSON lines together
+LINE_BREAKS = "line breaks inside quotes, which may be rows that a stray quote swallowed"
 NO_TEXT = "rows without a text"
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
@@ -52,12 +56,14 @@ class Rows:
 
     Attributes:
       cells: their columns.
-      odd: how many rows before them could not be read.
+      odd: how many rows were left out so far, as they could not be read, and not told of yet.
+      numbers: which rows of the table they are, from 1 on; None: those that come next.
       split: part of the source that their file is, where its name says so.
     """
 
     cells: pa.RecordBatch
     odd: int = 0
+    numbers: Sequence[int] | None = None
     split: str | None = None
 
 
@@ -96,6 +102,8 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
         mark = max(counts, key=lambda each: counts[each])
         lines = csv.reader(io.StringIO(start, newline=""), delimiter=mark)
         first = [name.strip() for name in next(lines, [])]
+    if "\ufffd" in line:
+        raise DataError(f"{place} begins with what is no text; write it as CSV in UTF-8")
     if not any(first):
         raise DataError(f"{place} begins with an empty line; its first one names the columns")
     header = settings.header
@@ -134,11 +142,11 @@ def _stream(place: Path) -> Any:
 
 def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iterator[Rows]:
     """Rows after the lines that name the columns."""
-    odd = 0
+    odd: list[int] = []
+    told = done = 0
 
     def leave_out(row: Any) -> str:
-        nonlocal odd
-        odd += 1
+        odd.append(row.number - before)
         return "skip"
 
     with (
@@ -146,7 +154,10 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iter
         pv.open_csv(
             _stream(place),
             read_options=pv.ReadOptions(
-                column_names=list(names), skip_rows=before, block_size=_BLOCK
+                column_names=list(names),
+                skip_rows=before,
+                block_size=_BLOCK,
+                use_threads=False,  # else no row has a number
             ),
             parse_options=pv.ParseOptions(
                 delimiter=mark, invalid_row_handler=leave_out, newlines_in_values=True
@@ -157,8 +168,21 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iter
         ) as reader,
     ):
         for batch in reader:
-            left_out, odd = odd, 0
-            yield Rows(batch, left_out)
+            numbers = _numbers(done, batch.num_rows, set(odd))
+            done = numbers[-1] if numbers else done
+            yield Rows(batch, len(odd) - told, numbers)
+            told = len(odd)
+        if len(odd) > told:  # after the last one that could be read
+            none = [pa.array([], pa.string()) for _ in names]
+            yield Rows(pa.record_batch(none, list(names)), len(odd) - told)
+
+
+def _numbers(done: int, count: int, odd: Collection[int]) -> Sequence[int]:
+    """Numbers of the next rows, where some are left out."""
+    if not odd:
+        return range(done + 1, done + count + 1)
+    readable = (number for number in itertools.count(done + 1) if number not in odd)
+    return list(islice(readable, count))
 
 
 def open_jsonl(place: Path, settings: ImportSettings) -> OpenedSource:
@@ -200,11 +224,12 @@ def _is_held_out(place: Path, number: int, value: Mapping[str, Any], of: ImportS
 
     def said(wanted: str | None, usual: str = "") -> str | None:
         name = wanted or next((key for key in value if key.lower() == usual), "")
-        return cell_text(_as_text(value.get(name)))
+        return _as_text(value.get(name))
 
     if of.held_out is None:
         return part_of(said(of.split, "split")) == TEST
-    owner = (said(of.group) if of.group else None) or said(of.id, "id") or _made(place, number)
+    group = cell_text(said(of.group)) if of.group else None
+    owner = group or name_text(said(of.id, "id")) or _made(place, number)
     return drawn_part(owner, of.held_out) == TEST
 
 
@@ -415,6 +440,12 @@ def _roles(table: SourceTable, settings: ImportSettings, known: KnownTable | Non
         named(name, "--leave-out")
     if "features" in table.columns and _is_list(table, "features"):
         features: tuple[str, ...] = ("features",)
+    elif settings.columns:
+        lost = next((name for name in settings.columns if name not in table.columns), None)
+        if lost is not None:
+            raise DataError(f"{table.place} has no column {lost!r}, which the earlier table had; "
+                            "it has {shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
+        features = settings.columns
     else:
         features = tuple(
             name for name in table.columns
@@ -444,7 +475,7 @@ def _holds_texts(table: SourceTable, name: str) -> bool:
 
 
 def _names_pictures(table: SourceTable, name: str) -> bool:
-    """Whether a column holds pictures, or its first cell is the name of one."""
+    """Whether a column holds pictures, or the first cell that is not missing is one's name."""
     if table.schema is not None:
         kind = table.schema.field(name).type
         if pt.is_binary(kind) or pt.is_large_binary(kind):
@@ -454,7 +485,9 @@ def _names_pictures(table: SourceTable, name: str) -> bool:
     if not _holds_texts(table, name):
         return False
     first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
-    return first is not None and str(first.cells.column(name)[0]).lower().endswith(ENDINGS)
+    names = [] if first is None else cell_texts(first.cells.column(name))
+    given = next((each for each in names if each is not None), "")
+    return given.lower().endswith(ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -481,15 +514,16 @@ class _LabelReader:
         Raises:
           DataError: one of several labels is neither 0, 1, -1 nor blank.
         """
-        if not self.columns:
+        if not self.columns or self.settings.whole:
             return [None] * cells.num_rows
+        declared = frozenset(self.settings.classes or self.table.classes)
         if len(self.columns) > 1:
             texts = [cell_texts(cells.column(name)) for name in self.columns]
             return [self._of_columns(row) for row in zip(*texts, strict=True)]
         column = cells.column(self.columns[0])
         if _is_list_type(column.type):
             return [self._of_list(row) for row in column.to_pylist()]
-        return [self._of_text(text) for text in cell_texts(column)]
+        return [self._of_text(text) for text in cell_texts(column, declared)]
 
     def _of_columns(self, answers: Sequence[str | None]) -> Several:
         has, unknown = [], []
@@ -562,12 +596,12 @@ def _parts(
     """Rows whose records are texts, lists of features, or cells."""
     done, columns = 0, roles.texts if roles.texts else roles.features
     for rows in table.rows():
-        cells, dropped = rows.cells, {_ODD_ROWS: rows.odd}
-        numbers = range(done + 1, done + cells.num_rows + 1)
+        cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, dict[str, int]()
+        numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
         ids = _ids(table, cells, roles.id, numbers)
         if content is Content.TEXT:
-            texts = list(zip(*(cell_texts(cells.column(name)) for name in columns), strict=True))
+            texts = list(zip(*(cell_names(cells.column(name)) for name in columns), strict=True))
             good = [position for position, row in enumerate(texts) if all(row)]
             dropped[NO_TEXT] = cells.num_rows - len(good)
             cells, ids = cells.take(pa.array(good, pa.int64())), [ids[place] for place in good]
@@ -577,6 +611,7 @@ def _parts(
             records = pa.record_batch(values, list(TEXT_COLUMNS[: len(columns)]))
         else:
             records = cells.select(list(columns))
+            noted[LINE_BREAKS] = _line_breaks(records)
         yield Part(
             ids=ids,
             labels=labels.read(cells),
@@ -584,7 +619,14 @@ def _parts(
             groups=_column(cells, roles.group),
             records=records,
             dropped=dropped,
+            noted=noted,
         )
+
+
+def _line_breaks(cells: pa.RecordBatch) -> int:
+    """How many there are in cells: a quote that nobody closed swallows the rows after it."""
+    columns = [each for each in cells.columns if pt.is_string(each.type)]
+    return sum(pc.sum(pc.count_substring(each, "\n")).as_py() or 0 for each in columns)
 
 
 def _ids(
@@ -594,7 +636,7 @@ def _ids(
     made = [_made(table.place, number) for number in numbers]
     if column is None:
         return made
-    own = cell_texts(cells.column(column))
+    own = cell_names(cells.column(column))
     return [given or other for given, other in zip(own, made, strict=True)]
 
 
@@ -623,7 +665,9 @@ def _pictures(
     finder, done = _PictureFinder(base), 0
     for rows in table.rows():
         cells = rows.cells
-        made = _ids(table, cells, roles.id, range(done + 1, done + cells.num_rows + 1))
+        made = _ids(
+            table, cells, roles.id, rows.numbers or range(done + 1, done + cells.num_rows + 1)
+        )
         done += cells.num_rows
         said, splits = labels.read(cells), _splits(cells, roles.split, rows.split)
         groups = _column(cells, roles.group)
@@ -662,7 +706,7 @@ class _PictureFinder:
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._by_name: dict[str, Path] | None = None
+        self._by_name: dict[str, Path | None] | None = None
 
     def find(self, value: Any) -> Path | bytes | None:
         """The file of a picture, or its bytes where the table holds them."""
@@ -680,7 +724,10 @@ class _PictureFinder:
             if ".." not in parts and path.is_file():
                 return path
         if self._by_name is None:
-            self._by_name = {p.name: p for p in sorted(self._base.rglob("*")) if is_picture(p)}
+            self._by_name = {}
+            for place in filter(is_picture, self._base.rglob("*")):
+                # None: two have that name, and nobody knows which one is meant.
+                self._by_name[place.name] = None if place.name in self._by_name else place
         return self._by_name.get(named.name)
 
     def all_in(self, folder: str) -> list[Path]:

@@ -50,6 +50,7 @@ from dpal.labels import UNKNOWN, Task
 _NO_PART = "rows of no part that is known (train, test, validation ...)"
 NO_LABEL = "records without a label"
 _NEW_LABEL = "records of a class that no held-out record has"
+_NEW_NAMES = "labels that no held-out record has, of records that stay with their others"
 _GROUP = 4096  # rows written at a time, but for pictures
 
 
@@ -67,6 +68,8 @@ class ImportReport:
       unknown: labels among several that are not known.
       unlabeled: records written without a label.
       dropped: records left out, by reason.
+      noted: what else was done to records, or is odd about them, and how often.
+      unread: of columns of numbers, cells that are given and none, which count as missing.
       left_out: columns that became no feature, and why.
       features: how many features a record of a table has; 0 for others.
       grouped: whether records belong to groups.
@@ -83,6 +86,8 @@ class ImportReport:
     unknown: int
     unlabeled: int
     dropped: Mapping[str, int]
+    noted: Mapping[str, int]
+    unread: Mapping[str, int]
     left_out: Mapping[str, str]
     features: int
     grouped: bool
@@ -180,6 +185,7 @@ def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
     return replace(
         settings,
         picture_rule=like.picture_rule if rule == PictureRule() else rule,
+        classes=settings.classes or like.classes,
         texts=settings.texts or like.texts,
         columns=() if like.columns is None else tuple(c.name for c in like.columns.columns),
         header=like.header if settings.header is None else settings.header,
@@ -196,6 +202,9 @@ class _Seen:
     labeled: Counter[str] = field(default_factory=Counter)
     held_out_labels: set[str] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
     columns: ColumnReader = field(default_factory=ColumnReader)
     grouped: bool = False
     hashes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -213,6 +222,9 @@ def _read(
     try:
         for part in opened.parts():
             seen.dropped.update(part.dropped)
+            seen.noted.update(part.noted)
+            if settings.whole:  # nobody looks at labels
+                part = replace(part, labels=[None] * len(part.ids))
             splits = _splits(part, opened, settings)
             kept = [place for place, split in enumerate(splits) if split is not None]
             seen.dropped[_NO_PART] += len(splits) - len(kept)
@@ -251,15 +263,16 @@ def _nothing_left(dropped: Mapping[str, int]) -> DataError:
 
 
 def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
-    """Whether each record is of the pool or held out; None where the source's word is unknown."""
-    if settings.whole:
+    """Whether each record is of the pool or held out; None where the source's word is unknown.
+
+    A share that somebody asked for goes before what the source says.
+    """
+    if settings.held_out is not None and not settings.whole:
+        owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
+        return [drawn_part(owner, settings.held_out) for owner in owners]
+    if settings.whole or not opened.has_splits:
         return [TRAIN] * len(part.ids)
-    if opened.has_splits:
-        return [part_of(word) for word in part.splits]
-    if settings.held_out is None:
-        return [TRAIN] * len(part.ids)
-    owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
-    return [drawn_part(owner, settings.held_out) for owner in owners]
+    return [part_of(word) for word in part.splits]
 
 
 def _raw_batch(part: Part, splits: Sequence[str | None], kept: Sequence[int]) -> pa.RecordBatch:
@@ -318,6 +331,7 @@ class _Finishing:
 
     recipe: ImportRecipe
     seen: _Seen
+    numbers: Mapping[str, int]
     named: bool
     decides: bool
     decided_by_others: bool = False
@@ -354,6 +368,11 @@ class _Finishing:
                 encoding = like.columns
         task = Task.MULTI_LABEL if seen.several else Task.SINGLE_LABEL
         if like is not None:
+            if seen.several is not None and task is not like.task:
+                raise DataError(
+                    "the earlier import had one class a record and these have lists of labels, or "
+                    "the other way round; name other columns with --label, or see --separator"
+                )
             task, classes = like.task, like.classes
         else:
             classes = settings.classes or opened.classes or _in_order(seen.held_out_labels)
@@ -363,12 +382,22 @@ class _Finishing:
                     f"held-out records need labels of at least two classes, and {found}; name the "
                     "column of labels with --label NAME"
                 )
+        numbered = _are_numbers(seen.held_out_labels, classes) if like is None else like.numbered
+        names = map(str, range(len(classes))) if numbered else classes
+        if numbered and max(map(int, seen.held_out_labels), default=0) >= len(classes):
+            raise DataError(
+                f"held-out records have labels that are numbers, and not all are below "
+                f"{len(classes)}, as many classes as there are names; name all of them, the first "
+                "one for 0"
+            )
         return cls(
+            numbers={name: number for number, name in enumerate(names)},
             recipe=ImportRecipe(
                 importer=importer,
                 content=opened.content or Content.FEATURES,
                 task=task,
                 classes=tuple(classes),
+                numbered=numbered,
                 columns=encoding,
                 picture_rule=settings.picture_rule,
                 texts=settings.texts,
@@ -419,6 +448,19 @@ class _Finishing:
         with pq.ParquetFile(raw) as file:
             for batch in file.iter_batches(rows):
                 yield from self._batch(batch, schema)
+        self._require_records()
+
+    def _require_records(self) -> None:
+        """Requires that records are left, and that columns of numbers have some."""
+        parts = {TRAIN, TEST} if self.decides else set()
+        if not self.tally["rows"] or any(not self.tally["rows"][part] for part in parts):
+            raise _nothing_left(self.seen.dropped)
+        lost = next((name for name in self.seen.unread if not self.seen.read[name]), None)
+        if lost is not None:
+            raise DataError(
+                f"column {lost!r} has numbers or dates, and no cell that is given could be read as "
+                "one; write numbers as 3.5 and dates as 2026-01-31"
+            )
 
     def _batch(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         splits = batch.column(" split").to_pylist()
@@ -441,6 +483,7 @@ class _Finishing:
             elif each.name in ("id", "split", "group"):
                 columns.append(batch.column(f" {each.name}"))
             elif each.name == "features" and self.recipe.columns is not None:
+                self._note_unread(self.recipe.columns.unread(batch))
                 width = len(self.recipe.columns.features)
                 values = pa.array(self.recipe.columns.encode(batch).ravel())
                 columns.append(pa.FixedSizeListArray.from_arrays(values, width))
@@ -448,8 +491,14 @@ class _Finishing:
                 columns.append(batch.column(each.name).cast(each.type))
         yield pa.record_batch(columns, schema=schema)
 
+    def _note_unread(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        for name, (unread, read) in counts.items():
+            if unread:
+                self.seen.unread[name] += unread
+            self.seen.read[name] += read
+
     def _labels(self, batch: pa.RecordBatch) -> list[int | list[int] | None]:
-        numbers = {name: number for number, name in enumerate(self.recipe.classes)}
+        numbers = self.numbers
         if self.recipe.task is Task.SINGLE_LABEL:
             given = batch.column(" label").to_pylist()
             self.seen.dropped[_NEW_LABEL] += sum(
@@ -463,6 +512,7 @@ class _Finishing:
                 rows.append(None)
                 continue
             row = [0] * len(numbers)
+            self.seen.noted[_NEW_NAMES] += sum(name not in numbers for name in has)
             for names, value in ((has, 1), (unknown, UNKNOWN)):
                 for name in names:
                     if name in numbers:
@@ -498,11 +548,19 @@ class _Finishing:
             unknown=self.tally["unknown"],
             unlabeled=self.tally["unlabeled"],
             dropped={why: count for why, count in dropped.items() if count},
+            noted={what: count for what, count in self.seen.noted.items() if count},
+            unread={name: count for name, count in self.seen.unread.items() if count},
             left_out=dict(self.left_out),
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
             told=self.recipe.columns is not None and not self.decided_by_others,
         )
+
+
+def _are_numbers(held_out: set[str], classes: Sequence[str]) -> bool:
+    """Whether labels are numbers of classes that have other names."""
+    numbers = bool(held_out) and all(name.isdecimal() for name in held_out)
+    return numbers and not any(name in held_out for name in classes)
 
 
 def _as_floats(kind: pa.DataType) -> pa.DataType:

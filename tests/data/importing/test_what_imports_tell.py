@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -251,7 +252,7 @@ def test_what_a_killed_import_left_is_swept_away(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     written(tmp_path / "pool.parquet", "")
     assert files_of(tmp_path) == [tmp_path / "pool.parquet"]  # what is staged is no pool
-    with workspace(target) as folder:
+    with workspace(target) as folder, workspace(folder / "inner.parquet"):
         assert {path.name for path in tmp_path.iterdir()} == {folder.name, "pool.parquet"}
     assert [path.name for path in tmp_path.iterdir()] == ["pool.parquet"]
 
@@ -265,20 +266,14 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path):
 
 def test_a_disk_that_is_full_is_said(tmp_path):
     """A limit of a file's size stands for a disk that is full."""
-    script = (
-        "import resource, signal, sys, pathlib\n"
-        "from dpal.data.importing.settings import ImportSettings\n"
-        "from dpal.data.importing.write_pool import import_source\n"
-        "from dpal.errors import StorageError\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))\n"
-        "here = pathlib.Path(sys.argv[1])\n"
-        "try:\n"
-        "    import_source(here / 'a.csv', here / 'p.parquet', ImportSettings(held_out=0.3))\n"
-        "except StorageError as error:\n"
-        "    sys.exit(7)\n"
-    )
-    table(tmp_path / "a.csv", range(100))
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert done.returncode == 7
+    place = table(tmp_path / "a.csv", range(100))
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256, hard))
+        with pytest.raises(StorageError):
+            imported(place, tmp_path / "p.parquet", held_out=0.3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
