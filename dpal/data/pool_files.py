@@ -31,7 +31,9 @@ def files_of(place: Path | Sequence[Path]) -> list[Path]:
 
 def visible(folder: Path, pattern: str) -> Iterator[Path]:
     """What a pattern finds in a folder, but for what a file in the making leaves there."""
-    return (path for path in folder.glob(pattern) if not path.name.startswith("."))
+    for path in folder.glob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 def commitment(salt: bytes, digest: str) -> str:

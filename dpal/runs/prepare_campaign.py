@@ -203,9 +203,9 @@ def _require_untold(pool: Source, validation: Source) -> None:
         raise ConfigError.before_release(
             f"the columns of {told[0].name} became numbers by what its held-out records are (their "
             "smallest and largest values, say), which leaves with every model, and "
-            "validation.protected allows that nobody; import it like a public table (dpal import "
-            "--like), or declare the held-out records public (validation: {public: true, why: in "
-            "words})"
+            "validation.protected allows that nobody; import it like a public table of others "
+            "(dpal import --like), or declare the held-out records public (validation: {public: "
+            "true, why: in words})"
         ).about("validation", "told")
 
 

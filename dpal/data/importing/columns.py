@@ -175,7 +175,7 @@ class _Seen:
 class ColumnReader:
     """Learns of held-out records, batch by batch, how columns become numbers.
 
-    Memory: eight bytes for each number of a held-out record.
+    Memory: eight bytes for each number of each held-out record.
     """
 
     def __init__(self) -> None:

@@ -30,6 +30,7 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _KEPT = ("PNG", "JPEG")
 _DEEP = ("I", "I;16", "I;16B", "I;16L")
 _MOST_BYTES = 2**28  # of one file
+_MOST_HELD = 2**28  # of files together, before a last one
 _SHRUNK = 4  # times as many pixels are read of a picture that is made smaller
 UNREADABLE = "pictures that cannot be read"
 MISSING = "pictures that are not there"
@@ -162,13 +163,24 @@ def picture_parts(pictures: Iterable[NamedPicture], rule: PictureRule) -> Iterat
 
 def _together(pictures: Iterable[NamedPicture]) -> Iterator[Sequence[NamedPicture]]:
     held: list[NamedPicture] = []
+    size = 0
     for picture in pictures:
         held.append(picture)
-        if len(held) == PART:
+        size += _size(picture.place)
+        if len(held) == PART or size >= _MOST_HELD:
             yield held
-            held = []
+            held, size = [], 0
     if held:
         yield held
+
+
+def _size(place: Path | bytes | None) -> int:
+    """Bytes of a picture's file; 0 where there is none."""
+    if isinstance(place, bytes):
+        return len(place)
+    with suppress(OSError):
+        return 0 if place is None else place.stat().st_size
+    return 0
 
 
 def _is_missing(place: Path | bytes | None) -> bool:

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -107,7 +108,7 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
     if not any(first):
         raise DataError(f"{place} begins with an empty line; its first one names the columns")
     header = settings.header
-    if header is None and (place.suffix == ".data" or _is_a_record(first)):
+    if header is None and (place.suffix.lower() == ".data" or _is_a_record(first)):
         raise DataError(
             f"{place} seems to begin with a record and no names of columns, which would be shown "
             "with every model; say which it is: --no-header (columns are column1, column2 and so "
@@ -142,10 +143,12 @@ def _stream(place: Path) -> Any:
 
 def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iterator[Rows]:
     """Rows after the lines that name the columns."""
-    odd: list[int] = []
-    told = done = 0
+    odd = deque[int]()  # numbers of rows that are left out and still ahead, in order
+    told = found = done = 0
 
     def leave_out(row: Any) -> str:
+        nonlocal found
+        found += 1
         odd.append(row.number - before)
         return "skip"
 
@@ -170,11 +173,13 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iter
         for batch in reader:
             numbers = _numbers(done, batch.num_rows, set(odd))
             done = numbers[-1] if numbers else done
-            yield Rows(batch, len(odd) - told, numbers)
-            told = len(odd)
-        if len(odd) > told:  # after the last one that could be read
+            while odd and odd[0] < done:
+                odd.popleft()
+            before_it, told = found - told, found
+            yield Rows(batch, before_it, numbers)
+        if found > told:  # after the last one that could be read
             none = [pa.array([], pa.string()) for _ in names]
-            yield Rows(pa.record_batch(none, list(names)), len(odd) - told)
+            yield Rows(pa.record_batch(none, list(names)), found - told)
 
 
 def _numbers(done: int, count: int, odd: Collection[int]) -> Sequence[int]:

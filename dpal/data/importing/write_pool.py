@@ -1,7 +1,8 @@
 """From a source to one Parquet file: records, labels as numbers, what is held out.
 
 The source is read once, into a file beside the target; what has to be known of all records is then
-known of those that are held out, and the target is written. Memory does not grow with the source.
+known of those that are held out, and the target is written. Memory holds names as hashes, and what
+has to be known; not the source.
 """
 
 from __future__ import annotations
@@ -237,13 +238,13 @@ def _read(
                 mine = [place for place in kept if splits[place] == TEST]
                 if mine:
                     seen.columns.read(part.records.take(pa.array(mine)))
-            with writing(raw):
+            with writing(raw.parent.parent):
                 if writer is None:
                     writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
                 writer.write_batch(batch)
     finally:
         if writer is not None:
-            with writing(raw):
+            with writing(raw.parent.parent):
                 writer.close()
     if writer is None:
         raise _nothing_left(seen.dropped)
@@ -560,7 +561,7 @@ class _Finishing:
 def _are_numbers(held_out: set[str], classes: Sequence[str]) -> bool:
     """Whether labels are numbers of classes that have other names."""
     numbers = bool(held_out) and all(name.isdecimal() for name in held_out)
-    return numbers and not any(name in held_out for name in classes)
+    return numbers and not any(name.isdecimal() for name in classes)
 
 
 def _as_floats(kind: pa.DataType) -> pa.DataType:

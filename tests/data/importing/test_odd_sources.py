@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from dpal.data.importing import picture_files
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule
@@ -350,6 +351,17 @@ def test_a_photo_that_is_made_smaller_may_be_large(tmp_path):
     size = PictureRule(size=(12, 12), grey=True)
     report, _ = imported(place, tmp_path / "a.parquet", held_out=0.4, picture_rule=size)
     assert (report.dropped, sum(report.rows.values())) == ({}, 41)
+
+
+def test_large_pictures_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    place = folders(tmp_path / "p")
+    sizes = [path.stat().st_size for path in place.glob("*/*.png")]
+    monkeypatch.setattr(picture_files, "_MOST_HELD", 3 * max(sizes))
+    rows: list[int] = []
+    settings, target = ImportSettings(held_out=0.4), tmp_path / "a.parquet"
+    import_source(place, target, settings, on_rows=rows.append)
+    assert sum(rows) == 40
+    assert max(rows) <= 3 * max(sizes) / min(sizes) + 1
 
 
 def test_a_name_that_two_pictures_have_is_nobodys(tmp_path):
