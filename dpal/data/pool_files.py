@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dpal.canonical import file_digest
@@ -19,7 +19,7 @@ def files_of(place: Path | Sequence[Path]) -> list[Path]:
     if not isinstance(place, Path):
         paths = [path for entry in place for path in files_of(entry)]
     elif place.is_dir():
-        paths = sorted(place.glob("*.parquet"))
+        paths = sorted(visible(place, "*.parquet"))
     else:
         return [place]
     if not paths:
@@ -27,6 +27,13 @@ def files_of(place: Path | Sequence[Path]) -> list[Path]:
     if len({path.resolve() for path in paths}) < len(paths):
         raise DataError(f"{place} names a file twice; each record may be in the pool once")
     return paths
+
+
+def visible(folder: Path, pattern: str) -> Iterator[Path]:
+    """What a pattern finds in a folder, but for what a file in the making leaves there."""
+    for path in folder.glob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 def commitment(salt: bytes, digest: str) -> str:

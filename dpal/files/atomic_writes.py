@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +20,7 @@ if TYPE_CHECKING:  # who only reads a ledger needs no Parquet
     import pyarrow as pa
 
 _STAGED = ".staged-"
+_LOCK = ".lock"
 _JOURNAL = ".journal.json"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -72,6 +76,69 @@ def close_to_others(folder: Path) -> None:
                     path.chmod(mode & ~_OTHERS)
     except OSError as error:
         raise StorageError(str(folder), error.strerror or type(error).__name__) from error
+
+
+@contextmanager
+def workspace(target: Path) -> Iterator[Path]:
+    """A folder beside a file in the making, for its owner only, which is gone at the end.
+
+    What a process that was killed left there is swept away by the next one that makes the same
+    file: a lock in the folder is held while its process lives. One may be inside of another.
+
+    Raises:
+      StorageError: the folder above cannot be written.
+    """
+    prefix = f".unfinished-{target.name}-"
+    try:
+        make_private(target.parent)
+        above = os.open(target.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(above, fcntl.LOCK_EX)
+            _sweep_unfinished(target, prefix)
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+            own = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(own, fcntl.LOCK_EX)
+        finally:
+            os.close(above)
+    except OSError as error:
+        raise StorageError(str(target), error.strerror or type(error).__name__) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(own)
+
+
+def _sweep_unfinished(target: Path, prefix: str) -> None:
+    """Takes away what nobody works on any more; what cannot be locked is left alone."""
+    names = [path for path in target.parent.iterdir() if path.name.startswith(".")]
+    lives = False
+    for folder in (path for path in names if path.name.startswith(prefix) and path.is_dir()):
+        descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            lives = True
+        finally:
+            os.close(descriptor)
+    for path in names:
+        staged = path.name.startswith(_STAGED) and path.name.endswith(f"-{target.name}")
+        if staged and not lives:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what a full disk or a lack of rights makes a writer raise into one sentence.
+
+    Raises:
+      StorageError: in place of it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(str(path), error.strerror or type(error).__name__) from error
 
 
 def _sync(path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dpal.data.importing.write_pool import tells_of_held_out
+from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Role, Source, missing_label, open_source

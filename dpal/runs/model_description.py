@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from dpal.canonical import plain
 from dpal.config.campaign import CampaignConfig
-from dpal.data.importing.write_pool import RECIPE
+from dpal.data.importing.recipe import RECIPE
 from dpal.data.sources import Source
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpal import check
+from dpal.data.importing.recipe import ImportRecipe, recipe_from, recipe_in
 from dpal.data.importing.settings import ImportSettings
-from dpal.data.importing.write_pool import ImportRecipe, import_source, recipe_from
+from dpal.data.importing.write_pool import ImportReport, import_source
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
@@ -31,7 +31,7 @@ from dpal.errors import DataError
 from dpal.features.extractors import build_extractor
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
-from dpal.files.atomic_writes import write_private_parquet
+from dpal.files.atomic_writes import workspace, write_private_parquet
 from dpal.labels import Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec, spec_from
@@ -152,12 +152,16 @@ class Predicted:
       counts: how many were said to have each class or label.
       dropped: records that could not be read, by reason.
       temperature: what logits were divided by; 1 leaves them.
+      noted: what else is odd about records, and how often.
+      unread: of columns of numbers, cells that are given and none, which count as missing.
     """
 
     rows: int
     counts: tuple[int, ...]
-    dropped: Mapping[str, int]
-    temperature: float
+    temperature: float = 1.0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
 
 
 def predict(
@@ -194,8 +198,7 @@ def predict(
     if not calibrated:
         model = replace(model, temperature=None)
     network = model.build().to(device)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _records(model, place, settings, target.parent) as (source, dropped):
+    with _records(model, place, settings, target) as (source, report):
         counts = np.zeros(model.spec.classes, np.int64)
         rows = 0
 
@@ -220,19 +223,28 @@ def predict(
                 yield answered
 
         write_private_parquet(target, _schema(model, threshold), batches)
+    said, temperature = tuple(counts.tolist()), model.temperature or 1.0
+    if report is None:
+        return Predicted(rows=rows, counts=said, temperature=temperature)
     return Predicted(
         rows=rows,
-        counts=tuple(counts.tolist()),
-        dropped=dropped,
-        temperature=model.temperature or 1.0,
+        counts=said,
+        temperature=temperature,
+        dropped=report.dropped,
+        noted=report.noted,
+        unread=report.unread,
     )
 
 
 @contextmanager
 def _records(
-    model: ReleasedModel, place: Path, settings: ImportSettings, beside: Path
-) -> Iterator[tuple[Source, Mapping[str, int]]]:
-    """Records as a source that the model reads; imported first, where they are no pool."""
+    model: ReleasedModel, place: Path, settings: ImportSettings, target: Path
+) -> Iterator[tuple[Source, ImportReport | None]]:
+    """Records as a source that the model reads; imported first, where they are no pool.
+
+    Raises:
+      DataError: they are a pool whose columns became other numbers than those of the model's own.
+    """
     encoding = None
     if model.public_model is not None:
         length = model.spec.input_shape[-1]
@@ -246,15 +258,16 @@ def _records(
         return replace(source, extractor=extractor, has_split=False, label_column=None)
 
     if _is_pool(place, model):
-        yield opened(place), {}
+        _require_same_columns(place, model)
+        yield opened(place), None
         return
     recipe = model.recipe or ImportRecipe(
         importer="", content=model.content, task=model.spec.task, classes=model.class_names
     )
-    with TemporaryDirectory(dir=beside, prefix=".predict.") as folder:
-        path = Path(folder) / "records.parquet"
+    with workspace(target) as folder:
+        path = folder / "records.parquet"
         report = import_source(place, path, replace(settings, whole=True), like=recipe)
-        yield opened(path), report.dropped
+        yield opened(path), report
 
 
 def _is_pool(place: Path, model: ReleasedModel) -> bool:
@@ -267,6 +280,19 @@ def _is_pool(place: Path, model: ReleasedModel) -> bool:
         return False
     binary = (pa.binary(), pa.large_binary())
     return model.content is not Content.IMAGE or schema.field("image").type in binary
+
+
+def _require_same_columns(place: Path, model: ReleasedModel) -> None:
+    columns = None if model.recipe is None else model.recipe.columns
+    if columns is None:
+        return
+    recipe = recipe_in(place)
+    if recipe is None or recipe.columns != columns:
+        raise DataError(
+            f"the columns of {place} became numbers in another way than those of the pool that the "
+            "model learned from; predict from the table itself, or import it with --like and that "
+            "pool"
+        )
 
 
 def _schema(model: ReleasedModel, threshold: float) -> pa.Schema:

@@ -20,7 +20,7 @@ from dpal.data.groups import (
     require_other_groups,
     within_cap,
 )
-from dpal.data.importing.write_pool import tells_of_held_out
+from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
@@ -218,9 +218,9 @@ def _require_untold(pool: Source, validation: Source) -> None:
         raise ConfigError.before_release(
             f"the columns of {told[0].name} became numbers by what its held-out records are (their "
             "smallest and largest values, say), which leaves with every model, and "
-            "validation.protected allows that nobody; import it like a public table (dpal import "
-            "--like), or declare the held-out records public (validation: {public: true, why: in "
-            "words})"
+            "validation.protected allows that nobody; import it like a public table of others "
+            "(dpal import --like), or declare the held-out records public (validation: {public: "
+            "true, why: in words})"
         ).about("validation", "told")
 
 

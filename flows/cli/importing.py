@@ -11,6 +11,7 @@ import typer
 
 from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
 from dpal.errors import ConfigError
+from dpal.labels import Task
 from dpal.reports.report import Table
 from flows.cli.terminal import out, print_table
 
@@ -90,9 +91,13 @@ def import_command(
     leave_out: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns that are no features.")
     ] = None,
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first line of a CSV file is a record.")
-    ] = False,
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="The first line of a CSV file names columns, or is a record.",
+        ),
+    ] = None,
     keep_unlabeled: Annotated[
         bool, typer.Option("--keep-unlabeled", help="Keep records without a label: people label.")
     ] = False,
@@ -118,7 +123,7 @@ def import_command(
         group=group,
         split=column,
         held_out=share,
-        header=not no_header,
+        header=header,
         left_out=_listed(leave_out),
         picture_rule=PictureRule(size=_size(size), crop=crop, grey=_grey(grey, rgb), bits=bits),
         uncertain=uncertain,
@@ -136,17 +141,21 @@ def import_command(
 def _imported(source: Path, to: Path, settings: ImportSettings, like: Path | None) -> ImportReport:
     from tqdm import tqdm
 
-    from dpal.data.importing.write_pool import import_source, recipe_in
+    from dpal.data.importing.recipe import Deciders, recipe_in
+    from dpal.data.importing.write_pool import import_source
     from dpal.data.sources import Role, open_source
 
-    earlier = None
+    earlier = deciders = None
     if like is not None:
         open_source(like, Role.POOL, label_column="label")  # refuses what is no pool
         earlier = recipe_in(like)
         if earlier is None:
             raise ConfigError(f"{like} was not written by dpal import; import it first")
+        deciders = Deciders.of(like)
     with tqdm(desc=f"importing {source.name}", unit="rec", disable=None, leave=False) as bar:
-        return import_source(source, to, settings, like=earlier, on_rows=bar.update)
+        return import_source(
+            source, to, settings, like=earlier, deciders=deciders, on_rows=bar.update
+        )
 
 
 def _tell(report: ImportReport, to: Path) -> None:
@@ -157,6 +166,13 @@ def _tell(report: ImportReport, to: Path) -> None:
         out.print(f"left out: {count:,} {reason}", markup=False)
     for name, why in report.left_out.items():
         out.print(f"left out: column {name}, which {why}", markup=False)
+    for what, count in report.noted.items():
+        out.print(f"note: {count:,} {what}", markup=False)
+    for name, count in report.unread.items():
+        out.print(f"note: {count:,} cells of column {name} that are no numbers count as missing",
+                  markup=False)  # fmt: skip
+    if report.task is Task.MULTI_LABEL:
+        out.print("each record has any number of these labels")
     if report.unlabeled:
         out.print(f"{report.unlabeled:,} records have no label; people will be asked for them")
     if report.unknown:
@@ -166,7 +182,7 @@ def _tell(report: ImportReport, to: Path) -> None:
             f"{report.features} features; which categories columns have, and where numbers lie, "
             + (
                 "was read off held-out records, which are not protected in this"
-                if held_out
+                if report.told
                 else "is as in the earlier import"
             )
         )

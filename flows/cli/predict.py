@@ -77,6 +77,11 @@ def predict_command(
         out.print(f"probabilities at temperature {found.temperature:.3g}", markup=False)
     for reason, count in found.dropped.items():
         out.print(f"left out: {count:,} {reason}", markup=False)
+    for what, count in found.noted.items():
+        out.print(f"note: {count:,} {what}", markup=False)
+    for name, count in found.unread.items():
+        out.print(f"note: {count:,} cells of column {name} that are no numbers count as missing",
+                  markup=False)  # fmt: skip
     rows = [
         (name, f"{count:,}") for name, count in zip(opened.class_names, found.counts, strict=True)
     ]

@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.importing.write_pool import recipe_in
+from dpal.data.importing.recipe import recipe_in
 from tests.flows.calling import call, sentence
 
 
@@ -95,8 +95,17 @@ def test_numbers_of_protected_records_stand_in_no_table(people):
     told = "\n".join(line for line in told.splitlines() if not line.startswith("  why:"))
     (people / "people.yaml").write_text(told, encoding="utf-8")
     assert "held-out records" in sentence(call("plan", "people.yaml"))
-    # The same records, as numbers by a table of others that is public.
+    # The same records once more, by what they are themselves.
     alike = ["--like", "people.parquet"]
+    done = call("import", "people.csv", "--to", "same.parquet", *label, *held_out, *alike)
+    assert done.returncode == 0, done.stderr
+    done = call("init", "same", "--data", "same.parquet")
+    assert (done.returncode, "--why-public" in sentence(done)) == (2, True)
+    # As numbers by a table of others that is public.
+    others = (people / "people.csv").read_text(encoding="utf-8").replace(",", ".5,")
+    (people / "others.csv").write_text(others.replace("age.5,ward.5", "age,ward"), encoding="utf-8")
+    call("import", "others.csv", "--to", "others.parquet", *label, *held_out)
+    alike = ["--like", "others.parquet"]
     done = call("import", "people.csv", "--to", "alike.parquet", *label, *held_out, *alike)
     assert done.returncode == 0, done.stderr
     done = call("init", "alike", "--data", "alike.parquet")

@@ -15,6 +15,7 @@ import yaml
 from PIL import Image
 
 import dpal
+from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.errors import DataError, ParameterError
@@ -77,6 +78,30 @@ def test_records_need_no_label_and_few_may_come(people, tmp_path):
     frame = predicted(people / "artifacts" / "made", tmp_path / "new.csv", tmp_path / "n.parquet")
     assert frame.index.tolist() == ["x", "y"]
     assert frame.class_name["x"] == "yes"
+
+
+def test_a_pool_of_other_columns_is_no_pool_of_the_model(people, tmp_path):
+    """As wide, and encoded by others: answers would differ from those for the table, in silence."""
+    model, settings = people / "artifacts" / "made", ImportSettings(labels=("ill",), held_out=0.5)
+    lines = (people / "people.csv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "may.csv").write_text("\n".join(lines[:200]) + "\n", encoding="utf-8")
+    from_table = predicted(model, tmp_path / "may.csv", tmp_path / "t.parquet")
+    import_source(tmp_path / "may.csv", tmp_path / "may.parquet", settings)
+    with pytest.raises(DataError, match="--like"):
+        predicted(model, tmp_path / "may.parquet", tmp_path / "o.parquet")
+    recipe = recipe_in(people / "pool.parquet")
+    import_source(tmp_path / "may.csv", tmp_path / "like.parquet", settings, like=recipe)
+    from_pool = predicted(model, tmp_path / "like.parquet", tmp_path / "p.parquet")
+    assert (from_pool.probability == from_table.probability[from_pool.index]).all()
+
+
+def test_labels_of_what_is_predicted_are_nobodys_business(people, tmp_path):
+    rows = ["id,age,job,label", "x,75,cook,[a]", "y,old,cook,b", "z,30,,maybe", "w,31,nurse"]
+    (tmp_path / "new.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    model = open_model(people / "artifacts" / "made")
+    found = predict(model, tmp_path / "new.csv", tmp_path / "n.parquet", ImportSettings())
+    assert (found.rows, list(found.dropped.values())) == (3, [1])  # a row of too few fields
+    assert found.unread == {"age": 1}
 
 
 def test_a_threshold_moves_two_classes(people, tmp_path):
@@ -143,13 +168,17 @@ def test_several_labels_are_lists(tmp_path):
     known = labels >= 0
     assert ((said == (labels == 1)) & known).sum() / known.sum() > 0.7
     assert {name for row in frame.label_names for name in row} <= {"up", "right"}
+    narrow = table.set_column(1, "features", pa.array([[1.0]] * 400, pa.list_(pa.float32())))
+    pq.write_table(narrow, tmp_path / "narrow.parquet")
+    with pytest.raises(DataError, match="shape"):
+        predicted(model, tmp_path / "narrow.parquet", tmp_path / "n.parquet")
 
 
 def test_what_does_not_fit_is_refused(people, tmp_path):
     model = people / "artifacts" / "made"
     other = pa.table({"id": ["a"], "features": pa.array([[1.0]], pa.list_(pa.float32()))})
     pq.write_table(other, tmp_path / "other.parquet")
-    with pytest.raises(DataError, match="shape"):
+    with pytest.raises(DataError, match="--like"):
         predicted(model, tmp_path / "other.parquet", tmp_path / "o.parquet")
     assert not (tmp_path / "o.parquet").exists()
     (tmp_path / "o.parquet").touch()

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpal.data.importing.cells import cell_text
 from dpal.data.importing.importers import PART, OpenedSource, Part, RawLabel, Several
 from dpal.data.importing.picture_files import NamedPicture, encoded, picture_parts
 from dpal.data.importing.settings import ImportSettings
@@ -57,6 +58,10 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
             f"{place} has records of shape {shape}; they are (n, features), (n, height, width) or "
             "(n, height, width, 3)"
         )
+    for shown, kind in shapes.values():
+        _require_records(place, shown, kind)
+    if len({each[1:] if len(each) == 2 else len(each) for each, _ in shapes.values()}) > 1:
+        raise DataError(f"the parts of {place} have records of different shapes; give all one")
     pictures = len(shape) > 2
     if pictures and kind.kind == "f" and settings.value_range is None:
         raise DataError(
@@ -75,10 +80,30 @@ def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
     return OpenedSource(
         content=Content.IMAGE if pictures else Content.FEATURES,
         parts=parts,
-        classes=settings.classes,
+        classes=settings.classes or _label_names(place, blocks),
         has_splits=any(block.split for block in blocks),
         about=f"arrays of shape {shape}, {kind}",
     )
+
+
+def _require_records(place: Path, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+    """Requires numbers in a shape that is known; texts would be quoted by whoever reads them."""
+    if kind.kind not in "biuf":
+        raise DataError(f"{place} has records of type {kind}; they are whole numbers or fractions")
+    channels = shape[-1] if len(shape) == 4 else 1
+    ahead = shape[1] if len(shape) == 4 else 1
+    if len(shape) > 4 or 0 in shape[1:] or (channels not in (1, 3) and ahead not in (1, 3)):
+        raise DataError(
+            f"{place} has records of shape {shape}; they are (n, features), (n, height, width) or "
+            "(n, height, width, 3)"
+        )
+
+
+def _label_names(place: Path, blocks: list[_Block]) -> tuple[str, ...]:
+    """Names of several labels a record: as many as an array of them is wide."""
+    shapes = [_shape(place, block.labels)[0] for block in blocks if block.labels]
+    wide = len(shapes[0]) == 2 and shapes[0][1] > 1 if shapes else False
+    return tuple(map(str, range(shapes[0][1]))) if wide else ()
 
 
 def _blocks(place: Path) -> list[_Block]:
@@ -137,43 +162,76 @@ def _shape(place: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
             return shape, kind
 
 
-def _labels(place: Path, block: _Block, count: int) -> list[RawLabel]:
-    if block.labels is None:
+def _labels(place: Path, block: _Block, count: int, settings: ImportSettings) -> list[RawLabel]:
+    """Labels of n records: (n,) or (n, 1) classes, or (n, labels) of 0, 1 and -1.
+
+    Raises:
+      DataError: they are something else.
+    """
+    if block.labels is None or settings.whole:
         return [None] * count
     array = _load(place, block.labels)
+    if array.ndim not in (1, 2) or array.dtype.kind not in "biufSU":
+        raise DataError(
+            f"{place} has labels of shape {array.shape} and type {array.dtype}; they are one "
+            "class a record, (n,), or 0, 1 and -1 of several labels, (n, labels)"
+        )
     if len(array) != count:
         raise DataError(f"{place} has {count:,} records and {len(array):,} labels of them")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim == 1:
-        whole = array.astype(np.int64) if array.dtype.kind == "f" else array
-        return [
-            None if array[k] != array[k] else str(each) for k, each in enumerate(whole.tolist())
-        ]
-    names = [str(number) for number in range(array.shape[1])]
-    rows = array.astype(np.int64).tolist()
+    return _classes(place, array) if array.ndim == 1 else _several(place, array, settings)
+
+
+def _classes(place: Path, array: Array) -> list[RawLabel]:
+    if array.dtype.kind == "S":
+        with reading(place, "write names of classes in UTF-8"):
+            return [cell_text(each.decode()) for each in array.tolist()]
+    if array.dtype.kind != "f":
+        return [cell_text(str(each)) for each in array.tolist()]
+    known = np.isfinite(array)
+    if (array[known] != np.rint(array[known])).any():
+        raise DataError(
+            f"{place} has labels that are fractions; a class is a whole number or a name"
+        )
+    pairs = zip(array.tolist(), known.tolist(), strict=True)
+    return [str(int(value)) if whole else None for value, whole in pairs]
+
+
+def _several(place: Path, array: Array, settings: ImportSettings) -> list[RawLabel]:
+    names = settings.classes or tuple(map(str, range(array.shape[1])))
+    if len(names) != array.shape[1]:
+        raise DataError(
+            f"{place} has {array.shape[1]} labels a record, and {len(names)} names of them"
+        )
+    numbers = array.dtype.kind in "biuf"
+    values = np.where(np.isnan(array), -1, array) if array.dtype.kind == "f" else array
+    if not (numbers and np.isin(values, (-1, 0, 1)).all()):
+        raise DataError(
+            f"{place} has several labels a record, and one of them is neither 0, 1 nor -1"
+        )
     return [
         Several(
             tuple(name for name, value in zip(names, row, strict=True) if value == 1),
-            tuple(name for name, value in zip(names, row, strict=True) if value < 0),
+            tuple(name for name, value in zip(names, row, strict=True) if value == -1),
         )
-        for row in rows
+        for row in values.astype(np.int8).tolist()
     ]
 
 
 def _named(place: Path, block: _Block, settings: ImportSettings) -> Iterator[NamedPicture]:
     array = _load(place, block.records)
-    labels = _labels(place, block, len(array))
+    labels = _labels(place, block, len(array), settings)
     for position, pixels in enumerate(array):
         yield NamedPicture(
             id=f"{block.name}-{position}",
-            place=_as_png(pixels, settings),
+            place=_as_png(place, pixels, settings),
             label=labels[position],
             split=block.split,
         )
 
 
-def _as_png(pixels: Array, settings: ImportSettings) -> bytes:
+def _as_png(place: Path, pixels: Array, settings: ImportSettings) -> bytes:
     if pixels.ndim == 3 and pixels.shape[0] in (1, 3) and pixels.shape[2] not in (1, 3):
         pixels = np.moveaxis(pixels, 0, 2)  # channels first
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -182,15 +240,21 @@ def _as_png(pixels: Array, settings: ImportSettings) -> bytes:
         low, high = settings.value_range
         shares = ((pixels.astype(np.float64) - low) / (high - low)).clip(0, 1)
         pixels = np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
-    elif pixels.dtype not in (np.uint8, np.uint16):
-        top = 255 if pixels.dtype.kind in "iub" else 0
-        pixels = pixels.clip(0, top).astype(np.uint8)
+    elif pixels.dtype.kind == "b":
+        pixels = np.where(pixels, np.uint8(255), np.uint8(0))
+    elif pixels.dtype != np.uint8 and not (pixels.dtype == np.uint16 and pixels.ndim == 2):
+        if pixels.min() < 0 or pixels.max() > 255:
+            raise DataError(
+                f"{place} has pictures of {pixels.dtype} beyond 0 to 255; say which range is black "
+                "to white, such as --range 0:4095"
+            )
+        pixels = pixels.astype(np.uint8)
     return encoded(np.ascontiguousarray(pixels))
 
 
 def _features(place: Path, block: _Block, settings: ImportSettings) -> Iterator[Part]:
     array = _load(place, block.records).astype(np.float32)
-    labels = _labels(place, block, len(array))
+    labels = _labels(place, block, len(array), settings)
     for first in range(0, len(array), 8 * PART):
         rows = np.ascontiguousarray(array[first : first + 8 * PART])
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])

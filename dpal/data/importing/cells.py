@@ -1,6 +1,14 @@
-"""Cells of tables: which are missing, and what they are as numbers or texts."""
+"""Cells of tables: which are missing, and what they are as numbers or texts.
+
+One source writes 1, another 1.0 where a column has blanks; one True, another true. They are one
+category, whatever the source.
+"""
 
 from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -9,8 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from dpal.errors import DataError
+
 # What stands for "nothing" in files that people make; upper and lower case alike.
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none", "-", "."))
+
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0")  # not 250.00, which may be a code
+_BOOLEANS = frozenset(("True", "TRUE", "False", "FALSE"))
+_DAY = 86_400e6  # microseconds
 
 Floats = NDArray[np.float64]
 
@@ -20,8 +34,43 @@ def is_missing(text: str | None) -> bool:
     return text is None or text.strip().lower() in MISSING
 
 
-def cell_texts(column: pa.Array) -> list[str | None]:
-    """Cells as trimmed texts; None where one is missing. 1.0 and 1 are one class: 1."""
+def cell_text(text: str | None, declared: Collection[str] = ()) -> str | None:
+    """A cell that is a text, in the one form of what it says; None where it is missing.
+
+    Args:
+      text: the cell.
+      declared: texts that somebody said are none of those that say nothing, and stay as they are.
+    """
+    if text is None or (text := text.strip()) in declared:
+        return text
+    if is_missing(text):
+        return None
+    if text.endswith(".0") and (whole := _WHOLE.fullmatch(text)):
+        return "0" if whole.group(1) == "-0" else whole.group(1)
+    return text.lower() if text in _BOOLEANS else text
+
+
+def cell_texts(column: pa.Array, declared: Collection[str] = ()) -> list[str | None]:
+    """Cells as texts, see `cell_text`."""
+    return [cell_text(text, declared) for text in _as_written(column)]
+
+
+def cell_names(column: pa.Array) -> list[str | None]:
+    """Cells as names or texts that people read: trimmed; None where one is blank."""
+    return [name_text(text) for text in _as_written(column)]
+
+
+def name_text(text: str | None) -> str | None:
+    """A name as it is written; None where it is blank."""
+    return None if text is None else text.strip() or None
+
+
+def _as_written(column: pa.Array) -> list[str | None]:
+    """Cells as texts; None where there is none.
+
+    Raises:
+      DataError: one is no text in UTF-8.
+    """
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pt.is_floating(column.type):
@@ -29,12 +78,19 @@ def cell_texts(column: pa.Array) -> list[str | None]:
     if pt.is_boolean(column.type):
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
-        column = column.cast(pa.string())
-    return [None if is_missing(text) else text.strip() for text in column.to_pylist()]
+        try:
+            column = column.cast(pa.string())
+        except pa.ArrowException as error:
+            raise DataError(
+                f"a column of type {column.type} holds what is no text; leave it out "
+                "(--leave-out), or write it as text"
+            ) from error
+    texts: list[str | None] = column.to_pylist()
+    return texts
 
 
 def _number_text(value: float | None) -> str | None:
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return None
     return str(int(value)) if value == int(value) else repr(value)
 
@@ -53,5 +109,13 @@ def cell_days(column: pa.Array) -> Floats:
     """Cells as days since 1970, shape (n,); NaN where one is missing or no date (ISO 8601)."""
     series = pd.Series(cell_texts(column), dtype=object)
     dates = pd.to_datetime(series, errors="coerce", format="ISO8601", utc=True)
-    nanoseconds = dates.to_numpy("datetime64[ns]").astype(np.int64).astype(np.float64)
-    return np.where(dates.isna(), np.nan, nanoseconds / 86_400e9)
+    # Nanoseconds would end in 2262, and begin again in 1677.
+    instants = dates.to_numpy("datetime64[us]").astype(np.int64).astype(np.float64)
+    return np.where(dates.isna(), np.nan, instants / _DAY)
+
+
+def given_among(column: pa.Array, chosen: NDArray[np.bool_]) -> int:
+    """How many of the chosen cells are not missing."""
+    if not chosen.any():
+        return 0
+    return sum(text is not None for text in cell_texts(column.filter(pa.array(chosen))))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from dpal.data.importing.cells import Floats, cell_days, cell_numbers, cell_texts
+from dpal.data.importing.cells import Floats, cell_days, cell_numbers, cell_texts, given_among
 from dpal.errors import DataError
 
 _MOST_VALUES = 64  # categories of a column that get a feature of their own
@@ -60,12 +60,20 @@ class NumberColumn:
 
     def encode(self, column: pa.Array) -> Floats:
         """Features of n cells, shape (n, features): one of mean 0 and deviation 1, and 0 or 1."""
-        values = cell_days(column) if self.dated else cell_numbers(column)
+        values = self._values(column)
         missing = np.isnan(values)
         bounded = np.where(missing, self.low, values).clip(self.low, self.high)
         shifted = np.log1p(bounded - self.low) if self.logarithm else bounded
         scaled = np.where(missing, 0.0, (shifted - self.mean) / self.std)
         return np.stack([scaled, missing], axis=1) if self.marks_missing else scaled[:, None]
+
+    def unread(self, column: pa.Array) -> tuple[int, int]:
+        """How many cells are given and no number (or date), and how many are one."""
+        missing = np.isnan(self._values(column))
+        return given_among(column, missing), int((~missing).sum())
+
+    def _values(self, column: pa.Array) -> Floats:
+        return cell_days(column) if self.dated else cell_numbers(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +127,19 @@ class TableEncoding:
         """
         for column in self.columns:
             if column.name not in cells.schema.names:
+                shown = (name for name in cells.schema.names if not name.startswith(" "))
                 raise DataError(
                     f"the table has no column {column.name!r}, which the earlier one had; it has "
-                    f"{', '.join(cells.schema.names)}"
+                    "{shown}",
+                    shown=", ".join(shown),
                 )
         parts = [column.encode(cells.column(column.name)) for column in self.columns]
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def unread(self, cells: pa.RecordBatch) -> dict[str, tuple[int, int]]:
+        """Of each column of numbers: how many cells are given and none, and how many are one."""
+        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
+        return {column.name: column.unread(cells.column(column.name)) for column in numbers}
 
     def to_record(self) -> list[dict[str, Any]]:
         """The same as JSON."""
@@ -160,7 +175,7 @@ class _Seen:
 class ColumnReader:
     """Learns of held-out records, batch by batch, how columns become numbers.
 
-    Memory: eight bytes for each number of a held-out record.
+    Memory: eight bytes for each number of each held-out record.
     """
 
     def __init__(self) -> None:

@@ -53,6 +53,7 @@ class Part:
         `text_b`), features (a list `features` of float32), or cells of a table, whose columns are
         made numbers later.
       dropped: why rows are missing here, and how many.
+      noted: what else its owner should know of the rows, and how many.
     """
 
     ids: Sequence[str]
@@ -61,6 +62,7 @@ class Part:
     groups: Sequence[str | None]
     records: pa.RecordBatch
     dropped: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = {len(self.ids), len(self.labels), len(self.splits), len(self.groups)}
@@ -77,6 +79,8 @@ class OpenedSource:
       parts: reads it once.
       classes: names of classes or labels that the source declares, in order; empty if it does not.
       has_splits: whether it says itself which records are held out.
+      named: whether it names records itself; otherwise names are made of its own and of rows.
+      left_out: columns or fields that are no features, and why.
       about: what was found, in words.
     """
 
@@ -84,6 +88,8 @@ class OpenedSource:
     parts: Callable[[], Iterator[Part]]
     classes: tuple[str, ...] = ()
     has_splits: bool = False
+    named: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
 
 

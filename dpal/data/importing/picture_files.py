@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from dpal.data.importing.importers import PART, Part, RawLabel
 from dpal.data.importing.settings import PictureRule
@@ -30,6 +30,8 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _KEPT = ("PNG", "JPEG")
 _DEEP = ("I", "I;16", "I;16B", "I;16L")
 _MOST_BYTES = 2**28  # of one file
+_MOST_HELD = 2**28  # of files together, before a last one
+_SHRUNK = 4  # times as many pixels are read of a picture that is made smaller
 UNREADABLE = "pictures that cannot be read"
 MISSING = "pictures that are not there"
 
@@ -54,15 +56,29 @@ def prepared(content: bytes, rule: PictureRule) -> bytes | None:
     """
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
-            if picture.width * picture.height > MOST_PIXELS:
-                return None
+            most = MOST_PIXELS if rule.size is None else _SHRUNK * MOST_PIXELS
+            if picture.width * picture.height > most or picture.mode == "F":
+                return None  # of fractions nobody knows which are black and white
             kept = picture.format in _KEPT and getattr(picture, "n_frames", 1) == 1
             picture.load()
-            if kept and rule == PictureRule():
+            upright = _is_upright(picture)
+            if kept and rule == PictureRule() and upright and not _is_clear(picture):
                 return content
-            return encoded(_shaped(picture, rule))
+            return encoded(_shaped(picture if upright else ImageOps.exif_transpose(picture), rule))
     except Exception:  # Pillow's readers raise nearly anything for what is damaged
         return None
+
+
+def _is_upright(picture: Image.Image) -> bool:
+    """Whether pixels lie as they are to be seen: cameras only note how they were held."""
+    with suppress(Exception):  # what is noted there may be damaged
+        return bool(picture.getexif().get(ExifTags.Base.Orientation, 1) == 1)
+    return True
+
+
+def _is_clear(picture: Image.Image) -> bool:
+    """Whether parts of a picture may be transparent, and hide colours that nobody sees."""
+    return picture.mode not in _DEEP and picture.has_transparency_data
 
 
 def _shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
@@ -70,6 +86,9 @@ def _shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
     deep = picture.mode in _DEEP
     if not deep:
         grey = picture.mode in ("1", "L") if rule.grey is None else rule.grey
+        if _is_clear(picture):
+            ground = Image.new("RGBA", picture.size, "white")
+            picture = Image.alpha_composite(ground, picture.convert("RGBA"))
         picture = picture.convert("L" if grey else "RGB")
     if rule.crop and rule.size is not None:
         picture = picture.crop(_middle(picture.size, rule.size))
@@ -145,13 +164,24 @@ def picture_parts(pictures: Iterable[NamedPicture], rule: PictureRule) -> Iterat
 
 def _together(pictures: Iterable[NamedPicture]) -> Iterator[Sequence[NamedPicture]]:
     held: list[NamedPicture] = []
+    size = 0
     for picture in pictures:
         held.append(picture)
-        if len(held) == PART:
+        size += _size(picture.place)
+        if len(held) == PART or size >= _MOST_HELD:
             yield held
-            held = []
+            held, size = [], 0
     if held:
         yield held
+
+
+def _size(place: Path | bytes | None) -> int:
+    """Bytes of a picture's file; 0 where there is none."""
+    if isinstance(place, bytes):
+        return len(place)
+    with suppress(OSError):
+        return 0 if place is None else place.stat().st_size
+    return 0
 
 
 def _is_missing(place: Path | bytes | None) -> bool:
@@ -176,7 +206,9 @@ def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, boo
     _, height, width = one[0] or (0, 1, 1)
     depth = " (--rgb keeps 8 bits of all)" if one[1] is not other[1] else ""
     return DataError(
-        f"pictures differ ({words(*one)} and {words(*other)}), and a model reads one form; bring "
-        f"all to one with --size {width}x{height} (with --crop: without stretching), --grey or "
-        f"--rgb{depth}"
+        "pictures differ ({one} and {other}), and a model reads one form; bring all to one with "
+        f"--size WIDTHxHEIGHT, {{such}} (with --crop: without stretching), --grey or --rgb{depth}",
+        one=words(*one),
+        other=words(*other),
+        such=f"such as {width}x{height}",
     )

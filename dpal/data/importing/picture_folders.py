@@ -10,9 +10,11 @@ from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
 from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.tables import open_csv, open_jsonl, open_parquet
+from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
 
+_RUBBISH = "__MACOSX"  # of archives
 _TABLES = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_jsonl}
 
 
@@ -22,10 +24,10 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     Raises:
       DataError: no picture is in it, or several tables are.
     """
-    if any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
+    if any(visible(place, "*.parquet")) or any(visible(place, "*/*.parquet")):
         return open_parquet(place, settings)
-    folders = sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] != ".")
-    tables = sorted(path for path in place.iterdir() if path.suffix.lower() in _TABLES)
+    files = [path for path in visible(place, "*") if path.is_file()]
+    tables = sorted(path for path in files if path.suffix.lower() in _TABLES)
     if len(tables) == 1:
         return _TABLES[tables[0].suffix.lower()](tables[0], settings)
     if tables:
@@ -34,10 +36,11 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
             f"{place} has several tables ({names}); import the one with the labels, and name the "
             "folder of the pictures with --pictures"
         )
+    folders = _folders(place)
     parts = {path.name.lower() for path in folders}
     has_splits = bool(parts & TRAIN_WORDS) and any(map(is_held_out_word, parts))
     above = folders if has_splits else [place]
-    classes = sorted({path.name for part in above for path in part.iterdir() if path.is_dir()})
+    classes = sorted({path.name for part in above for path in _folders(part)})
     if next(_pictures(above, has_splits, bool(classes)), None) is None:
         raise DataError(
             f"{place} has no picture in it; give the folder whose folders are the classes"
@@ -54,12 +57,31 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     )
 
 
+def _folders(place: Path) -> list[Path]:
+    """The folders in a folder, but for those that programs make for themselves.
+
+    Raises:
+      DataError: one is a link, which may lead anywhere.
+    """
+    found = sorted(path for path in place.iterdir() if path.is_dir())
+    found = [path for path in found if path.name[0] != "." and path.name != _RUBBISH]
+    if any(path.is_symlink() for path in found):
+        raise DataError(f"{place} has links to folders, which are not followed; copy those there")
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All pictures in a folder and below it, in the order of their names."""
+    inner = _folders(folder)
+    files = [path for path in folder.iterdir() if is_picture(path) and path.is_file()]
+    for path in sorted([*files, *inner]):
+        yield from _below(path) if path.is_dir() else [path]
+
+
 def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[NamedPicture]:
     """All pictures in the order of their names: by part, by class."""
     for part in above:
-        for path in sorted(part.rglob("*")):
-            if not is_picture(path):
-                continue
+        for path in _below(part):
             inside = path.relative_to(part)
             yield NamedPicture(
                 id=str(path.relative_to(part.parent) if has_splits else inside),

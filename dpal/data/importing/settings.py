@@ -63,8 +63,9 @@ class ImportSettings:
       group: column of what belongs together.
       split: column of parts (train, and whatever else is held out); None: `split`, if there is one.
       held_out: share of records that is held out where the source has no parts; None: not allowed.
-      header: whether the first line of a CSV file names its columns.
+      header: whether the first line of a CSV file names its columns; None: if it looks like that.
       left_out: columns of a table that are no features.
+      columns: names of those that an earlier import had.
       picture_rule: how pictures are brought to one form.
       uncertain: what a -1 among several labels means.
       blank: what a blank among several labels means.
@@ -84,8 +85,9 @@ class ImportSettings:
     group: str | None = None
     split: str | None = None
     held_out: float | None = None
-    header: bool = True
+    header: bool | None = None
     left_out: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     picture_rule: PictureRule = field(default_factory=PictureRule)
     uncertain: Unsure = Unsure.UNKNOWN
     blank: Unsure = Unsure.UNKNOWN

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 import pyarrow.types as pt
 
 from dpal.data.class_names import class_names_in
-from dpal.data.importing.cells import cell_texts, is_missing
-from dpal.data.importing.importers import PART, OpenedSource, Part, RawLabel, Several
+from dpal.data.importing.cells import cell_names, cell_text, cell_texts, is_missing, name_text
+from dpal.data.importing.importers import PART, TEST, OpenedSource, Part, RawLabel, Several
 from dpal.data.importing.known_tables import KNOWN_TABLES, KnownTable
+from dpal.data.importing.parts import drawn_part, part_of
 from dpal.data.importing.picture_files import ENDINGS, NamedPicture, is_picture, picture_parts
 from dpal.data.importing.settings import ImportSettings, Unsure
 from dpal.data.parquet import read_batches, reading, schema_of
+from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.data.texts import TEXT_COLUMNS
 from dpal.errors import DataError
@@ -32,11 +39,14 @@ _TEXTS = (
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
 _INDEX = ("", "unnamed: 0", "index")  # what pandas writes beside a table
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")  # of a list as Python prints it
 _ANSWERS = {"0": False, "0.0": False, "no": False, "false": False,
             "1": True, "1.0": True, "yes": True, "true": True}  # fmt: skip
 _UNCERTAIN = ("-1", "-1.0")
 _ODD_ROWS = "rows with more or fewer fields than the header"
+_MOST_FIELDS = 4096  # of JSON lines together
+LINE_BREAKS = "line breaks inside quotes, which may be rows that a stray quote swallowed"
 NO_TEXT = "rows without a text"
 _BLOCK = 2**22  # bytes of a file of texts that are read at a time
 
@@ -47,12 +57,14 @@ class Rows:
 
     Attributes:
       cells: their columns.
-      odd: how many rows before them could not be read.
+      odd: how many rows were left out so far, as they could not be read, and not told of yet.
+      numbers: which rows of the table they are, from 1 on; None: those that come next.
       split: part of the source that their file is, where its name says so.
     """
 
     cells: pa.RecordBatch
     odd: int = 0
+    numbers: Sequence[int] | None = None
     split: str | None = None
 
 
@@ -89,33 +101,55 @@ def open_csv(place: Path, settings: ImportSettings) -> OpenedSource:
         line = start.partition("\n")[0].rstrip("\r")
         counts = {mark: line.count(mark) for mark in (",", "\t", ";", "|")}
         mark = max(counts, key=lambda each: counts[each])
-        first = [name.strip() for name in next(csv.reader([line], delimiter=mark), [])]
+        lines = csv.reader(io.StringIO(start, newline=""), delimiter=mark)
+        first = [name.strip() for name in next(lines, [])]
+    if "\ufffd" in line:
+        raise DataError(f"{place} begins with what is no text; write it as CSV in UTF-8")
     if not any(first):
         raise DataError(f"{place} begins with an empty line; its first one names the columns")
-    names = first if settings.header else [f"column{place}" for place in range(1, len(first) + 1)]
+    header = settings.header
+    if header is None and (place.suffix.lower() == ".data" or _is_a_record(first)):
+        raise DataError(
+            f"{place} seems to begin with a record and no names of columns, which would be shown "
+            "with every model; say which it is: --no-header (columns are column1, column2 and so "
+            "on then) or --header"
+        )
+    names = first if header is not False else [f"column{k}" for k in range(1, len(first) + 1)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{place} has two columns {twice!r}; give each a name of its own")
+        raise DataError(f"{place} has two columns {{twice}}; give each a name of its own",
+                        twice=repr(twice))  # fmt: skip
+    before = 0 if header is False else lines.line_num
     return _opened(
         SourceTable(
             place=place,
             columns=tuple(names),
-            rows=lambda: _csv_rows(place, names, mark, settings.header),
+            rows=lambda: _csv_rows(place, names, mark, before),
         ),
         settings,
     )
+
+
+def _is_a_record(first: Sequence[str]) -> bool:
+    """Whether some names of columns are numbers, and do not just count the columns."""
+    numbers = [name for name in first if _NUMBER.fullmatch(name)]
+    counted = [[str(k + start) for k in range(len(numbers))] for start in (0, 1)]
+    return bool(numbers) and numbers not in counted
 
 
 def _stream(place: Path) -> Any:
     return pa.input_stream(str(place), compression="detect")
 
 
-def _csv_rows(place: Path, names: Sequence[str], mark: str, header: bool) -> Iterator[Rows]:
-    odd = 0
+def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iterator[Rows]:
+    """Rows after the lines that name the columns."""
+    odd = deque[int]()  # numbers of rows that are left out and still ahead, in order
+    told = found = done = 0
 
     def leave_out(row: Any) -> str:
-        nonlocal odd
-        odd += 1
+        nonlocal found
+        found += 1
+        odd.append(row.number - before)
         return "skip"
 
     with (
@@ -123,7 +157,10 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, header: bool) -> Ite
         pv.open_csv(
             _stream(place),
             read_options=pv.ReadOptions(
-                column_names=list(names), skip_rows=int(header), block_size=_BLOCK
+                column_names=list(names),
+                skip_rows=before,
+                block_size=_BLOCK,
+                use_threads=False,  # else no row has a number
             ),
             parse_options=pv.ParseOptions(
                 delimiter=mark, invalid_row_handler=leave_out, newlines_in_values=True
@@ -134,32 +171,82 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, header: bool) -> Ite
         ) as reader,
     ):
         for batch in reader:
-            before, odd = odd, 0
-            yield Rows(batch, before)
+            numbers = _numbers(done, batch.num_rows, set(odd))
+            done = numbers[-1] if numbers else done
+            while odd and odd[0] < done:
+                odd.popleft()
+            before_it, told = found - told, found
+            yield Rows(batch, before_it, numbers)
+        if found > told:  # after the last one that could be read
+            none = [pa.array([], pa.string()) for _ in names]
+            yield Rows(pa.record_batch(none, list(names)), found - told)
+
+
+def _numbers(done: int, count: int, odd: Collection[int]) -> Sequence[int]:
+    """Numbers of the next rows, where some are left out."""
+    if not odd:
+        return range(done + 1, done + count + 1)
+    readable = (number for number in itertools.count(done + 1) if number not in odd)
+    return list(islice(readable, count))
 
 
 def open_jsonl(place: Path, settings: ImportSettings) -> OpenedSource:
-    """Looks at a file of JSON objects, one a line; its first line names the fields.
+    """Looks at a file of JSON objects, one a line; its held-out lines name the fields.
+
+    Which fields there are goes with every model; so one that only private records have is none.
 
     Raises:
       DataError: a line is no object, or a field that is asked for is not there.
     """
-    first = next(_objects(place), None)
-    if first is None:
+    names, others = _fields(place, settings)
+    table = SourceTable(place=place, columns=names, rows=lambda: _json_rows(place, names))
+    opened = _opened(table, settings)
+    unknown = dict.fromkeys(others, "no held-out record has")
+    return replace(opened, left_out={**opened.left_out, **unknown})
+
+
+def _fields(place: Path, settings: ImportSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of fields that held-out lines have, or all where nothing is held out; and others."""
+    theirs, every, number = dict.fromkeys(settings.columns), dict[str, None](), 0
+    for number, (_, value) in enumerate(_objects(place), start=1):
+        every.update(dict.fromkeys(value))
+        if _is_held_out(place, number, value, settings):
+            theirs.update(dict.fromkeys(value))
+        if len(every) > _MOST_FIELDS:
+            raise DataError(
+                f"the lines of {place} have more than {_MOST_FIELDS:,} fields together; give each "
+                "record the same ones"
+            )
+    if not number:
         raise DataError(f"{place} is empty; it needs one JSON object a line")
-    names = tuple(first[1])
-    return _opened(
-        SourceTable(place=place, columns=names, rows=lambda: _json_rows(place, names)), settings
-    )
+    if len(theirs) == len(settings.columns):
+        theirs.update(every)
+    return tuple(theirs), tuple(name for name in every if name not in theirs)
+
+
+def _is_held_out(place: Path, number: int, value: Mapping[str, Any], of: ImportSettings) -> bool:
+    """Whether a line is held out, by what will decide that of its record."""
+
+    def said(wanted: str | None, usual: str = "") -> str | None:
+        name = wanted or next((key for key in value if key.lower() == usual), "")
+        return _as_text(value.get(name))
+
+    if of.held_out is None:
+        return part_of(said(of.split, "split")) == TEST
+    group = cell_text(said(of.group)) if of.group else None
+    owner = group or name_text(said(of.id, "id")) or _made(place, number)
+    return drawn_part(owner, of.held_out) == TEST
 
 
 def _objects(place: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with reading(place), place.open(encoding="utf-8") as lines:
+    with reading(place), place.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
                 value = json.loads(line)
+                if "\\u" in line:  # half of a pair of surrogates is no text
+                    json.dumps(value, ensure_ascii=False).encode()
             except (ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict):
@@ -200,7 +287,7 @@ def open_parquet(place: Path, settings: ImportSettings) -> OpenedSource:
     """
     files = [place]
     if place.is_dir():
-        files = sorted(place.glob("*.parquet")) or sorted(place.glob("*/*.parquet"))
+        files = sorted(visible(place, "*.parquet")) or sorted(visible(place, "*/*.parquet"))
     schema = schema_of(files[0])
     for path in files[1:]:
         if not schema_of(path).equals(schema):
@@ -274,6 +361,7 @@ def _opened(table: SourceTable, settings: ImportSettings) -> OpenedSource:
     labels = _LabelReader(table, settings, roles.labels, known)
     classes = settings.classes or labels.declared
     has_splits = roles.split is not None or table.has_parts
+    named = roles.id is not None
     if roles.picture is not None or (known is not None and known.folder is not None):
         return OpenedSource(
             content=Content.IMAGE,
@@ -283,6 +371,7 @@ def _opened(table: SourceTable, settings: ImportSettings) -> OpenedSource:
             about=f"pictures named by {known.name if known else table.place.name}",
             classes=classes,
             has_splits=has_splits,
+            named=named,
         )
     content = Content.TEXT if roles.texts else None
     if roles.features == ("features",) and _is_list(table, "features"):
@@ -293,7 +382,20 @@ def _opened(table: SourceTable, settings: ImportSettings) -> OpenedSource:
         about="texts" if content is Content.TEXT else f"a table of {len(roles.features)} columns",
         classes=classes,
         has_splits=has_splits,
+        named=named,
+        left_out={} if roles.texts else _no_features(table, roles),
     )
+
+
+def _no_features(table: SourceTable, roles: _Roles) -> dict[str, str]:
+    """Columns that nobody asked to leave out, and that are no features for what they are."""
+    if roles.features == ("features",):
+        return {}
+    taken = {*roles.labels, roles.id, roles.split, roles.group, *roles.features}
+    left = [name for name in table.columns if name not in taken]
+    return {name: "holds lists or bytes" for name in left if _is_nested(table, name)} | {
+        name: "numbers the rows by its name" for name in left if name.lower() in _INDEX
+    }
 
 
 def _is_list(table: SourceTable, name: str) -> bool:
@@ -313,7 +415,7 @@ def _roles(table: SourceTable, settings: ImportSettings, known: KnownTable | Non
         if wanted is not None and wanted not in table.columns:
             shown = ", ".join(table.columns[:30])
             raise DataError(f"{table.place} has no column {wanted!r}, which {option} names; it has "
-                            f"{shown}")  # fmt: skip
+                            "{shown}", shown=shown)  # fmt: skip
         return wanted
 
     def usual(names: Sequence[str]) -> str | None:
@@ -343,6 +445,12 @@ def _roles(table: SourceTable, settings: ImportSettings, known: KnownTable | Non
         named(name, "--leave-out")
     if "features" in table.columns and _is_list(table, "features"):
         features: tuple[str, ...] = ("features",)
+    elif settings.columns:
+        lost = next((name for name in settings.columns if name not in table.columns), None)
+        if lost is not None:
+            raise DataError(f"{table.place} has no column {lost!r}, which the earlier table had; "
+                            "it has {shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
+        features = settings.columns
     else:
         features = tuple(
             name for name in table.columns
@@ -357,7 +465,10 @@ def _roles(table: SourceTable, settings: ImportSettings, known: KnownTable | Non
 
 def _is_nested(table: SourceTable, name: str) -> bool:
     return table.schema is not None and bool(
-        pt.is_nested(table.schema.field(name).type) or pt.is_binary(table.schema.field(name).type)
+        pt.is_nested(kind := table.schema.field(name).type)
+        or pt.is_binary(kind)
+        or pt.is_large_binary(kind)
+        or pt.is_fixed_size_binary(kind)
     )
 
 
@@ -369,7 +480,7 @@ def _holds_texts(table: SourceTable, name: str) -> bool:
 
 
 def _names_pictures(table: SourceTable, name: str) -> bool:
-    """Whether a column holds pictures, or its first cell is the name of one."""
+    """Whether a column holds pictures, or the first cell that is not missing is one's name."""
     if table.schema is not None:
         kind = table.schema.field(name).type
         if pt.is_binary(kind) or pt.is_large_binary(kind):
@@ -379,7 +490,9 @@ def _names_pictures(table: SourceTable, name: str) -> bool:
     if not _holds_texts(table, name):
         return False
     first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
-    return first is not None and str(first.cells.column(name)[0]).lower().endswith(ENDINGS)
+    names = [] if first is None else cell_texts(first.cells.column(name))
+    given = next((each for each in names if each is not None), "")
+    return given.lower().endswith(ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -406,15 +519,16 @@ class _LabelReader:
         Raises:
           DataError: one of several labels is neither 0, 1, -1 nor blank.
         """
-        if not self.columns:
+        if not self.columns or self.settings.whole:
             return [None] * cells.num_rows
+        declared = frozenset(self.settings.classes or self.table.classes)
         if len(self.columns) > 1:
             texts = [cell_texts(cells.column(name)) for name in self.columns]
             return [self._of_columns(row) for row in zip(*texts, strict=True)]
         column = cells.column(self.columns[0])
         if _is_list_type(column.type):
             return [self._of_list(row) for row in column.to_pylist()]
-        return [self._of_text(text) for text in cell_texts(column)]
+        return [self._of_text(text) for text in cell_texts(column, declared)]
 
     def _of_columns(self, answers: Sequence[str | None]) -> Several:
         has, unknown = [], []
@@ -487,12 +601,12 @@ def _parts(
     """Rows whose records are texts, lists of features, or cells."""
     done, columns = 0, roles.texts if roles.texts else roles.features
     for rows in table.rows():
-        cells, dropped = rows.cells, {_ODD_ROWS: rows.odd}
-        numbers = range(done + 1, done + cells.num_rows + 1)
+        cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, dict[str, int]()
+        numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
         ids = _ids(table, cells, roles.id, numbers)
         if content is Content.TEXT:
-            texts = list(zip(*(cell_texts(cells.column(name)) for name in columns), strict=True))
+            texts = list(zip(*(cell_names(cells.column(name)) for name in columns), strict=True))
             good = [position for position, row in enumerate(texts) if all(row)]
             dropped[NO_TEXT] = cells.num_rows - len(good)
             cells, ids = cells.take(pa.array(good, pa.int64())), [ids[place] for place in good]
@@ -502,6 +616,7 @@ def _parts(
             records = pa.record_batch(values, list(TEXT_COLUMNS[: len(columns)]))
         else:
             records = cells.select(list(columns))
+            noted[LINE_BREAKS] = _line_breaks(records)
         yield Part(
             ids=ids,
             labels=labels.read(cells),
@@ -509,18 +624,30 @@ def _parts(
             groups=_column(cells, roles.group),
             records=records,
             dropped=dropped,
+            noted=noted,
         )
+
+
+def _line_breaks(cells: pa.RecordBatch) -> int:
+    """How many there are in cells: a quote that nobody closed swallows the rows after it."""
+    columns = [each for each in cells.columns if pt.is_string(each.type)]
+    return sum(pc.sum(pc.count_substring(each, "\n")).as_py() or 0 for each in columns)
 
 
 def _ids(
     table: SourceTable, cells: pa.RecordBatch, column: str | None, numbers: Sequence[int]
 ) -> list[str]:
     """Names of rows: their own, or those of their file and number."""
-    made = [f"{table.place.name.partition('.')[0]}-{number}" for number in numbers]
+    made = [_made(table.place, number) for number in numbers]
     if column is None:
         return made
-    own = cell_texts(cells.column(column))
+    own = cell_names(cells.column(column))
     return [given or other for given, other in zip(own, made, strict=True)]
+
+
+def _made(place: Path, number: int) -> str:
+    """The name of a row that has none."""
+    return f"{place.name.partition('.')[0]}-{number}"
 
 
 def _column(cells: pa.RecordBatch, name: str | None) -> list[str | None]:
@@ -543,7 +670,9 @@ def _pictures(
     finder, done = _PictureFinder(base), 0
     for rows in table.rows():
         cells = rows.cells
-        made = _ids(table, cells, roles.id, range(done + 1, done + cells.num_rows + 1))
+        made = _ids(
+            table, cells, roles.id, rows.numbers or range(done + 1, done + cells.num_rows + 1)
+        )
         done += cells.num_rows
         said, splits = labels.read(cells), _splits(cells, roles.split, rows.split)
         groups = _column(cells, roles.group)
@@ -582,7 +711,7 @@ class _PictureFinder:
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._by_name: dict[str, Path] | None = None
+        self._by_name: dict[str, Path | None] | None = None
 
     def find(self, value: Any) -> Path | bytes | None:
         """The file of a picture, or its bytes where the table holds them."""
@@ -600,7 +729,10 @@ class _PictureFinder:
             if ".." not in parts and path.is_file():
                 return path
         if self._by_name is None:
-            self._by_name = {p.name: p for p in sorted(self._base.rglob("*")) if is_picture(p)}
+            self._by_name = {}
+            for place in filter(is_picture, self._base.rglob("*")):
+                # None: two have that name, and nobody knows which one is meant.
+                self._by_name[place.name] = None if place.name in self._by_name else place
         return self._by_name.get(named.name)
 
     def all_in(self, folder: str) -> list[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from dpal.data.importing.importers import OpenedSource, Several
 from dpal.data.importing.picture_files import ENDINGS, NamedPicture, picture_parts
 from dpal.data.importing.settings import ImportSettings
+from dpal.data.parquet import reading
 from dpal.data.sources import Content
 from dpal.errors import DataError
 
@@ -36,17 +37,18 @@ def open_voc(place: Path, settings: ImportSettings) -> OpenedSource:
 
 def _parts(place: Path) -> dict[str, str]:
     """Parts by the names of pictures, where both a train part and another one are listed."""
-    found = {}
+    found = dict[str, str]()
     for part in ("train", "val", "test"):
         listed = place / "ImageSets" / "Main" / f"{part}.txt"
         if listed.is_file():
-            for line in listed.read_text(encoding="utf-8").split():
-                found[line] = part
+            with reading(listed):
+                found |= dict.fromkeys(listed.read_text(encoding="utf-8").split(), part)
     return found if len(set(found.values())) > 1 else {}
 
 
 def _pictures(place: Path, parts: dict[str, str]) -> Iterator[NamedPicture]:
-    for annotation in sorted((place / "Annotations").glob("*.xml")):
+    annotations = (place / "Annotations").glob("*.xml")
+    for annotation in sorted(each for each in annotations if not each.name.startswith(".")):
         sure, difficult = _objects(annotation)
         name = annotation.stem
         files = (place / "JPEGImages" / f"{name}{ending}" for ending in ENDINGS)
@@ -65,10 +67,12 @@ def _objects(annotation: Path) -> tuple[set[str], set[str]]:
       DataError: it is no XML. Entities are not looked up: a small file could grow to gigabytes.
     """
     sure, difficult = set[str](), set[str]()
-    path: list[str] = []
+    path, root = list[str](), list[str]()
     values: dict[str, str] = {}
 
     def start(name: str, attributes: dict[str, str]) -> None:
+        if not path:
+            root.append(name)
         path.append(name)
         if path[-2:] == ["annotation", "object"]:
             values.clear()
@@ -84,15 +88,27 @@ def _objects(annotation: Path) -> tuple[set[str], set[str]]:
         path.pop()
 
     def refuse(*arguments: object) -> None:
-        raise DataError(f"{annotation} declares entities, which no annotation needs; take them out")
+        raise DataError(
+            "{annotation} declares entities, which no annotation needs; take them out",
+            annotation=annotation,
+        )
 
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler, parser.EntityDeclHandler = text, refuse
     try:
         if annotation.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{annotation} is larger than any annotation; restore it")
+            raise DataError(
+                "{annotation} is larger than any annotation; restore it", annotation=annotation
+            )
         parser.Parse(annotation.read_bytes(), True)
-    except expat.ExpatError as error:
-        raise DataError(f"{annotation} is no readable XML; restore it") from error
+    except (expat.ExpatError, LookupError, ValueError, OSError) as error:  # or of no known encoding
+        raise DataError(
+            "{annotation} is no readable XML; restore it", annotation=annotation
+        ) from error
+    if root != ["annotation"]:
+        raise DataError(
+            "{annotation} is XML of something else than an annotation; restore it",
+            annotation=annotation,
+        )
     return sure, difficult

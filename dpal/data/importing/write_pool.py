@@ -1,7 +1,8 @@
 """From a source to one Parquet file: records, labels as numbers, what is held out.
 
 The source is read once, into a file beside the target; what has to be known of all records is then
-known of those that are held out, and the target is written. Memory does not grow with the source.
+known of those that are held out, and the target is written. Memory holds names as hashes, and what
+has to be known; not the source.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,105 +30,29 @@ from dpal.data.importing.importers import (
     importer_of,
 )  # fmt: skip
 from dpal.data.importing.parts import drawn_part, part_of
+from dpal.data.importing.recipe import (
+    DECIDED_BY,
+    NAMED,
+    RECIPE,
+    Deciders,
+    ImportRecipe,
+    content_hashes,
+    decided_by,
+)
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.label_columns import stored_type
+from dpal.data.parquet import schema_of
+from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
-from dpal.files.atomic_writes import write_private_parquet
+from dpal.files.atomic_writes import workspace, write_private_parquet, writing
 from dpal.labels import UNKNOWN, Task
-
-RECIPE = (
-    b"dpal.import"  # key of a file's metadata: how it was made, for later files and for predictions
-)
-_DECIDED_BY = b"dpal.import.decided_by"  # key of a table's metadata, see `tells_of_held_out`
-_HELD_OUT, _EARLIER = b"held-out records", b"an earlier import"
-_VERSION = 1
 
 _NO_PART = "rows of no part that is known (train, test, validation ...)"
 NO_LABEL = "records without a label"
 _NEW_LABEL = "records of a class that no held-out record has"
+_NEW_NAMES = "labels that no held-out record has, of records that stay with their others"
 _GROUP = 4096  # rows written at a time, but for pictures
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportRecipe:
-    """How a file was imported, as far as later files must be imported alike.
-
-    Attributes:
-      importer: the kind of source.
-      content: what a record is.
-      task: what a label is.
-      classes: names in class order.
-      columns: how those of a table become features; None for other records.
-      picture_rule: how pictures were brought to one form.
-      texts: names of the fields of texts.
-    """
-
-    importer: str
-    content: Content
-    task: Task
-    classes: tuple[str, ...]
-    columns: TableEncoding | None = None
-    picture_rule: PictureRule = field(default_factory=PictureRule)
-    texts: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The same as text."""
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "importer": self.importer,
-                "content": self.content.value,
-                "task": self.task.value,
-                "classes": list(self.classes),
-                "columns": None if self.columns is None else self.columns.to_record(),
-                "pictures": asdict(self.picture_rule),
-                "texts": list(self.texts),
-            }
-        )
-
-
-def recipe_from(text: str) -> ImportRecipe:
-    """Reads what `ImportRecipe.to_json` wrote.
-
-    Raises:
-      DataError: it is of a later version, or no recipe.
-    """
-    try:
-        record = json.loads(text)
-        if record["version"] > _VERSION:
-            raise DataError("the file was imported by a later version of dpal; update dpal")
-        size = record["pictures"].pop("size")
-        return ImportRecipe(
-            importer=record["importer"],
-            content=Content(record["content"]),
-            task=Task(record["task"]),
-            classes=tuple(record["classes"]),
-            columns=record["columns"] and TableEncoding.from_record(record["columns"]),
-            picture_rule=PictureRule(**record["pictures"], size=size and tuple(size)),
-            texts=tuple(record["texts"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            "what the file says of its import cannot be read; import it again"
-        ) from error
-
-
-def tells_of_held_out(path: Path) -> bool:
-    """Whether a file says, in numbers, what its held-out records were when it was imported.
-
-    The columns of a table become numbers by their smallest and largest value, mean, deviation and
-    words among the records that are held out, and these numbers go wherever a model goes. Not so
-    of a table that was imported like an earlier one.
-    """
-    about = pq.read_schema(path).metadata or {}
-    return RECIPE in about and b"feature_names" in about and about.get(_DECIDED_BY) != _EARLIER
-
-
-def recipe_in(path: Path) -> ImportRecipe | None:
-    """How a file was imported; None where it was not."""
-    stored = (pq.read_schema(path).metadata or {}).get(RECIPE)
-    return None if stored is None else recipe_from(stored.decode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +69,12 @@ class ImportReport:
       unknown: labels among several that are not known.
       unlabeled: records written without a label.
       dropped: records left out, by reason.
+      noted: what else was done to records, or is odd about them, and how often.
+      unread: of columns of numbers, cells that are given and none, which count as missing.
       left_out: columns that became no feature, and why.
       features: how many features a record of a table has; 0 for others.
       grouped: whether records belong to groups.
+      told: whether the numbers by which columns are encoded may tell of records in the file.
     """
 
     importer: str
@@ -160,9 +87,12 @@ class ImportReport:
     unknown: int
     unlabeled: int
     dropped: Mapping[str, int]
+    noted: Mapping[str, int]
+    unread: Mapping[str, int]
     left_out: Mapping[str, str]
     features: int
     grouped: bool
+    told: bool
 
 
 def import_source(
@@ -171,6 +101,7 @@ def import_source(
     settings: ImportSettings,
     *,
     like: ImportRecipe | None = None,
+    deciders: Deciders | None = None,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> ImportReport:
     """Imports a source into one Parquet file.
@@ -181,10 +112,13 @@ def import_source(
       settings: what a person says of it.
       like: an earlier import, whose classes and columns hold here, too; then nothing is held out
         unless the source says so.
+      deciders: the records that decided that; None where nobody knows them, and then they may be
+        among those that are imported, for all that the file can say.
       on_rows: told how many more records were read.
 
     Raises:
       DataError: the source cannot be read, has no label to learn, or nothing says what is held out.
+      StorageError: the target cannot be written.
     """
     if target.suffix != ".parquet":
         raise DataError(f"{target} is no name of a Parquet file; let it end in .parquet")
@@ -193,6 +127,7 @@ def import_source(
     if like is not None:
         settings = _as_before(settings, like)
     importer = importer_of(place)
+    _require_cells(place)
     opened = importer.open(place, settings)
     if not opened.has_splits and settings.held_out is None and like is None:
         raise DataError(
@@ -200,14 +135,49 @@ def import_source(
             "with --split 0.2 (a fifth, drawn by name), or name the column that says so with "
             "--split NAME"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        raw = Path(folder) / "raw.parquet"
+    with workspace(target) as folder:
+        raw = folder / "raw.parquet"
         seen = _read(opened, settings, raw, like is None, on_rows)
         finished = _Finishing.of(opened, settings, seen, like, importer.name)
+        if like is not None and like.columns is not None and deciders is not None:
+            finished.decided_by_others = not _meet(raw, like.columns, deciders, opened.named)
         schema = finished.schema(raw)
         write_private_parquet(target, schema, lambda: finished.batches(raw, schema))
     return finished.report(opened)
+
+
+def _require_cells(place: Path) -> None:
+    """Requires that a table is not one already whose columns became numbers.
+
+    A copy would have lost how they did, and who decided that.
+    """
+    if place.is_dir():
+        files = [*visible(place, "*.parquet"), *visible(place, "*/*.parquet")]
+    else:
+        files = [place] if place.suffix == ".parquet" else []
+    for path in files:
+        about = schema_of(path).metadata or {}
+        if RECIPE in about and b"feature_names" in about:
+            raise DataError(
+                f"{path} is a pool that dpal import made of a table; use it as it is, or import "
+                "its source once more"
+            )
+
+
+def _meet(raw: Path, columns: TableEncoding, deciders: Deciders, named: bool) -> bool:
+    """Whether records that were read may be some of those that decided how columns are encoded."""
+    by_name = named and deciders.named
+    wanted = [" id"] if by_name else [column.name for column in columns.columns]
+    with pq.ParquetFile(raw) as file:
+        for batch in file.iter_batches(_GROUP, columns=wanted):
+            if by_name:
+                names = [hash(name) for name in batch.column(0).to_pylist()]
+                hashes, theirs = np.array(names, np.int64), deciders.names
+            else:
+                hashes, theirs = content_hashes(columns.encode(batch)), deciders.contents
+            if np.isin(hashes, theirs).any():
+                return True
+    return False
 
 
 def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
@@ -216,7 +186,11 @@ def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
     return replace(
         settings,
         picture_rule=like.picture_rule if rule == PictureRule() else rule,
+        classes=settings.classes or like.classes,
         texts=settings.texts or like.texts,
+        columns=() if like.columns is None else tuple(c.name for c in like.columns.columns),
+        header=like.header if settings.header is None else settings.header,
+        value_range=settings.value_range or like.value_range,
     )
 
 
@@ -229,6 +203,9 @@ class _Seen:
     labeled: Counter[str] = field(default_factory=Counter)
     held_out_labels: set[str] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
     columns: ColumnReader = field(default_factory=ColumnReader)
     grouped: bool = False
     hashes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -246,6 +223,9 @@ def _read(
     try:
         for part in opened.parts():
             seen.dropped.update(part.dropped)
+            seen.noted.update(part.noted)
+            if settings.whole:  # nobody looks at labels
+                part = replace(part, labels=[None] * len(part.ids))
             splits = _splits(part, opened, settings)
             kept = [place for place, split in enumerate(splits) if split is not None]
             seen.dropped[_NO_PART] += len(splits) - len(kept)
@@ -258,15 +238,16 @@ def _read(
                 mine = [place for place in kept if splits[place] == TEST]
                 if mine:
                     seen.columns.read(part.records.take(pa.array(mine)))
-            if writer is None:
-                writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
-            writer.write_batch(batch)
+            with writing(raw.parent.parent):
+                if writer is None:
+                    writer = pq.ParquetWriter(raw, batch.schema, compression="zstd")
+                writer.write_batch(batch)
     finally:
         if writer is not None:
-            writer.close()
+            with writing(raw.parent.parent):
+                writer.close()
     if writer is None:
-        reasons = "; ".join(f"{count:,} {why}" for why, count in seen.dropped.items() if count)
-        raise DataError(f"no record could be imported{f' ({reasons})' if reasons else ''}")
+        raise _nothing_left(seen.dropped)
     _require_names_once(seen)
     if learns and not seen.rows[TEST]:
         raise DataError("no record is held out to measure models; hold some out with --split 0.2")
@@ -275,16 +256,24 @@ def _read(
     return seen
 
 
+def _nothing_left(dropped: Mapping[str, int]) -> DataError:
+    reasons = [(why, count) for why, count in dropped.items() if count]
+    counts = {f"count{place}": f"{count:,}" for place, (_, count) in enumerate(reasons)}
+    told = "; ".join(f"{{count{place}}} {why}" for place, (why, _) in enumerate(reasons))
+    return DataError(f"no record could be imported{f' ({told})' if told else ''}", **counts)
+
+
 def _splits(part: Part, opened: OpenedSource, settings: ImportSettings) -> list[str | None]:
-    """Whether each record is of the pool or held out; None where the source's word is unknown."""
-    if settings.whole:
+    """Whether each record is of the pool or held out; None where the source's word is unknown.
+
+    A share that somebody asked for goes before what the source says.
+    """
+    if settings.held_out is not None and not settings.whole:
+        owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
+        return [drawn_part(owner, settings.held_out) for owner in owners]
+    if settings.whole or not opened.has_splits:
         return [TRAIN] * len(part.ids)
-    if opened.has_splits:
-        return [part_of(word) for word in part.splits]
-    if settings.held_out is None:
-        return [TRAIN] * len(part.ids)
-    owners = (group or name for group, name in zip(part.groups, part.ids, strict=True))
-    return [drawn_part(owner, settings.held_out) for owner in owners]
+    return [part_of(word) for word in part.splits]
 
 
 def _raw_batch(part: Part, splits: Sequence[str | None], kept: Sequence[int]) -> pa.RecordBatch:
@@ -337,13 +326,16 @@ def _require_names_once(seen: _Seen) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Finishing:
     """What is known once a source was read, and how its records are written by that."""
 
     recipe: ImportRecipe
     seen: _Seen
-    decided_by: bytes
+    numbers: Mapping[str, int]
+    named: bool
+    decides: bool
+    decided_by_others: bool = False
     keeps_unlabeled: bool
     left_out: Mapping[str, str]
     has_split: bool
@@ -363,19 +355,25 @@ class _Finishing:
         Raises:
           DataError: there are no classes to learn, or the earlier import was of other records.
         """
-        encoding, left_out = None, dict[str, str]()
+        encoding, left_out = None, dict(opened.left_out)
         if like is not None and like.content is not (opened.content or Content.FEATURES):
             raise DataError(f"the earlier import was of records that are {like.content}, and these "
                             f"are {opened.content or Content.FEATURES}")  # fmt: skip
         if opened.content is None:
             if like is None:
-                encoding, left_out = seen.columns.encoding()
+                encoding, same = seen.columns.encoding()
+                left_out |= same
             elif like.columns is None:
                 raise DataError("the earlier import was of lists of features, and this is a table")
             else:
                 encoding = like.columns
         task = Task.MULTI_LABEL if seen.several else Task.SINGLE_LABEL
         if like is not None:
+            if seen.several is not None and task is not like.task:
+                raise DataError(
+                    "the earlier import had one class a record and these have lists of labels, or "
+                    "the other way round; name other columns with --label, or see --separator"
+                )
             task, classes = like.task, like.classes
         else:
             classes = settings.classes or opened.classes or _in_order(seen.held_out_labels)
@@ -385,20 +383,33 @@ class _Finishing:
                     f"held-out records need labels of at least two classes, and {found}; name the "
                     "column of labels with --label NAME"
                 )
+        numbered = _are_numbers(seen.held_out_labels, classes) if like is None else like.numbered
+        names = map(str, range(len(classes))) if numbered else classes
+        if numbered and max(map(int, seen.held_out_labels), default=0) >= len(classes):
+            raise DataError(
+                f"held-out records have labels that are numbers, and not all are below "
+                f"{len(classes)}, as many classes as there are names; name all of them, the first "
+                "one for 0"
+            )
         return cls(
+            numbers={name: number for number, name in enumerate(names)},
             recipe=ImportRecipe(
                 importer=importer,
                 content=opened.content or Content.FEATURES,
                 task=task,
                 classes=tuple(classes),
+                numbered=numbered,
                 columns=encoding,
                 picture_rule=settings.picture_rule,
                 texts=settings.texts,
+                header=settings.header,
+                value_range=settings.value_range,
             ),
             seen=seen,
-            decided_by=_HELD_OUT if like is None else _EARLIER,
+            named=opened.named,
+            decides=like is None,
             keeps_unlabeled=settings.keep_unlabeled or settings.whole or not seen.labeled[TRAIN],
-            left_out=left_out,
+            left_out=left_out if like is None else {},
             has_split=not settings.whole and (opened.has_splits or settings.held_out is not None),
             tally={
                 "rows": Counter(),
@@ -418,7 +429,8 @@ class _Finishing:
             names = self.recipe.columns.features
             fields.append(pa.field("features", pa.list_(pa.float32(), len(names))))
             about[b"feature_names"] = json.dumps(list(names)).encode()
-            about[_DECIDED_BY] = self.decided_by
+            about[DECIDED_BY] = decided_by(itself=self.decides, others=self.decided_by_others)
+            about[NAMED] = b"yes" if self.named else b"no"
         elif self.recipe.content is Content.FEATURES:
             fields.append(pa.field("features", _as_floats(records[0].type)))
         else:
@@ -437,6 +449,19 @@ class _Finishing:
         with pq.ParquetFile(raw) as file:
             for batch in file.iter_batches(rows):
                 yield from self._batch(batch, schema)
+        self._require_records()
+
+    def _require_records(self) -> None:
+        """Requires that records are left, and that columns of numbers have some."""
+        parts = {TRAIN, TEST} if self.decides else set()
+        if not self.tally["rows"] or any(not self.tally["rows"][part] for part in parts):
+            raise _nothing_left(self.seen.dropped)
+        lost = next((name for name in self.seen.unread if not self.seen.read[name]), None)
+        if lost is not None:
+            raise DataError(
+                f"column {lost!r} has numbers or dates, and no cell that is given could be read as "
+                "one; write numbers as 3.5 and dates as 2026-01-31"
+            )
 
     def _batch(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         splits = batch.column(" split").to_pylist()
@@ -459,6 +484,7 @@ class _Finishing:
             elif each.name in ("id", "split", "group"):
                 columns.append(batch.column(f" {each.name}"))
             elif each.name == "features" and self.recipe.columns is not None:
+                self._note_unread(self.recipe.columns.unread(batch))
                 width = len(self.recipe.columns.features)
                 values = pa.array(self.recipe.columns.encode(batch).ravel())
                 columns.append(pa.FixedSizeListArray.from_arrays(values, width))
@@ -466,8 +492,14 @@ class _Finishing:
                 columns.append(batch.column(each.name).cast(each.type))
         yield pa.record_batch(columns, schema=schema)
 
+    def _note_unread(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        for name, (unread, read) in counts.items():
+            if unread:
+                self.seen.unread[name] += unread
+            self.seen.read[name] += read
+
     def _labels(self, batch: pa.RecordBatch) -> list[int | list[int] | None]:
-        numbers = {name: number for number, name in enumerate(self.recipe.classes)}
+        numbers = self.numbers
         if self.recipe.task is Task.SINGLE_LABEL:
             given = batch.column(" label").to_pylist()
             self.seen.dropped[_NEW_LABEL] += sum(
@@ -481,6 +513,7 @@ class _Finishing:
                 rows.append(None)
                 continue
             row = [0] * len(numbers)
+            self.seen.noted[_NEW_NAMES] += sum(name not in numbers for name in has)
             for names, value in ((has, 1), (unknown, UNKNOWN)):
                 for name in names:
                     if name in numbers:
@@ -516,10 +549,19 @@ class _Finishing:
             unknown=self.tally["unknown"],
             unlabeled=self.tally["unlabeled"],
             dropped={why: count for why, count in dropped.items() if count},
+            noted={what: count for what, count in self.seen.noted.items() if count},
+            unread={name: count for name, count in self.seen.unread.items() if count},
             left_out=dict(self.left_out),
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
+            told=self.recipe.columns is not None and not self.decided_by_others,
         )
+
+
+def _are_numbers(held_out: set[str], classes: Sequence[str]) -> bool:
+    """Whether labels are numbers of classes that have other names."""
+    numbers = bool(held_out) and all(name.isdecimal() for name in held_out)
+    return numbers and not any(name.isdecimal() for name in classes)
 
 
 def _as_floats(kind: pa.DataType) -> pa.DataType:

@@ -1,0 +1,405 @@
+"""What sources write otherwise than one thinks is read as it is meant, told of, or refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from dpal.data.importing import picture_files
+from dpal.data.importing.picture_files import MISSING, UNREADABLE
+from dpal.data.importing.recipe import recipe_in
+from dpal.data.importing.settings import ImportSettings, PictureRule
+from dpal.data.importing.tables import LINE_BREAKS
+from dpal.data.importing.write_pool import NO_LABEL, import_source
+from dpal.errors import DataError
+from dpal.labels import Task
+
+RNG = np.random.default_rng(5)
+N = 120
+
+
+def imported(place: Path, target: Path, *, like: Path | None = None, **settings):
+    """The report, and the table that was written, by name."""
+    earlier = None if like is None else recipe_in(like)
+    report = import_source(place, target, ImportSettings(**settings), like=earlier)
+    return report, pq.read_table(target).to_pandas().set_index("id")
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def csv(path: Path, head: str, rows) -> Path:
+    return written(path, "\n".join([head, *rows]) + "\n")
+
+
+def people(**columns) -> pd.DataFrame:
+    """Records whose label is told by no column."""
+    given = {"id": [f"p{k}" for k in range(N)], "age": [20 + k / 7 for k in range(N)], **columns}
+    return pd.DataFrame({**given, "label": ["no", "yes"] * (N // 2)})
+
+
+# Cells
+
+
+FLAGS = [0, 1, 1] * (N // 3)
+BOOLEANS = [flag == 1 for flag in FLAGS]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "ending"),
+    [
+        (FLAGS, [float(flag) for flag in FLAGS], "csv"),
+        (FLAGS, [float(flag) for flag in FLAGS], "parquet"),
+        (BOOLEANS, BOOLEANS, "parquet"),
+        (BOOLEANS, [str(flag).upper() for flag in BOOLEANS], "csv"),
+        (BOOLEANS, BOOLEANS, "jsonl"),
+    ],
+)
+def test_one_category_is_one_whatever_writes_it(tmp_path, first, later, ending):
+    people(flag=first).to_csv(tmp_path / "a.csv", index=False)
+    _, one = imported(tmp_path / "a.csv", tmp_path / "a.parquet", held_out=0.3)
+    place, table = tmp_path / f"later.{ending}", people(flag=later)
+    if ending == "csv":
+        table.to_csv(place, index=False)
+    elif ending == "parquet":
+        table.to_parquet(place, index=False)
+    else:
+        table.to_json(place, orient="records", lines=True)
+    _, other = imported(place, tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert all((one.features[name] == other.features[name]).all() for name in one.index)
+
+
+def test_labels_that_mix_1_and_1_0_are_of_two_classes_and_codes_stay(tmp_path):
+    rows = [f"{k},{['250.00', '250.0', 'V07'][k % 3]},{[k % 2, f'{k % 2}.0'][k % 5 > 2]}"
+            for k in range(N)]  # fmt: skip
+    place = csv(tmp_path / "a.csv", "age,code,label", rows)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert report.classes == ("0", "1")
+    names = json.loads(pq.read_schema(tmp_path / "a.parquet").metadata[b"feature_names"])
+    assert {"code=250.00", "code=250", "code=V07"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("column", "form"),
+    [("age", lambda text: f'"{text.replace(".", ",")}"'), ("seen", lambda text: f"on {text}")],
+)
+def test_cells_that_are_no_numbers_are_counted_and_refused_if_all_are(tmp_path, column, form):
+    def row(k: int, change: bool) -> str:
+        cells = {"age": f"{20 + k}.5", "seen": f"2020-01-{1 + k % 28:02}"}
+        if change:
+            cells[column] = form(cells[column])
+        return f"p{k},{cells['age']},{cells['seen']},{'ab'[k % 2]}"
+
+    head = "id,age,seen,label"
+    first = csv(tmp_path / "a.csv", head, [row(k, False) for k in range(N)])
+    report, _ = imported(first, tmp_path / "a.parquet", held_out=0.3)
+    assert report.unread == {}
+    some = csv(tmp_path / "b.csv", head, [row(k, k % 3 == 0) for k in range(N)])
+    report, _ = imported(some, tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert report.unread == {column: N // 3}
+    every = csv(tmp_path / "c.csv", head, [row(k, True) for k in range(N)])
+    with pytest.raises(DataError, match=column):
+        imported(every, tmp_path / "c.parquet", like=tmp_path / "a.parquet")
+    assert not (tmp_path / "c.parquet").exists()
+
+
+def test_dates_far_away_are_where_they_are(tmp_path):
+    rows = [f"{['0001-01-01', '2020-02-01', '9999-12-31'][k % 3]},{'ab'[k % 2]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "seen,label", rows)
+    imported(place, tmp_path / "a.parquet", held_out=0.3)
+    recipe = recipe_in(tmp_path / "a.parquet")
+    assert recipe is not None
+    assert recipe.columns is not None
+    column = recipe.columns.columns[0]
+    days = np.array(["0001-01-01", "9999-12-31"], "datetime64[D]").astype(int).tolist()
+    assert [column.low, column.high] == days  # type: ignore[union-attr]
+
+
+def test_a_row_is_numbered_as_its_file_numbers_it(tmp_path):
+    """A bad line moves no other row's name, wherever it is, and none is lost from the count."""
+    head, odd = 'age,"la\nbel",label', (1, 2, 50, N)
+    rows = [f"{k},x{k % 3},{'ab'[k % 2]}{',more' if k in odd else ''}" for k in range(1, N + 1)]
+    report, table = imported(csv(tmp_path / "a.csv", head, rows), tmp_path / "a.parquet",
+                             held_out=0.3)  # fmt: skip
+    assert sum(report.dropped.values()) == len(odd)
+    assert set(table.index) == {f"a-{k}" for k in range(1, N + 1) if k not in odd}
+    assert all(table.label[f"a-{k}"] == k % 2 for k in range(3, 40))
+    every = csv(tmp_path / "b.csv", "age,label", ["1,2,3"] * 3)
+    with pytest.raises(DataError, match="rows") as error:
+        imported(every, tmp_path / "b.parquet", held_out=0.3)
+    assert "3" in error.value.for_owner()
+
+
+def test_rows_that_a_stray_quote_swallowed_are_told_of(tmp_path):
+    rows = [f"p{k},{k},x{k % 3},{'ab'[k % 2]}" for k in range(N)]
+    rows[30], rows[90] = 'p30,1,"oops,a', 'p90,1,b" c,a'
+    place = csv(tmp_path / "a.csv", "id,age,colour,label", rows)
+    report, table = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert len(table) < N
+    assert report.noted == {LINE_BREAKS: 60}
+
+
+# Labels
+
+
+@pytest.mark.parametrize("name", ["none", "NA", "-", "None"])
+def test_a_declared_class_may_be_called_none(tmp_path, name):
+    rows = [f"{name if k % 3 == 1 else k},{k},{[name, 'mild', ''][k % 3]}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "id,age,label", rows)
+    report, table = imported(
+        place, tmp_path / "a.parquet", held_out=0.3, classes=(name, "mild"), id="age"
+    )
+    assert report.dropped == {NO_LABEL: N // 3}
+    assert sorted(set(table.label)) == [0, 1]
+
+
+def test_names_and_texts_are_what_they_are(tmp_path):
+    lines = [{"id": "NA" if k == 3 else f"{k}.0", "text": ["none", "True", "1.0"][k % 3],
+              "label": k % 2} for k in range(N)]  # fmt: skip
+    place = written(tmp_path / "a.jsonl", "\ufeff" + "\n".join(map(json.dumps, lines)))
+    _, table = imported(place, tmp_path / "a.parquet", held_out=0.3)
+    assert {"NA", "5.0"} <= set(table.index)
+    assert set(table.text_a) == {"none", "True", "1.0"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+def test_names_of_classes_go_with_labels_that_are_numbers(tmp_path, ending):
+    labels, place = np.arange(N) % 2, tmp_path / f"a.{ending}"
+    if ending == "csv":
+        csv(place, "age,label", [f"{k},{label}" for k, label in enumerate(labels)])
+    else:
+        np.savez(place, x=RNG.normal(size=(N, 2)), y=labels)
+    report, table = imported(place, tmp_path / "a.parquet", held_out=0.3, classes=("cat", "dog"))
+    assert report.classes == ("cat", "dog")
+    assert table.label.value_counts().to_dict() == {0: N // 2, 1: N // 2}
+    _, later = imported(place, tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert (later.label == table.label[later.index]).all()
+    more = csv(tmp_path / "c.csv", "age,label", [f"{k},{1 + k % 2}" for k in range(N)])
+    with pytest.raises(DataError, match="2"):
+        imported(more, tmp_path / "c.parquet", held_out=0.3, classes=("cat", "dog"))
+
+
+def test_labels_of_another_kind_than_before_are_refused(tmp_path):
+    rows = [f"{k},{'ab'[k % 2]}" for k in range(N)]
+    imported(csv(tmp_path / "a.csv", "age,label", rows), tmp_path / "a.parquet", held_out=0.3)
+    lists = csv(tmp_path / "b.csv", "age,label", [f"{k},a|b" for k in range(N)])
+    unseen = csv(tmp_path / "c.csv", "age,label", [f"{k},c" for k in range(N)])
+    for place, settings in ((lists, {"separator": "|"}), (unseen, {})):
+        with pytest.raises(DataError):
+            imported(place, tmp_path / "l.parquet", like=tmp_path / "a.parquet", **settings)
+
+
+def test_a_label_that_no_held_out_record_has_is_counted(tmp_path):
+    rows = [f"{k},{['a', 'b', 'rare', 'a|rare'][k % 4]},{('train', 'test')[k % 4 < 2]}"
+            for k in range(N)]  # fmt: skip
+    place = csv(tmp_path / "a.csv", "text,label,split", [*rows, "x,a,train"])
+    report, table = imported(place, tmp_path / "a.parquet", separator="|")
+    assert list(report.noted.values()) == [N // 2]
+    assert table.label["a-4"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "classes"),
+    [
+        (np.eye(3, dtype=int)[np.arange(N) % 2], Task.MULTI_LABEL, ("0", "1", "2")),
+        (np.where(np.arange(N)[:, None] % 5 == 1, np.nan, np.eye(2)[np.arange(N) % 2]),
+         Task.MULTI_LABEL, ("0", "1")),
+        (np.array([b"cat", b"dog"])[np.arange(N) % 2], Task.SINGLE_LABEL, ("cat", "dog")),
+        (np.array([1.0, 2.0, np.nan])[np.arange(N) % 3], Task.SINGLE_LABEL, ("1", "2")),
+        (np.arange(N) / 10, None, ()),
+        (np.array([b"\xff"] * N), None, ()),
+        (np.stack([np.arange(N) % 3, np.zeros(N)], axis=1), None, ()),
+        (np.full((N, 2), 0.9), None, ()),
+        (np.zeros((N, 2, 2)), None, ()),
+        (np.zeros(()), None, ()),
+        (np.full((N, 2), "a"), None, ()),
+        (np.zeros(N - 1), None, ()),
+    ],
+)  # fmt: skip
+def test_labels_of_arrays_are_whole_or_refused(tmp_path, labels, task, classes):
+    np.savez(tmp_path / "a.npz", x=RNG.normal(size=(N, 2)), y=labels)
+    if task is None:
+        with pytest.raises(DataError):
+            imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4)
+        return
+    report, _ = imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4)
+    assert (report.task, report.classes) == (task, classes)
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv"])
+def test_a_share_goes_before_parts_of_the_source(tmp_path, ending):
+    if ending == "npz":
+        np.savez(tmp_path / "a.npz", x_train=RNG.normal(size=(N, 2)), y_train=np.arange(N) % 2)
+    else:
+        csv(tmp_path / "a.csv", "age,label,split", [f"{k},{k % 2},train" for k in range(N)])
+    place = tmp_path / f"a.{ending}"
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert min(report.rows.values()) > 10  # binomial, 48 of 120 expected: by chance below 1e-13
+    with pytest.raises(DataError, match="--split"):
+        imported(place, tmp_path / "b.parquet")
+
+
+# Arrays and pictures
+
+
+PIXELS = RNG.integers(0, 256, (40, 6, 6))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        (PIXELS > 127, np.where(PIXELS > 127, 255, 0)),
+        (PIXELS, PIXELS),
+        (PIXELS.astype(np.float32) / 255, None),
+        (PIXELS.astype(np.int16) * 16, None),
+        (PIXELS - 1, None),
+        (PIXELS[..., None].repeat(3, axis=3).astype(np.uint16) * 256, None),
+        (PIXELS[:, None].repeat(12, axis=1).repeat(2, axis=3), None),  # volumes
+        (PIXELS[:, :0], None),
+        (PIXELS + 1j, None),
+    ],
+)
+def test_pixels_are_what_they_mean_or_a_range_is_wanted(tmp_path, pixels, expected):
+    np.savez(tmp_path / "a.npz", images=pixels, labels=np.arange(40) % 2)
+    if expected is None:
+        with pytest.raises(DataError):
+            imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4)
+        return
+    _, table = imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4)
+    assert all(
+        (np.asarray(Image.open(io.BytesIO(table.image[f"a-{k}"]))) == expected[k]).all()
+        for k in range(40)
+    )
+
+
+def test_a_range_is_remembered_for_later_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", images=PIXELS / 255, labels=np.arange(40) % 2)
+    _, one = imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4, value_range=(0, 1))
+    _, other = imported(tmp_path / "a.npz", tmp_path / "b.parquet", like=tmp_path / "a.parquet")
+    assert (one.image == other.image[one.index]).all()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"x_train": np.zeros((9, 3)), "x_test": np.zeros((9, 4))},
+        {"x_train": np.zeros((9, 3)), "x_test": np.zeros((9, 2, 2), np.uint8)},
+        {"x": np.zeros((9, 0))},
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(tmp_path, held):
+    labels = {name.replace("x", "y"): np.arange(9) % 2 for name in held}
+    np.savez(tmp_path / "a.npz", **(held | labels))
+    with pytest.raises(DataError):
+        imported(tmp_path / "a.npz", tmp_path / "a.parquet", held_out=0.4)
+
+
+def folders(place: Path) -> Path:
+    """Two classes of 20 pictures."""
+    for k in range(40):
+        path = place / ("cat", "dog")[k % 2] / f"{k:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (12, 12), (k, k, k)).save(path)
+    return place
+
+
+def test_folders_that_programs_make_are_no_classes(tmp_path):
+    place = folders(tmp_path / "p")
+    for name in (".ipynb_checkpoints", "__MACOSX", "cat/.thumbs"):
+        (place / name).mkdir()
+        Image.new("RGB", (2, 2)).save(place / name / "0.png")
+    report, table = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert (report.classes, len(table)) == (("cat", "dog"), 40)
+    (place / "bird").symlink_to(place / "cat")
+    with pytest.raises(DataError, match="links"):
+        imported(place, tmp_path / "b.parquet", held_out=0.4)
+
+
+def test_pictures_are_seen_as_people_see_them(tmp_path):
+    """Turned as their camera noted, white where they are transparent, unread where of fractions."""
+    place = folders(tmp_path / "p")
+    pixels = np.zeros((12, 12, 3), np.uint8)
+    pixels[:, :6] = 255
+    noted = Image.Exif()
+    noted[0x0112] = 6  # to be turned by a quarter
+    Image.fromarray(pixels).save(place / "cat" / "turned.jpg", exif=noted)
+    clear = np.zeros((12, 12, 4), np.uint8)
+    clear[..., 0] = 255
+    Image.fromarray(clear).save(place / "cat" / "clear.png")
+    Image.fromarray(np.zeros((12, 12), np.float32)).save(place / "cat" / "fractions.tif")
+    report, table = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert report.dropped == {UNREADABLE: 1}
+    seen = {name: np.asarray(Image.open(io.BytesIO(table.image[f"cat/{name}"])))
+            for name in ("turned.jpg", "clear.png")}  # fmt: skip
+    assert [round(row) for row in seen["turned.jpg"].mean((1, 2))[[0, -1]]] == [255, 0]
+    assert (seen["clear.png"] == 255).all()
+
+
+def test_a_photo_that_is_made_smaller_may_be_large(tmp_path):
+    place = folders(tmp_path / "p")
+    Image.new("L", (5000, 3500)).save(place / "cat" / "large.png")
+    size = PictureRule(size=(12, 12), grey=True)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.4, picture_rule=size)
+    assert (report.dropped, sum(report.rows.values())) == ({}, 41)
+
+
+def test_large_pictures_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    place = folders(tmp_path / "p")
+    sizes = [path.stat().st_size for path in place.glob("*/*.png")]
+    monkeypatch.setattr(picture_files, "_MOST_HELD", 3 * max(sizes))
+    rows: list[int] = []
+    settings, target = ImportSettings(held_out=0.4), tmp_path / "a.parquet"
+    import_source(place, target, settings, on_rows=rows.append)
+    assert sum(rows) == 40
+    assert max(rows) <= 3 * max(sizes) / min(sizes) + 1
+
+
+def test_a_name_that_two_pictures_have_is_nobodys(tmp_path):
+    for k in range(20):
+        for folder in ("a", "b") if k < 5 else ("a",):
+            (tmp_path / "p" / folder).mkdir(parents=True, exist_ok=True)
+            Image.new("L", (6, 6), k).save(tmp_path / "p" / folder / f"{k}.png")
+    rows = ["", *(f"{k}.png,{k % 2}" for k in range(20))]
+    rows[0] = ",1"  # the first one names none, and it is a table of pictures all the same
+    place = csv(tmp_path / "p" / "t.csv", "image,label", rows)
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert report.dropped == {MISSING: 6}
+
+
+def test_a_column_that_is_called_like_a_label_stays_a_feature(tmp_path):
+    people(category=FLAGS).rename(columns={"label": "ill"}).to_csv(tmp_path / "a.csv", index=False)
+    _, one = imported(tmp_path / "a.csv", tmp_path / "a.parquet", held_out=0.3, labels=("ill",))
+    settings = ImportSettings(whole=True)
+    recipe = recipe_in(tmp_path / "a.parquet")
+    import_source(tmp_path / "a.csv", tmp_path / "b.parquet", settings, like=recipe)
+    other = pq.read_table(tmp_path / "b.parquet").to_pandas().set_index("id")
+    assert all((one.features[name] == other.features[name]).all() for name in one.index)
+
+
+def test_columns_that_become_no_features_are_told_of(tmp_path):
+    table = pa.Table.from_pandas(people(index=range(N), weight=[1.0, np.inf, 3.0] * (N // 3)))
+    lists = {"listed": pa.array([[1, 2]] * N), "bytes": pa.array([b"\xff"] * N, pa.large_binary())}
+    for name, column in lists.items():
+        table = table.append_column(name, column)
+    pq.write_table(table.replace_schema_metadata(None), tmp_path / "a.parquet")
+    report, _ = imported(tmp_path / "a.parquet", tmp_path / "b.parquet", held_out=0.4)
+    assert set(report.left_out) == {"index", "listed", "bytes"}
+    assert report.features == 5  # an infinite weight is a missing one
+
+
+@pytest.mark.parametrize("line", [r'{"text": "\ud800", "label": "a"}', "[1]", '{"text": '])
+def test_a_line_that_is_no_json_of_texts_is_said(tmp_path, line):
+    place = written(tmp_path / "a.jsonl", f'{{"text": "x", "label": "a"}}\n{line}\n')
+    with pytest.raises(DataError) as error:
+        imported(place, tmp_path / "a.parquet", held_out=0.4)
+    assert " 2 " in error.value.for_owner()
