@@ -93,11 +93,11 @@ def workspace(target: Path) -> Iterator[Path]:
         make_private(target.parent)
         above = os.open(target.parent, os.O_RDONLY)
         try:
-            fcntl.flock(above, fcntl.LOCK_EX)
-            _sweep_unfinished(target, prefix)
+            if _lock(above, fcntl.LOCK_EX):
+                _sweep_unfinished(target, prefix)
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
             own = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(own, fcntl.LOCK_EX)
+            _lock(own, fcntl.LOCK_EX)
         finally:
             os.close(above)
     except OSError as error:
@@ -115,17 +115,23 @@ def _sweep_unfinished(target: Path, prefix: str) -> None:
     lives = False
     for folder in (path for path in names if path.name.startswith(prefix) and path.is_dir()):
         descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
+        else:
             lives = True
-        finally:
-            os.close(descriptor)
+        os.close(descriptor)
     for path in names:
         staged = path.name.startswith(_STAGED) and path.name.endswith(f"-{target.name}")
         if staged and not lives:
             path.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    """Locks a file; False where another process has it, or its disk knows no locks."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, how)
+        return True
+    return False
 
 
 @contextmanager

@@ -58,12 +58,14 @@ class Rows:
     Attributes:
       cells: their columns.
       odd: how many rows were left out so far, as they could not be read, and not told of yet.
+      breaks: how many line breaks those rows have.
       numbers: which rows of the table they are, from 1 on; None: those that come next.
       split: part of the source that their file is, where its name says so.
     """
 
     cells: pa.RecordBatch
     odd: int = 0
+    breaks: int = 0
     numbers: Sequence[int] | None = None
     split: str | None = None
 
@@ -144,11 +146,12 @@ def _stream(place: Path) -> Any:
 def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iterator[Rows]:
     """Rows after the lines that name the columns."""
     odd = deque[int]()  # numbers of rows that are left out and still ahead, in order
-    told = found = done = 0
+    told = found = breaks = done = 0
 
     def leave_out(row: Any) -> str:
-        nonlocal found
+        nonlocal found, breaks
         found += 1
+        breaks += row.text.count("\n")
         odd.append(row.number - before)
         return "skip"
 
@@ -175,11 +178,12 @@ def _csv_rows(place: Path, names: Sequence[str], mark: str, before: int) -> Iter
             done = numbers[-1] if numbers else done
             while odd and odd[0] < done:
                 odd.popleft()
-            before_it, told = found - told, found
-            yield Rows(batch, before_it, numbers)
+            rows = Rows(batch, found - told, breaks, numbers)
+            told, breaks = found, 0
+            yield rows
         if found > told:  # after the last one that could be read
             none = [pa.array([], pa.string()) for _ in names]
-            yield Rows(pa.record_batch(none, list(names)), found - told)
+            yield Rows(pa.record_batch(none, list(names)), found - told, breaks)
 
 
 def _numbers(done: int, count: int, odd: Collection[int]) -> Sequence[int]:
@@ -601,7 +605,7 @@ def _parts(
     """Rows whose records are texts, lists of features, or cells."""
     done, columns = 0, roles.texts if roles.texts else roles.features
     for rows in table.rows():
-        cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, dict[str, int]()
+        cells, dropped, noted = rows.cells, {_ODD_ROWS: rows.odd}, {LINE_BREAKS: rows.breaks}
         numbers = rows.numbers or range(done + 1, done + cells.num_rows + 1)
         done += cells.num_rows
         ids = _ids(table, cells, roles.id, numbers)
@@ -616,7 +620,7 @@ def _parts(
             records = pa.record_batch(values, list(TEXT_COLUMNS[: len(columns)]))
         else:
             records = cells.select(list(columns))
-            noted[LINE_BREAKS] = _line_breaks(records)
+            noted[LINE_BREAKS] += _line_breaks(records)
         yield Part(
             ids=ids,
             labels=labels.read(cells),

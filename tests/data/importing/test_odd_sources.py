@@ -147,6 +147,10 @@ def test_rows_that_a_stray_quote_swallowed_are_told_of(tmp_path):
     report, table = imported(place, tmp_path / "a.parquet", held_out=0.4)
     assert len(table) < N
     assert report.noted == {LINE_BREAKS: 60}
+    rows[90] = "p90,1,b,a"  # the quote ends with the file: one odd row
+    place = csv(tmp_path / "b.csv", "id,age,colour,label", rows)
+    report, _ = imported(place, tmp_path / "b.parquet", held_out=0.4)
+    assert (sum(report.dropped.values()), report.noted[LINE_BREAKS]) == (1, 89)
 
 
 # Labels

@@ -219,6 +219,18 @@ def test_numbers_may_be_names_where_they_count_columns(tmp_path, header):
     assert sum(report.rows.values()) + sum(report.dropped.values()) == 60 + (header is False)
 
 
+def test_who_decided_that_there_are_names_of_columns_is_remembered(tmp_path):
+    lines = [f"{k},{k % 7},{'ab'[k % 2]}" for k in range(60)]
+    for ending, head in (("csv", ["x,y,label"]), ("data", [])):
+        place = written(tmp_path / f"t.{ending}", "\n".join(head + lines))
+        like, header = tmp_path / f"{ending}.parquet", None if head else False
+        labels = () if head else ("column3",)
+        imported(place, like, held_out=0.3, header=header, labels=labels)
+        later = written(tmp_path / "later.data", "\n".join(head + lines[:9]))
+        report = imported(later, tmp_path / f"later-{ending}.parquet", like=like, whole=True)
+        assert sum(report.rows.values()) == 9
+
+
 def test_held_out_lines_name_the_fields_of_json(tmp_path):
     """A field that only private lines have would be a feature's name, or be lost in silence."""
     lines = [
