@@ -10,7 +10,7 @@ number beyond theirs is brought to the nearest of theirs, a missing one to their
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -58,21 +58,20 @@ class NumberColumn:
         """Names of its features."""
         return [self.name, *([f"{self.name} missing"] if self.marks_missing else [])]
 
-    def encode(self, column: pa.Array) -> Floats:
-        """Features of n cells, shape (n, features): one of mean 0 and deviation 1, and 0 or 1."""
-        values = self._values(column)
+    def encode(self, values: Floats) -> Floats:
+        """Features of n cells, shape (n, features): one of mean 0 and deviation 1, and 0 or 1.
+
+        Args:
+          values: the cells as `read` reads them.
+        """
         missing = np.isnan(values)
         bounded = np.where(missing, self.low, values).clip(self.low, self.high)
         shifted = np.log1p(bounded - self.low) if self.logarithm else bounded
         scaled = np.where(missing, 0.0, (shifted - self.mean) / self.std)
         return np.stack([scaled, missing], axis=1) if self.marks_missing else scaled[:, None]
 
-    def unread(self, column: pa.Array) -> tuple[int, int]:
-        """How many cells are given and no number (or date), and how many are one."""
-        missing = np.isnan(self._values(column))
-        return given_among(column, missing), int((~missing).sum())
-
-    def _values(self, column: pa.Array) -> Floats:
+    def read(self, column: pa.Array) -> Floats:
+        """Cells as numbers, shape (n,); NaN where one is missing or none."""
         return cell_days(column) if self.dated else cell_numbers(column)
 
 
@@ -102,6 +101,7 @@ class CategoryColumn:
 
 
 Column = NumberColumn | CategoryColumn
+OnNumbers = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,15 @@ class TableEncoding:
         """Names of the features, in order."""
         return tuple(name for column in self.columns for name in column.features)
 
-    def encode(self, cells: pa.RecordBatch) -> NDArray[np.float32]:
+    def encode(
+        self, cells: pa.RecordBatch, on_numbers: OnNumbers = lambda name, read, unread: None
+    ) -> NDArray[np.float32]:
         """Features of n rows, shape (n, features).
+
+        Args:
+          cells: the rows.
+          on_numbers: told of each column of numbers how many cells are one, and how many are given
+            and none.
 
         Raises:
           DataError: a column is not there.
@@ -133,13 +140,17 @@ class TableEncoding:
                     "{shown}",
                     shown=", ".join(shown),
                 )
-        parts = [column.encode(cells.column(column.name)) for column in self.columns]
+        parts = []
+        for column in self.columns:
+            own = cells.column(column.name)
+            if isinstance(column, CategoryColumn):
+                parts.append(column.encode(own))
+                continue
+            values = column.read(own)
+            missing = np.isnan(values)
+            on_numbers(column.name, int((~missing).sum()), given_among(own, missing))
+            parts.append(column.encode(values))
         return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def unread(self, cells: pa.RecordBatch) -> dict[str, tuple[int, int]]:
-        """Of each column of numbers: how many cells are given and none, and how many are one."""
-        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
-        return {column.name: column.unread(cells.column(column.name)) for column in numbers}
 
     def to_record(self) -> list[dict[str, Any]]:
         """The same as JSON."""

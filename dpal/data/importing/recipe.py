@@ -53,7 +53,7 @@ class ImportRecipe:
     columns: TableEncoding | None = None
     picture_rule: PictureRule = field(default_factory=PictureRule)
     texts: tuple[str, ...] = ()
-    header: bool | None = None
+    header: bool = True
     value_range: tuple[float, float] | None = None
 
     def to_json(self) -> str:

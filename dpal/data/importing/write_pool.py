@@ -189,7 +189,7 @@ def _as_before(settings: ImportSettings, like: ImportRecipe) -> ImportSettings:
         classes=settings.classes or like.classes,
         texts=settings.texts or like.texts,
         columns=() if like.columns is None else tuple(c.name for c in like.columns.columns),
-        header=like.header is not False if settings.header is None else settings.header,
+        header=like.header if settings.header is None else settings.header,
         value_range=settings.value_range or like.value_range,
     )
 
@@ -402,7 +402,7 @@ class _Finishing:
                 columns=encoding,
                 picture_rule=settings.picture_rule,
                 texts=settings.texts,
-                header=settings.header,
+                header=settings.header is not False,
                 value_range=settings.value_range,
             ),
             seen=seen,
@@ -484,19 +484,17 @@ class _Finishing:
             elif each.name in ("id", "split", "group"):
                 columns.append(batch.column(f" {each.name}"))
             elif each.name == "features" and self.recipe.columns is not None:
-                self._note_unread(self.recipe.columns.unread(batch))
                 width = len(self.recipe.columns.features)
-                values = pa.array(self.recipe.columns.encode(batch).ravel())
+                values = pa.array(self.recipe.columns.encode(batch, self._note_numbers).ravel())
                 columns.append(pa.FixedSizeListArray.from_arrays(values, width))
             else:
                 columns.append(batch.column(each.name).cast(each.type))
         yield pa.record_batch(columns, schema=schema)
 
-    def _note_unread(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        for name, (unread, read) in counts.items():
-            if unread:
-                self.seen.unread[name] += unread
-            self.seen.read[name] += read
+    def _note_numbers(self, name: str, read: int, unread: int) -> None:
+        self.seen.read[name] += read
+        if unread:
+            self.seen.unread[name] += unread
 
     def _labels(self, batch: pa.RecordBatch) -> list[int | list[int] | None]:
         numbers = self.numbers
