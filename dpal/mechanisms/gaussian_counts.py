@@ -1,4 +1,4 @@
-"""Counts of records with Gaussian noise, as whole numbers. Accounting: `NoisyFigures`."""
+"""Counts of records with Gaussian noise. Accounting: `NoisyFigures`."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def gaussian_counts(counts: Counts, event: NoisyFigures, *, rng: BitSource) -> C
     """
     noisy = noisy_sum(counts.ravel().astype(np.float64), event.noise, rng=rng)
     return np.asarray(np.rint(noisy).astype(np.int64).reshape(counts.shape))
+
+
+def gaussian_sum(total: float, event: NoisyFigures, *, rng: BitSource) -> float:
+    """Adds the noise of an event to a sum to which one record adds between 0 and 1.
+
+    Args:
+      total: private.
+      event: how much noise.
+      rng: source of the noise.
+    """
+    return float(noisy_sum(np.array([total]), event.noise, rng=rng)[0])

@@ -19,9 +19,10 @@ from dpal.accounting.events import (
     to_record,
 )
 from dpal.canonical import LATER, plain
+from dpal.labels import Task
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.measured_phases import expected_half_width, figures_release
+from dpal.planning.measured_phases import figures_release, headline_half_width
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -338,16 +339,15 @@ class CertifiedPlan:
         if figures is None or protected is None:
             return {}
         by_rdp = self.plan.spec.accountant is Accountant.RDP
-        spent = protected.spent
+        spent, model = protected.spent, self.plan.spec.model
         return {
             "validation": {
                 "records": protected.size,
                 "epsilon": spent.epsilon_rdp if by_rdp else spent.epsilon_pld,
                 "noise_multiplier": figures.noise_multiplier,
                 "noise": figures.noise,
-                "half_width": expected_half_width(
-                    protected.size, self.plan.spec.model.classes, figures.noise
-                ),
+                "half_width": headline_half_width(model, protected.size, figures.noise),
+                **({"figure": "micro_f1"} if model.task is Task.MULTI_LABEL else {}),
             }
         }
 

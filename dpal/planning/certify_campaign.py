@@ -14,7 +14,7 @@ from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
 from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, SelectionMode, Strategy
 from dpal.planning.continual import plan_continual
-from dpal.planning.measured_phases import calibrated_figures
+from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.naive import plan_naive
 from dpal.planning.self_training import with_self_training
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
@@ -79,7 +79,7 @@ def _measured(plan: Plan) -> Plan:
         spec.target,
         phases=len(plan.phases),
         accountant=spec.accountant,
-        task=spec.model.task,
+        counted=measured_counts(spec.model),
     )
     return replace(plan, figures=figures)
 
@@ -181,8 +181,19 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
             "schedule.epochs_per_phase"
         )
     if plan.spec.validation is not None:
+        _require_enough_counts(plan)
         _require_paid_figures(about_validation(releases), plan.spec.validation, target)
     return certified
+
+
+def _require_enough_counts(plan: Plan) -> None:
+    """Requires noise for all that a validation record can move."""
+    least = measured_counts(plan.spec.model).squared_sensitivity(plan.spec.target.adjacency)
+    if plan.figures is None or plan.figures.counts_moved < least:
+        raise PlanRejected(
+            f"a validation record moves {least} counts of each phase, and the plan's figures have "
+            "noise for fewer; make the plan anew"
+        )
 
 
 def _require_paid_figures(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.validation_cohort import about_pool
+from dpal.labels import Task
 from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import SelectionMode
 from dpal.planning.explain_schedule import noise, steps
@@ -20,7 +21,7 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.measured_phases import expected_half_width
+from dpal.planning.measured_phases import headline_half_width
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {
@@ -186,14 +187,18 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
     told = certified.summary().get("validation")
     if told is None:
         return None
-    sampling = expected_half_width(told["records"], certified.plan.spec.model.classes, 0.0)
+    model = certified.plan.spec.model
+    sampling = headline_half_width(model, told["records"], 0.0)
+    several = model.task is Task.MULTI_LABEL
+    figure = "Micro-F1" if several else "Accuracy"
+    usual = " and a record has one label on average" if several else ""
     text = (
         f"Each phase's model is measured once on {told['records']:,} records that are none of the "
         f"pool's, by counts with noise {told['noise']:.3g}. All phases together cost each of them "
-        f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. Accuracy is then known "
-        f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %); without noise so "
-        f"many records would tell it to ± {100 * sampling:.1f}. The released phase and an early "
-        "stop are chosen by these figures alone."
+        f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. {figure} is then known "
+        f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %{usual}); "
+        f"without noise so many records would tell it to ± {100 * sampling:.1f}. The released "
+        "phase and an early stop are chosen by these figures alone."
     )
     return Remark(topic="What figures cost", text=text, numbers=dict(told))
 

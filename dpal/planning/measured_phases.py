@@ -1,8 +1,8 @@
 """How the phases of a campaign are measured on records that are protected, and how precise that is.
 
-Each phase's model is measured once, by a histogram of the records over true class and answer, with
-noise on every count. All phases together keep what is promised to the records of the validation
-set, which are no records of the pool.
+Each phase's model is measured once, by counts of the records over what is true and what was
+answered, with noise on every count (`MeasuredCounts`). All phases together keep what is promised to
+the records of the validation set, which are no records of the pool.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from functools import lru_cache
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion
 from dpal.accounting.events import FIGURES, VALIDATION, Charge, NoisyFigures, Release
+from dpal.accounting.measured_counts import MeasuredCounts
 from dpal.accounting.safe_search import smallest_safe
 from dpal.errors import ParameterError
 from dpal.labels import Task
+from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_spec import ProtectedValidation
-from dpal.privacy import Adjacency, PrivacyTarget, Unit
+from dpal.privacy import PrivacyTarget, Unit
 
 _ROOM = 1e-5  # relative, below what is promised: more than rounding can add up to
 _LEAST_NOISE = 1e-2
@@ -41,6 +43,15 @@ def figures_release(index: int, event: NoisyFigures) -> Release:
     )
 
 
+def measured_counts(model: ModelSpec) -> MeasuredCounts:
+    """What is counted of every validation record.
+
+    Args:
+      model: whose answers are counted: says what a label is, and how many there are.
+    """
+    return MeasuredCounts(labels=model.classes if model.task is Task.MULTI_LABEL else 1)
+
+
 @lru_cache(maxsize=32)
 def calibrated_figures(
     validation: ProtectedValidation,
@@ -48,7 +59,7 @@ def calibrated_figures(
     *,
     phases: int,
     accountant: Accountant,
-    task: Task,
+    counted: MeasuredCounts,
 ) -> NoisyFigures:
     """The figures with the least noise that keeps the promise over all phases, by both accountants.
 
@@ -57,13 +68,13 @@ def calibrated_figures(
       target: of the campaign: gives delta, adjacency and unit.
       phases: that are measured, once each.
       accountant: by which the promise is kept.
-      task: what a label is.
+      counted: what is counted of each.
 
     Raises:
-      ParameterError: it asks for more than the campaign promises, or what is measured is no class.
+      ParameterError: it asks for more than the campaign promises.
     """
-    _require_possible(validation, target, task)
-    moved = 2 if target.adjacency is Adjacency.REPLACE_ONE else 1
+    _require_possible(validation, target)
+    moved = counted.squared_sensitivity(target.adjacency)
     promised = replace(target, epsilon=validation.epsilon)
 
     def measured(noise: float) -> tuple[Release, ...]:
@@ -85,6 +96,19 @@ def calibrated_figures(
     return NoisyFigures(noise_multiplier=noise, counts_moved=moved)
 
 
+def headline_half_width(model: ModelSpec, records: int, noise: float) -> float:
+    """Half the width of a 95 % interval of the figure by which phases are compared, at 80 %.
+
+    Args:
+      model: that is measured.
+      records: of the validation set.
+      noise: standard deviation on each count; 0 for none.
+    """
+    if model.task is Task.MULTI_LABEL:
+        return expected_f1_half_width(records, model.classes, noise)
+    return expected_half_width(records, model.classes, noise)
+
+
 def expected_half_width(
     records: int, classes: int, noise: float, *, accuracy: float = 0.8
 ) -> float:
@@ -101,21 +125,41 @@ def expected_half_width(
     return QUANTILE * math.sqrt(sampling + blurred)
 
 
+def expected_f1_half_width(records: int, labels: int, noise: float, *, f1: float = 0.8) -> float:
+    """The same of micro-F1, where a record has one of the labels on average.
+
+    Labels of one record are taken to be right and wrong independently.
+
+    Args:
+      records: of the validation set.
+      labels: of each; four counts each make up micro-F1.
+      noise: standard deviation on each count.
+      f1: that is expected; as many labels are missed as are said in vain.
+    """
+    # Of a record: f1 hits on average, and (1 - f1) of either mistake (`headline_terms`).
+    sampling = records * (f1 * 4 * (1 - f1) ** 2 + 2 * (1 - f1) * f1**2)
+    blurred = blur_of_f1(f1, labels, noise) if noise else 0.0
+    return QUANTILE * math.sqrt(sampling + blurred) / (2 * records)
+
+
+def blur_of_f1(f1: float, labels: int, noise: float) -> float:
+    """Variance that noise adds to twice the hits, less f1 times all that was said or is true.
+
+    A label's hits weigh 2 - 2 f1 in it, and either mistake f1.
+    """
+    return labels * (noise**2 + 1 / 12) * (4 * (1 - f1) ** 2 + 2 * f1**2)
+
+
 def blur_of_accuracy(records: int, classes: int, noise: float) -> float:
     """Variance that noise adds to an accuracy from counts; rounding each adds 1/12 more."""
     return classes * (noise**2 + 1 / 12) / records**2
 
 
-def _require_possible(validation: ProtectedValidation, target: PrivacyTarget, task: Task) -> None:
+def _require_possible(validation: ProtectedValidation, target: PrivacyTarget) -> None:
     if validation.epsilon > target.epsilon:
         raise ParameterError.before_release(
             f"validation.epsilon {validation.epsilon:g} is above privacy.epsilon "
             f"{target.epsilon:g}, which is promised to everybody; lower it or leave it null"
-        )
-    if task is not Task.SINGLE_LABEL:
-        raise ParameterError.before_release(
-            "validation.protected counts records by their one class, and records here have "
-            "several labels; measure on public records (validation: {public: true, why: in words})"
         )
     if target.unit is not Unit.RECORD:
         raise ParameterError.before_release(

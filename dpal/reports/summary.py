@@ -14,6 +14,7 @@ from dpal.reports.ledger_words import COUNTED
 from dpal.reports.report import Table, capital, spent_bar, table
 from dpal.reports.validation_figures import (
     against_best_before,
+    figure_words,
     figures_in,
     headline,
     interval_words,
@@ -144,9 +145,10 @@ def terms(summary: Mapping[str, Any]) -> str:
 def figures_in_plan(summary: Mapping[str, Any]) -> str:
     """What figures on a protected validation set cost its records, and how precise they will be."""
     told = summary["validation"]
+    figure = figure_words(told.get("figure", "accuracy"))
     return (
-        f"validation set protected: accuracy ± {100 * told['half_width']:.1f} points in each phase "
-        f"(95 %, at 80 % accuracy), at epsilon {told['epsilon']:.4f} for all phases together on "
+        f"validation set protected: {figure} ± {100 * told['half_width']:.1f} points in each phase "
+        f"(95 %, at 80 % {figure}), at epsilon {told['epsilon']:.4f} for all phases together on "
         f"{told['records']:,} records"
     )
 

@@ -69,6 +69,15 @@ def figures_in(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> dict[str, 
     }
 
 
+def figure_words(name: str) -> str:
+    """A figure's name for people.
+
+    >>> figure_words("micro_f1")
+    'micro-F1'
+    """
+    return _WORDS[name]
+
+
 def headline(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> tuple[str, float]:
     """The figure that is shown where there is room for one: its name for people, its value."""
     return next(iter(figures_in(phase, prefix=prefix).items()))
@@ -77,6 +86,11 @@ def headline(phase: Mapping[str, Any], *, prefix: str = _PREFIX) -> tuple[str, f
 def headline_key(phase: Mapping[str, Any]) -> str:
     """The name of that figure in a phase's metrics, without prefix: accuracy or micro_f1."""
     return next(name for name in _WORDS if _PREFIX + name in phase)
+
+
+def interval_ends(name: str, low: float, high: float) -> dict[str, float]:
+    """The 95 % interval of a figure beside the headline, as phases' figures have it."""
+    return {f"{name}_{LOW}": low, f"{name}_{HIGH}": high}
 
 
 def is_protected(phase: Mapping[str, Any]) -> bool:

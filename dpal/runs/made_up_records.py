@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
 
+from dpal.data.label_columns import stored_type
 from dpal.data.sources import Content, Source, open_source
 from dpal.errors import ConfigError
+from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.randomness import seeded
 
@@ -53,11 +55,18 @@ def made_up_records(source: Source, spec: ModelSpec, folder: Path) -> Source:
     columns = {
         "id": [f"made-up-{number:05d}" for number in range(_RECORDS)],
         source.content.value: records,
-        label: rng.integers(0, spec.classes, _RECORDS),
+        label: _labels(spec, rng),
     }
     pq.write_table(pa.table(columns), path)
     made = open_source(path, source.role, label_column=label)
     return replace(made, task=spec.task, class_names=source.class_names)
+
+
+def _labels(spec: ModelSpec, rng: np.random.Generator) -> pa.Array:
+    if spec.task is Task.SINGLE_LABEL:
+        return pa.array(rng.integers(0, spec.classes, _RECORDS))
+    several = rng.integers(0, 2, (_RECORDS, spec.classes))
+    return pa.array(several.tolist(), stored_type(spec.task))
 
 
 def _png(picture: NDArray[np.uint8]) -> bytes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from dpal.data.labeling_state import load_all
 from dpal.errors import ParameterError
 from dpal.files.artifacts import damaged
 from dpal.files.atomic_writes import write_text
-from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.planning.campaign_plan import Phase
+from dpal.planning.measured_phases import measured_counts
 from dpal.randomness import secure
 from dpal.reports.validation_figures import (
     HIGH,
@@ -25,6 +24,7 @@ from dpal.reports.validation_figures import (
     against_best_before,
     as_metrics,
     headline,
+    interval_ends,
     percent,
 )
 from dpal.runs.campaign_run import Campaign
@@ -32,7 +32,13 @@ from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
 from dpal.runs.phase_training import load_model
 from dpal.training.evaluation import probabilities
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy, noisy_worth
+from dpal.training.released_counts import (
+    ReleasedCounts,
+    draw_counts,
+    further_figures,
+    headline_of,
+    worth_of,
+)
 
 
 def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
@@ -71,30 +77,43 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
     if release is None or validation is None:
         raise ParameterError(f"{phase.figures_release} is not part of the plan")
 
+    about = campaign.plan.spec.model
+
     def draw() -> None:
         guesses, labels = _predicted(campaign, phase)
-        counts = gaussian_counts(confusion_counts(guesses, labels), event, rng=secure())
-        told = {"records": validation.records, "noise": event.noise, "counts": counts.tolist()}
-        write_text(files.validation, json.dumps(told) + "\n")
+        drawn = draw_counts(
+            guesses,
+            labels,
+            event,
+            task=about.task,
+            counted=measured_counts(about),
+            records=validation.records,
+            rng=secure(),
+        )
+        write_text(files.validation, drawn.to_json() + "\n")
 
     with campaign.ledger() as ledger:
         ledger.release_once(release, draw, inputs=[files.model], artifacts=[files.validation])
-    counts = np.array(_read(files.validation.read_text(encoding="utf-8"), files.validation))
-    interval = noisy_accuracy(counts, records=validation.records, noise=event.noise)
+    counts = _read(files.validation)
+    name, interval = headline_of(counts)
     return {
-        "accuracy": interval.value,
+        name: interval.value,
         LOW: interval.low,
         HIGH: interval.high,
-        RECORDS: float(validation.records),
+        RECORDS: float(counts.records),
         STANDARD_ERROR: interval.standard_error,
-        **worth_figures(noisy_worth(counts, records=validation.records, noise=event.noise)),
+        **worth_figures(worth_of(counts)),
+        **{
+            key: value
+            for figure, told in further_figures(counts)
+            for key, value in interval_ends(figure, told.low, told.high).items()
+        },
     }
 
 
-def _read(text: str, path: Any) -> list[list[int]]:
+def _read(path: Path) -> ReleasedCounts:
     try:
-        told: Mapping[str, Any] = json.loads(text)
-        return [[int(count) for count in row] for row in told["counts"]]
+        return ReleasedCounts.from_json(path.read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path) from error
 

@@ -81,18 +81,30 @@ def headline_standard_error(task: Task, probabilities: Floats, labels: Labels) -
 
     Source: Cochran (1977), Sampling Techniques, Sec. 2.11: the ratio estimator.
     """
-    sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
-    if task is Task.SINGLE_LABEL:
-        hits = 2.0 * (sound.argmax(axis=1) == labels)
-        whole = np.full(len(labels), 2.0)
-    else:
-        known, true = labels.astype(np.int64) >= 0, labels.astype(np.int64) == 1
-        hits, whole = ratio_parts(true, (sound > THRESHOLD) & known)
+    hits, whole = headline_terms(task, probabilities, labels)
     count, total = len(labels), float(whole.sum())
     if count < 2 or not total:
         return 0.0
     residuals = hits - hits.sum() / total * whole
     return float(np.sqrt(count / (count - 1) * (residuals**2).sum()) / total)
+
+
+def headline_terms(task: Task, probabilities: Floats, labels: Labels) -> tuple[Floats, Floats]:
+    """What each record adds to the headline figure, which is the ratio of both sums.
+
+    Args:
+      task: what a label is.
+      probabilities: (n, classes); what is not finite counts as 0.
+      labels: (n,) class numbers, or (n, classes) zeros and ones, -1 where not known.
+
+    Returns:
+      (n,) twice its hits, and (n,) what was said of it plus what is true.
+    """
+    sound = np.where(np.isfinite(probabilities), probabilities, 0.0)
+    if task is Task.SINGLE_LABEL:
+        return 2.0 * (sound.argmax(axis=1) == labels), np.full(len(labels), 2.0)
+    known, true = labels.astype(np.int64) >= 0, labels.astype(np.int64) == 1
+    return ratio_parts(true, (sound > THRESHOLD) & known)
 
 
 def ratio_parts(true: NDArray[np.bool_], said: NDArray[np.bool_]) -> tuple[Floats, Floats]:

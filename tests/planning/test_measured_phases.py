@@ -9,12 +9,18 @@ import pytest
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
+from dpal.accounting.measured_counts import MeasuredCounts
 from dpal.accounting.validation_cohort import about_pool, about_validation
-from dpal.errors import ParameterError
+from dpal.errors import ParameterError, PlanRejected
 from dpal.labels import Task
 from dpal.planning.campaign_spec import ProtectedValidation
-from dpal.planning.certify_campaign import certified_plan
-from dpal.planning.measured_phases import calibrated_figures, expected_half_width, figures_release
+from dpal.planning.certify_campaign import certified_plan, certify_plan
+from dpal.planning.measured_phases import (
+    calibrated_figures,
+    expected_f1_half_width,
+    expected_half_width,
+    figures_release,
+)
 from dpal.privacy import Accountant, Adjacency, PrivacyTarget, Unit
 from tests.conftest import small_spec
 
@@ -23,9 +29,9 @@ PROTECTED = ProtectedValidation(records=2000, epsilon=8.0)
 SPEC = small_spec(acquisition="random")
 
 
-def calibrated(target=TARGET, validation=PROTECTED, *, accountant=Accountant.PLD, task=None):
-    about = Task.SINGLE_LABEL if task is None else task
-    return calibrated_figures(validation, target, phases=5, accountant=accountant, task=about)
+def calibrated(target=TARGET, validation=PROTECTED, *, accountant=Accountant.PLD, labels=1):
+    counted = MeasuredCounts(labels=labels)
+    return calibrated_figures(validation, target, phases=5, accountant=accountant, counted=counted)
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -74,17 +80,35 @@ def test_less_may_be_promised_to_validation_records_and_never_more():
 
 
 @pytest.mark.parametrize(
-    ("target", "task"),
-    [
-        (TARGET, Task.MULTI_LABEL),
-        (replace(TARGET, unit=Unit.GROUP), None),
-        (replace(TARGET, delta=1 / 2000), None),
-    ],
+    "target", [replace(TARGET, unit=Unit.GROUP), replace(TARGET, delta=1 / 2000)]
 )
-def test_what_cannot_be_protected_is_refused(target, task):
+def test_what_cannot_be_protected_is_refused(target):
     with pytest.raises(ParameterError) as refused:
-        calibrated(target, task=task)
+        calibrated(target)
     assert refused.value.released is False
+
+
+def test_several_labels_take_noise_for_all_that_a_record_moves():
+    """Fourteen labels and their spread: the same multiplier, over sqrt(15) instead of 1."""
+    event, alone = calibrated(labels=14), calibrated()
+    assert (event.counts_moved, event.noise_multiplier) == (15, alone.noise_multiplier)
+    assert event.noise == pytest.approx(15**0.5 * alone.noise)
+    replaced = calibrated(replace(TARGET, adjacency=Adjacency.REPLACE_ONE), labels=14)
+    assert replaced.counts_moved == 29
+
+
+def test_no_plan_is_certified_that_has_noise_for_fewer_counts():
+    model = replace(SPEC.model, task=Task.MULTI_LABEL)
+    validation = replace(PROTECTED, records=300)
+    measured = certified_plan(replace(SPEC, model=model, validation=validation))
+    told = measured.summary()["validation"]
+    assert told["figure"] == "micro_f1"
+    assert told["half_width"] > expected_f1_half_width(300, 3, 0.0)
+    assert measured.plan.figures is not None
+    assert measured.plan.figures.counts_moved == 4
+    fewer = replace(measured.plan.figures, counts_moved=3)
+    with pytest.raises(PlanRejected):
+        certify_plan(replace(measured.plan, figures=fewer))
 
 
 def test_precision_is_that_of_sampling_where_there_is_no_noise():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,6 +39,7 @@ from dpal.runs.prepare_campaign import open_data, prepare, prepare_campaign
 from dpal.runs.sweeps import members
 from dpal.training.evaluation import probabilities
 from dpal.training.protected_figures import confusion_counts, noisy_accuracy
+from dpal.training.released_counts import ReleasedCounts, further_figures, headline_of
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
 
@@ -205,7 +207,7 @@ def appending(self, **entry):
         die()
     return append(self, **entry)
 if here == "drawing":
-    phase_measuring.gaussian_counts = die
+    phase_measuring.draw_counts = die
 elif here == "committing":
     LedgerStore.append = appending
 dpal.run(parse_config(values))
@@ -336,6 +338,70 @@ def test_who_measures_openly_on_the_same_file_is_named(workplace, monkeypatch):
     prepare_campaign(parse_config(values(**ALONE)))
     (told,) = said
     assert "openly" in told and "by" not in told.split()
+
+
+def write_several(path: Path, rows: int, *, seed: int, prefix: str = "r") -> None:
+    """Records with three labels each, some of which nobody knows."""
+    write_blobs(path, rows, seed=seed, prefix=prefix)
+    table, rng = pq.read_table(path), np.random.default_rng(seed)
+    values = np.array(table["features"].to_pylist())[:, :3]
+    labels = np.where(rng.random((rows, 3)) < 0.1, -1, (values > 0.7).astype(int))
+    column = table.schema.get_field_index("label")
+    several = pa.array(labels.tolist(), pa.list_(pa.int8()))
+    pq.write_table(table.set_column(column, "label", several), path)
+
+
+SEVERAL: dict[str, Any] = {
+    "validation": {"protected": True, "epsilon": 2.0},
+    "acquisition": "random",
+    "schedule__queries": [40],
+    "training__learning_rate": 5.0,
+}
+
+
+@pytest.fixture
+def several(workplace: Path) -> CampaignFolder:
+    write_several(workplace / "pool.parquet", 600, seed=1)
+    write_several(workplace / "validation.parquet", RECORDS, seed=2, prefix="v")
+    return dpal.run(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
+
+
+def test_several_labels_are_measured_by_noisy_counts_of_each(several):
+    """All figures follow from what was released, and the certificate has their charge."""
+    assert not any_failed(dpal.verify(several, ledger=LEDGER))
+    curve = []
+    for number, phase in enumerate(several.finished_phases()):
+        text = several.phase(number).validation.read_text()
+        told = json.loads(text)
+        assert set(told) == {"records", "noise", "counts", "spread"}
+        assert np.array(told["counts"]).shape == (3, 2, 2)
+        released = ReleasedCounts.from_json(text)
+        name, interval = headline_of(released)
+        assert name == "micro_f1" and phase["validation_micro_f1"] == interval.value
+        assert (phase["validation_low"], phase["validation_high"]) == (interval.low, interval.high)
+        for label, (_, recall) in enumerate(further_figures(released)):
+            key = f"validation_recall/class_{label}"
+            ends = (phase[f"{key}_low"], phase[f"{key}_high"])
+            assert ends == (recall.low, recall.high)
+            assert phase["validation_classes"][label]["recall"] == recall.value
+        assert "validation_macro_f1" not in phase and "validation_macro_auc" not in phase
+        curve.append(interval.value)
+    document = read_certificate(several.certificate.read_text())
+    best = max(range(len(curve)), key=lambda phase: (curve[phase], phase))
+    assert document["model"]["file"].startswith(f"phase-{best}/")
+    (cohort,) = [one for one in document["cohorts"] if one["cohort"] == VALIDATION]
+    assert [event["moved"] for event in cohort["events"]] == [4] * len(curve)
+    assert 1.99 < cohort["epsilon_pld"] <= 2.0
+    evidence = CAMPAIGN.read(document)
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    plan = copy.deepcopy(dict(evidence.plan))
+    assert list(_unpaid_figures(plan, held)) == []
+    plan["figures"]["moved"] = 3
+    assert len(list(_unpaid_figures(plan, held))) == 1 + len(curve)
+    assert "micro-F1" in several.report.read_text()
+    # Whoever audits it reads none of these records either.
+    run = prepare(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
+    campaign_audit.audit_campaign(run, Effort(canaries=40, most_steps=4, draws=1 << 16))
 
 
 def test_an_audit_makes_its_records_up(folder, monkeypatch):

@@ -22,6 +22,7 @@ from dpal.accounting.events import (
     Release,
     to_record,
 )
+from dpal.accounting.measured_counts import MeasuredCounts
 from dpal.accounting.secret_draws import LEAST_ENTROPY, entropy_of_draw, exceeding_chance
 from dpal.accounting.validation_cohort import about_validation
 from dpal.certificate.check_document import check_entries, check_releases, foreign_plan_faults
@@ -41,6 +42,7 @@ from dpal.certificate.sentences import (
     statements_about,
 )
 from dpal.errors import CertificateError
+from dpal.labels import Task
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
 from dpal.ledger.released_phase import is_stopped, released_index
@@ -253,7 +255,7 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
         yield "hidden queries begin at the quantile of a validation set that is protected"
     if plan["spec"]["acquisition"] in ("class_balanced", "diverse"):
         yield "queries rank records among those of a validation set that is protected"
-    if figures.get("moved", 1) < (2 if plan["spec"]["target"]["adjacency"] == "replace_one" else 1):
+    if figures.get("moved", 1) < _least_moved(plan["spec"]):
         yield "the plan's figures count on fewer counts moved by a record than it moves"
     for phase in plan["phases"]:
         name = f"phase-{phase['index']}/figures"
@@ -266,6 +268,13 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
         ]
         if not (len(paid) == 1 and is_same_json(paid[0], {**figures, "mechanism": _MEASURED})):
             yield f"phase {phase['index']} is measured on protected records and does not charge it"
+
+
+def _least_moved(spec: Mapping[str, Any]) -> int:
+    """Counts that a validation record moves in each phase, by what the plan measures."""
+    several = spec["model"]["task"] == Task.MULTI_LABEL
+    counted = MeasuredCounts(labels=spec["model"]["classes"] if several else 1)
+    return counted.squared_sensitivity(Adjacency(spec["target"]["adjacency"]))
 
 
 def _dear_figures(

@@ -1,0 +1,41 @@
+"""Which counts of validation records are released at once, and how far one record can move them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpal import check
+from dpal.privacy import Adjacency
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCounts:
+    """What is counted of every record that a phase's model is measured on.
+
+    A record of one class is in one count, by its class and the model's answer; one of several
+    labels is in one count for each label that is known of it. Where labels of one record, or
+    records of one group, may be right and wrong together, counts do not tell how sure the headline
+    is: its spread is released as well, a sum to which each record, or group, adds 0 to 1.
+
+    Attributes:
+      labels: of a record, each judged by itself; 1 for classes.
+    """
+
+    labels: int
+
+    def __post_init__(self) -> None:
+        check.at_least(1, labels=self.labels)
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the spread of the headline is released beside the counts."""
+        return self.labels > 1
+
+    def squared_sensitivity(self, adjacency: Adjacency) -> int:
+        """By how much one record moves all that is released of a phase: squared Euclidean norm.
+
+        Blanked, a record leaves its counts, each of which falls by one. Replaced, it joins as many
+        others. It moves the spread by 1 at most, whatever it is and was.
+        """
+        worlds = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+        return worlds * self.labels + self.has_spread
