@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from dpal import check
 from dpal.privacy import Adjacency
 
+SCORE_BINS = 32  # of a histogram of scores
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCounts:
@@ -16,12 +18,16 @@ class MeasuredCounts:
     labels is in one count for each label that is known of it. Where labels of one record, or
     records of one group, may be right and wrong together, counts do not tell how sure the headline
     is: its spread is released as well, a sum to which each record, or group, adds 0 to 1.
+    For areas under the ROC curve a record is in one more count for each label, by that label and
+    the bin of the model's score.
 
     Attributes:
       labels: of a record, each judged by itself; 1 for classes.
+      auc: whether there are histograms of scores.
     """
 
     labels: int
+    auc: bool = False
 
     def __post_init__(self) -> None:
         check.at_least(1, labels=self.labels)
@@ -38,4 +44,4 @@ class MeasuredCounts:
         others. It moves the spread by 1 at most, whatever it is and was.
         """
         worlds = 2 if adjacency is Adjacency.REPLACE_ONE else 1
-        return worlds * self.labels + self.has_spread
+        return worlds * self.labels * (1 + self.auc) + self.has_spread

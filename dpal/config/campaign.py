@@ -29,7 +29,7 @@ from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.config.validation import MayBeDeclared
+from dpal.config.validation import MayBeDeclared, declared_validation
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
@@ -453,8 +453,10 @@ class CampaignConfig(RunConfig):
     def _protected(self, records: int | None) -> ProtectedValidation | None:
         if records is None:
             return None
-        asked = None if self.validation is None else self.validation.epsilon
-        return ProtectedValidation(records=records, epsilon=asked or self.privacy.epsilon)
+        asked = declared_validation(self)
+        return ProtectedValidation(
+            records=records, epsilon=asked.epsilon or self.privacy.epsilon, auc=asked.auc
+        )
 
     def _groups(self, unit: Unit) -> Groups | None:
         column = self.data.group_column

@@ -29,6 +29,9 @@ class DeclaredValidation(Section):
     the promise."""
     epsilon: Annotated[PositiveFloat | None, choice("A number", "The promise's")] = None
     """Of protected records: what all figures together may cost each; null is privacy.epsilon."""
+    auc: bool = False
+    """Of protected records with two classes, or several labels: release the area under the ROC
+    curve, too, from noisy histograms of scores; other figures get 1.4 times the noise."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -45,6 +48,10 @@ class DeclaredValidation(Section):
         if self.public and self.epsilon is not None:
             raise ValueError(
                 "validation.epsilon is of protected records, and these are public; leave it null"
+            )
+        if self.public and self.auc:
+            raise ValueError(
+                "validation.auc is of protected records, and these are public; leave it out"
             )
         return self
 

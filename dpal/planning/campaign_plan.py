@@ -22,7 +22,11 @@ from dpal.canonical import LATER, plain
 from dpal.labels import Task
 from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.measured_phases import figures_release, headline_half_width
+from dpal.planning.measured_phases import (
+    expected_auc_half_width,
+    figures_release,
+    headline_half_width,
+)
 from dpal.planning.run_plan import DecidedPlan
 from dpal.planning.selection_steps import (
     HiddenGate,
@@ -333,6 +337,15 @@ class CertifiedPlan:
             "plan_digest": self.plan.digest,
         }
 
+    def _area_record(self, figures: NoisyFigures) -> dict[str, Any]:
+        """How precise the area under the ROC curve is, where that is released; else nothing."""
+        spec = self.plan.spec
+        if spec.validation is None or not spec.validation.auc:
+            return {}
+        labels = spec.model.classes if spec.model.task is Task.MULTI_LABEL else 1
+        half = expected_auc_half_width(spec.validation.records, labels, figures.noise)
+        return {"auc_half_width": half}
+
     def _figures_record(self) -> dict[str, Any]:
         """What figures on protected records cost them, and how precise they are; else nothing."""
         figures, protected = self.plan.figures, self.validation
@@ -348,6 +361,7 @@ class CertifiedPlan:
                 "noise": figures.noise,
                 "half_width": headline_half_width(model, protected.size, figures.noise),
                 **({"figure": "micro_f1"} if model.task is Task.MULTI_LABEL else {}),
+                **self._area_record(figures),
             }
         }
 

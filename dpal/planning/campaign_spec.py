@@ -10,6 +10,7 @@ from dpal import check
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
+from dpal.labels import Task
 from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import OptimizerSpec as OptimizerSpec
 from dpal.planning.training_recipe import Recipe
@@ -161,10 +162,12 @@ class ProtectedValidation:
     Attributes:
       records: how many there are; public.
       epsilon: what all figures together may cost each of them, at the campaign's delta.
+      auc: whether histograms of scores are released as well, for areas under the ROC curve.
     """
 
     records: int
     epsilon: float
+    auc: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1, **{"validation records": self.records})
@@ -424,6 +427,11 @@ class CampaignSpec:
         """Requires that nothing but its figures is made of a validation set that is protected."""
         if self.validation is None:
             return
+        if self.validation.auc and self.model.task is Task.SINGLE_LABEL and self.model.classes > 2:
+            raise ParameterError(
+                "validation.auc is the area under the ROC curve of two classes, or of several "
+                f"labels, and there are {self.model.classes} classes; leave it out"
+            )
         if self.acquisition.ranks_among_public:
             raise ParameterError(
                 f"acquisition {self.acquisition} ranks records among those of the validation set, "

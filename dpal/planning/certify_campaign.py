@@ -79,7 +79,7 @@ def _measured(plan: Plan) -> Plan:
         spec.target,
         phases=len(plan.phases),
         accountant=spec.accountant,
-        counted=measured_counts(spec.model),
+        counted=measured_counts(spec.model, spec.validation),
     )
     return replace(plan, figures=figures)
 
@@ -181,14 +181,15 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
             "schedule.epochs_per_phase"
         )
     if plan.spec.validation is not None:
-        _require_enough_counts(plan)
+        _require_enough_counts(plan, plan.spec.validation)
         _require_paid_figures(about_validation(releases), plan.spec.validation, target)
     return certified
 
 
-def _require_enough_counts(plan: Plan) -> None:
+def _require_enough_counts(plan: Plan, validation: ProtectedValidation) -> None:
     """Requires noise for all that a validation record can move."""
-    least = measured_counts(plan.spec.model).squared_sensitivity(plan.spec.target.adjacency)
+    counted = measured_counts(plan.spec.model, validation)
+    least = counted.squared_sensitivity(plan.spec.target.adjacency)
     if plan.figures is None or plan.figures.counts_moved < least:
         raise PlanRejected(
             f"a validation record moves {least} counts of each phase, and the plan's figures have "

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.validation_cohort import about_pool
 from dpal.labels import Task
@@ -21,7 +26,7 @@ from dpal.planning.explain_words import (
     telling_noise,
     total_steps,
 )
-from dpal.planning.measured_phases import headline_half_width
+from dpal.planning.measured_phases import headline_half_width, measured_counts
 from dpal.privacy import Accountant, Adjacency
 
 _CHANGE = {
@@ -197,10 +202,28 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
         f"pool's, by counts with noise {told['noise']:.3g}. All phases together cost each of them "
         f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. {figure} is then known "
         f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %{usual}); "
-        f"without noise so many records would tell it to ± {100 * sampling:.1f}. The released "
-        "phase and an early stop are chosen by these figures alone."
+        f"without noise so many records would tell it to ± {100 * sampling:.1f}. "
+        f"{_area(certified, told)}The released phase and an early stop are chosen by these figures "
+        "alone."
     )
     return Remark(topic="What figures cost", text=text, numbers=dict(told))
+
+
+def _area(certified: CertifiedPlan, told: Mapping[str, Any]) -> str:
+    """How precise the area under the ROC curve is, and what it costs the other figures."""
+    spec = certified.plan.spec
+    if "auc_half_width" not in told or spec.validation is None:
+        return ""
+    counted = measured_counts(spec.model, spec.validation)
+    with_it, without = (
+        replace(counted, auc=auc).squared_sensitivity(spec.target.adjacency)
+        for auc in (True, False)
+    )
+    return (
+        f"The area under the ROC curve is known to ± {100 * told['auc_half_width']:.1f} points "
+        "(where it is 80 %), and what bins of scores may hide; without it (validation.auc) the "
+        f"noise would be {math.sqrt(without / with_it):.2f} times as large. "
+    )
 
 
 def _not_protected(certified: CertifiedPlan) -> Remark:

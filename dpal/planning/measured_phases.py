@@ -14,7 +14,7 @@ from functools import lru_cache
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion
 from dpal.accounting.events import FIGURES, VALIDATION, Charge, NoisyFigures, Release
-from dpal.accounting.measured_counts import MeasuredCounts
+from dpal.accounting.measured_counts import SCORE_BINS, MeasuredCounts
 from dpal.accounting.safe_search import smallest_safe
 from dpal.errors import ParameterError
 from dpal.labels import Task
@@ -43,13 +43,15 @@ def figures_release(index: int, event: NoisyFigures) -> Release:
     )
 
 
-def measured_counts(model: ModelSpec) -> MeasuredCounts:
+def measured_counts(model: ModelSpec, validation: ProtectedValidation) -> MeasuredCounts:
     """What is counted of every validation record.
 
     Args:
       model: whose answers are counted: says what a label is, and how many there are.
+      validation: what else is asked for.
     """
-    return MeasuredCounts(labels=model.classes if model.task is Task.MULTI_LABEL else 1)
+    labels = model.classes if model.task is Task.MULTI_LABEL else 1
+    return MeasuredCounts(labels=labels, auc=validation.auc)
 
 
 @lru_cache(maxsize=32)
@@ -140,6 +142,28 @@ def expected_f1_half_width(records: int, labels: int, noise: float, *, f1: float
     sampling = records * (f1 * 4 * (1 - f1) ** 2 + 2 * (1 - f1) * f1**2)
     blurred = blur_of_f1(f1, labels, noise) if noise else 0.0
     return QUANTILE * math.sqrt(sampling + blurred) / (2 * records)
+
+
+def expected_auc_half_width(records: int, labels: int, noise: float, *, area: float = 0.8) -> float:
+    """The same of the area under the ROC curve, or of the mean of several, without what bins hide.
+
+    Args:
+      records: of the validation set; half of them have the label where there is one, and where
+        there are several each record has one of them on average.
+      labels: whose areas are averaged; 1 for two classes.
+      noise: standard deviation on each count.
+      area: that is expected.
+
+    Source: Hanley & McNeil (1982), of scores with exponential tails.
+    """
+    has = records / max(2, labels)
+    without = records - has
+    both, two = area / (2 - area), 2 * area**2 / (1 + area)
+    ranked = area * (1 - area) + (has - 1) * (both - area**2) + (without - 1) * (two - area**2)
+    # Half of the bins lie below most records, and half above: weights are area, or its rest.
+    weight = (area**2 + (1 - area) ** 2) / 2
+    blurred = (noise**2 + 1 / 12) * SCORE_BINS * weight * (1 / has**2 + 1 / without**2) / labels
+    return QUANTILE * math.sqrt(max(0.0, ranked) / (has * without) + (blurred if noise else 0.0))
 
 
 def blur_of_f1(f1: float, labels: int, noise: float) -> float:

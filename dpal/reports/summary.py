@@ -16,6 +16,7 @@ from dpal.reports.validation_figures import (
     against_best_before,
     figure_words,
     figures_in,
+    further_intervals,
     headline,
     interval_words,
     is_protected,
@@ -102,6 +103,7 @@ def validation_table(phases: Sequence[Mapping[str, Any]], released: int) -> Tabl
             "labels, planned": f"{phase['labels']:,}",
             **{f"validation {name}": percent(value) for name, value in figures_in(phase).items()},
             **({"95 % interval": interval_words(phase)} if is_protected(phase) else {}),
+            **further_intervals(phase),
             **({"against the best before": _compared(phases, number)} if len(phases) > 1 else {}),
             "epsilon so far": f"{phase['campaign_epsilon']:.4f}",
         }
@@ -146,10 +148,13 @@ def figures_in_plan(summary: Mapping[str, Any]) -> str:
     """What figures on a protected validation set cost its records, and how precise they will be."""
     told = summary["validation"]
     figure = figure_words(told.get("figure", "accuracy"))
+    area = ""
+    if "auc_half_width" in told:
+        area = f", AUC ± {100 * told['auc_half_width']:.1f} and what bins hide (at 80 %)"
     return (
         f"validation set protected: {figure} ± {100 * told['half_width']:.1f} points in each phase "
-        f"(95 %, at 80 % {figure}), at epsilon {told['epsilon']:.4f} for all phases together on "
-        f"{told['records']:,} records"
+        f"(95 %, at 80 % {figure}){area}, at epsilon {told['epsilon']:.4f} for all phases together "
+        f"on {told['records']:,} records"
     )
 
 

@@ -107,6 +107,21 @@ def interval_words(phase: Mapping[str, Any]) -> str:
     return " to ".join(percent(float(phase[_PREFIX + end])) for end in (LOW, HIGH))
 
 
+def further_intervals(phase: Mapping[str, Any]) -> dict[str, str]:
+    """The 95 % intervals of figures beside the headline that have any, by what they are of.
+
+    >>> further_intervals({"validation_macro_auc_low": 0.81, "validation_macro_auc_high": 0.88})
+    {'macro AUC, 95 %': '81.00 % to 88.00 %'}
+    """
+    return {
+        f"{words}, 95 %": " to ".join(
+            percent(float(phase[f"{_PREFIX}{name}_{end}"])) for end in (LOW, HIGH)
+        )
+        for name, words in _WORDS.items()
+        if f"{_PREFIX}{name}_{LOW}" in phase
+    }
+
+
 def protection_words(phase: Mapping[str, Any]) -> str:
     """What figures of a phase are to the records that they were measured on."""
     if is_protected(phase):
@@ -207,7 +222,7 @@ class MajorityComparison:
       standard_error: of the difference; where records are protected, with the noise.
       records: of the validation set.
       auc: mean area under the ROC curve, 0.5 by chance; None where nothing can be ranked, or
-        scores are protected.
+        scores are protected and their histograms were not released.
       auc_error: its standard error.
       has_labels: whether records have several labels. Of rare ones the most frequent answer, none
         at all, has a micro-F1 of 0, which every guess passes: there the ranking must be better

@@ -86,7 +86,7 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
             labels,
             event,
             task=about.task,
-            counted=measured_counts(about),
+            counted=measured_counts(about, validation),
             records=validation.records,
             rng=secure(),
         )
@@ -106,7 +106,10 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
         **{
             key: value
             for figure, told in further_figures(counts)
-            for key, value in interval_ends(figure, told.low, told.high).items()
+            for key, value in {
+                **interval_ends(figure, told.low, told.high),
+                **({f"{figure}_binning": told.hidden} if told.hidden else {}),
+            }.items()
         },
     }
 

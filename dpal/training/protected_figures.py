@@ -28,12 +28,14 @@ class Interval:
       low: where the interval begins.
       high: where it ends.
       standard_error: of the figure, over records drawn for judging and over the noise.
+      hidden: how much of the way to either end is what bins of scores may hide.
     """
 
     value: float
     low: float
     high: float
     standard_error: float
+    hidden: float = 0.0
 
 
 def confusion_counts(probabilities: Floats, labels: NDArray[np.integer]) -> Counts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from dpal.training.protected_figures import (
     noisy_recalls,
     noisy_worth,
 )
+from dpal.training.score_histograms import Area, area_under_curve, macro_area, score_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +42,15 @@ class ReleasedCounts:
       noise: standard deviation on each count.
       counts: (classes, classes) by class and answer, or (labels, 2, 2).
       spread: of the headline, in the unit that `counts` suggest; None where they tell it.
+      scores: (labels, 2, bins) by label and score, or (1, 2, bins) of two classes; None where no
+        area under the curve is asked for.
     """
 
     records: int
     noise: float
     counts: Counts
     spread: float | None = None
+    scores: Counts | None = None
 
     def to_json(self) -> str:
         """As text; what there is not is not in it."""
@@ -57,6 +61,8 @@ class ReleasedCounts:
         }
         if self.spread is not None:
             told["spread"] = self.spread
+        if self.scores is not None:
+            told["scores"] = self.scores.tolist()
         return json.dumps(told)
 
     @classmethod
@@ -69,12 +75,13 @@ class ReleasedCounts:
           TypeError: likewise.
         """
         told: Mapping[str, Any] = json.loads(text)
-        spread = told.get("spread")
+        spread, scores = told.get("spread"), told.get("scores")
         return cls(
             records=int(told["records"]),
             noise=float(told["noise"]),
             counts=np.array(told["counts"], dtype=np.int64),
             spread=None if spread is None else float(spread),
+            scores=None if scores is None else np.array(scores, dtype=np.int64),
         )
 
 
@@ -107,7 +114,17 @@ def draw_counts(
         unit = spread_unit(counts, records=records, noise=event.noise)
         hits, whole = headline_terms(task, probabilities, labels)
         spread = gaussian_sum(spread_of(hits, whole, unit), event, rng=rng)
-    return ReleasedCounts(records=records, noise=event.noise, counts=counts, spread=spread)
+    scores = None
+    if counted.auc:
+        # Of two classes the second is the label.
+        binned = score_counts(
+            probabilities[:, 1:] if single else probabilities,
+            labels[:, None] if single else labels,
+        )
+        scores = gaussian_counts(binned, event, rng=rng)
+    return ReleasedCounts(
+        records=records, noise=event.noise, counts=counts, spread=spread, scores=scores
+    )
 
 
 def headline_of(released: ReleasedCounts) -> tuple[str, Interval]:
@@ -122,8 +139,24 @@ def worth_of(released: ReleasedCounts) -> ModelWorth:
     """What the model is worth beside the most frequent answer, by the same counts."""
     counts, noise = released.counts, released.noise
     if counts.ndim == 2:
-        return noisy_worth(counts, records=released.records, noise=noise)
-    return noisy_label_worth(counts, headline_of(released)[1], noise=noise)
+        worth = noisy_worth(counts, records=released.records, noise=noise)
+    else:
+        worth = noisy_label_worth(counts, headline_of(released)[1], noise=noise)
+    areas = _areas(released)
+    if not any(area.is_told for area in areas):
+        return worth
+    together = macro_area(areas)
+    # Of two classes either is ranked as the other.
+    of_each = areas * (len(worth.classes) // len(areas))
+    return replace(
+        worth,
+        auc=together.value,
+        auc_standard_error=together.interval.standard_error,
+        classes=tuple(
+            replace(one, auc=area.value if area.is_told else None)
+            for one, area in zip(worth.classes, of_each, strict=True)
+        ),
+    )
 
 
 def further_figures(released: ReleasedCounts) -> Iterator[tuple[str, Interval]]:
@@ -131,6 +164,19 @@ def further_figures(released: ReleasedCounts) -> Iterator[tuple[str, Interval]]:
     if released.counts.ndim == 3:
         for label, recall in enumerate(noisy_recalls(released.counts, noise=released.noise)):
             yield f"recall/class_{label}", recall
+    if released.scores is None:
+        return
+    areas = _areas(released)
+    yield "macro_auc", macro_area(areas).interval
+    if released.counts.ndim == 3:
+        for label, area in enumerate(areas):
+            yield f"auc/class_{label}", area.interval
+
+
+def _areas(released: ReleasedCounts) -> list[Area]:
+    """The area of each label, or the one of two classes; none where no scores were released."""
+    scores = () if released.scores is None else released.scores
+    return [area_under_curve(binned, noise=released.noise) for binned in scores]
 
 
 def _scatter(released: ReleasedCounts) -> float:

@@ -115,6 +115,7 @@ NO_DOORS = {
     "training.precision",
     "training.rate_schedule",
     "validation.protected",
+    "validation.auc",
     "voting.mechanism",
 }
 

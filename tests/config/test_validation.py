@@ -46,6 +46,7 @@ def test_what_says_nothing_of_its_validation_set_is_told_what_to_declare(kind):
         {"public": False, "why": "private"},
         {"public": True, "why": "made up", "protected": True},
         {"public": True, "why": "made up", "epsilon": 1.0},
+        {"public": True, "why": "made up", "auc": True},
         {},
     ],
 )

@@ -11,12 +11,14 @@ from dpal.accounting.cohort_spending import campaign_epsilon, second_opinion, sp
 from dpal.accounting.events import NEVER_SELECTED, VALIDATION
 from dpal.accounting.measured_counts import MeasuredCounts
 from dpal.accounting.validation_cohort import about_pool, about_validation
+from dpal.canonical import plain
 from dpal.errors import ParameterError, PlanRejected
 from dpal.labels import Task
 from dpal.planning.campaign_spec import ProtectedValidation
 from dpal.planning.certify_campaign import certified_plan, certify_plan
 from dpal.planning.measured_phases import (
     calibrated_figures,
+    expected_auc_half_width,
     expected_f1_half_width,
     expected_half_width,
     figures_release,
@@ -95,6 +97,23 @@ def test_several_labels_take_noise_for_all_that_a_record_moves():
     assert event.noise == pytest.approx(15**0.5 * alone.noise)
     replaced = calibrated(replace(TARGET, adjacency=Adjacency.REPLACE_ONE), labels=14)
     assert replaced.counts_moved == 29
+
+
+def test_areas_cost_the_other_figures_precision_and_are_for_labels():
+    model = replace(SPEC.model, classes=2)
+    validation = replace(PROTECTED, records=300)
+    plain_plan = certified_plan(replace(SPEC, model=model, validation=validation))
+    asked = replace(SPEC, model=model, validation=replace(validation, auc=True))
+    measured = certified_plan(asked)
+    told, before = (one.summary()["validation"] for one in (measured, plain_plan))
+    assert told["noise"] == pytest.approx(2**0.5 * before["noise"])
+    assert told["half_width"] > before["half_width"]
+    assert told["auc_half_width"] > expected_auc_half_width(300, 1, 0.0)
+    assert "auc_half_width" not in before and "figure" not in before
+    assert "auc" not in plain(plain_plan.plan)["spec"]["validation"]
+    with pytest.raises(ParameterError) as refused:
+        replace(asked, model=SPEC.model)
+    assert "validation.auc" in str(refused.value)
 
 
 def test_no_plan_is_certified_that_has_noise_for_fewer_counts():

@@ -19,6 +19,7 @@ import pytest
 
 import dpal
 from dpal.accounting.events import VALIDATION
+from dpal.accounting.measured_counts import SCORE_BINS
 from dpal.audit.attack_plan import Effort
 from dpal.certificate.checks import CheckOutcome, any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _dear_figures, _unpaid_figures
@@ -32,6 +33,7 @@ from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
 from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
+from dpal.planning.explain_campaign import explain_campaign
 from dpal.runs import campaign_audit, other_measurements, phase_measuring
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
@@ -402,6 +404,40 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
     # Whoever audits it reads none of these records either.
     run = prepare(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
     campaign_audit.audit_campaign(run, Effort(canaries=40, most_steps=4, draws=1 << 16))
+
+
+def test_areas_are_released_where_they_are_asked_for(workplace):
+    """One vector a phase: of labels three counts, three bins and the spread of one record."""
+    write_several(workplace / "pool.parquet", 600, seed=1)
+    write_several(workplace / "validation.parquet", RECORDS, seed=2, prefix="v")
+    asked = {"protected": True, "epsilon": 7.0, "auc": True}
+    about = {**ALONE, "training__learning_rate": 5.0, "validation": asked}
+    folder = dpal.run(parse_config(values(**about)))
+    assert not any_failed(dpal.verify(folder, ledger=LEDGER))
+    (phase,) = folder.finished_phases()
+    text = folder.phase(0).validation.read_text()
+    assert np.array(json.loads(text)["scores"]).shape == (3, 2, SCORE_BINS)
+    for name, interval in further_figures(ReleasedCounts.from_json(text)):
+        key = f"validation_{name}"
+        assert (phase[f"{key}_low"], phase[f"{key}_high"]) == (interval.low, interval.high)
+        if name == "macro_auc":
+            assert phase[key] == interval.value
+        assert phase.get(f"{key}_binning", 0.0) == interval.hidden
+    assert 0.5 < phase["validation_macro_auc"] <= phase["validation_macro_auc_high"]
+    assert "macro AUC, 95 %" in folder.report.read_text()
+    document = read_certificate(folder.certificate.read_text())
+    (event,) = document["cohorts"][-1]["events"]
+    assert event["moved"] == 7
+    evidence = CAMPAIGN.read(document)
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    plan = copy.deepcopy(dict(evidence.plan))
+    assert plan["spec"]["validation"]["auc"] is True
+    assert list(_unpaid_figures(plan, held)) == []
+    plan["figures"]["moved"] = 4  # without histograms it would be enough
+    assert len(list(_unpaid_figures(plan, held))) == 2
+    remarks = explain_campaign(prepare(parse_config(values(name="again", **about))).certified)
+    (remark,) = [one for one in remarks if "auc_half_width" in one.numbers]
+    assert "validation.auc" in remark.text
 
 
 def test_an_audit_makes_its_records_up(folder, monkeypatch):

@@ -273,7 +273,10 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
 def _least_moved(spec: Mapping[str, Any]) -> int:
     """Counts that a validation record moves in each phase, by what the plan measures."""
     several = spec["model"]["task"] == Task.MULTI_LABEL
-    counted = MeasuredCounts(labels=spec["model"]["classes"] if several else 1)
+    counted = MeasuredCounts(
+        labels=spec["model"]["classes"] if several else 1,
+        auc=bool(spec["validation"].get("auc", False)),
+    )
     return counted.squared_sensitivity(Adjacency(spec["target"]["adjacency"]))
 
 
