@@ -178,7 +178,7 @@ def _highest(plan: Plan) -> str:
 
 def _label_sentences(plan: Plan, numbers: dict[str, Any]) -> Iterator[str]:
     steps = [phase.selection for phase in plan.labeling_phases[1:]]
-    chance = shares(numbers["precision_by_chance"])
+    chance = shares(numbers["precision_by_chance"]) if steps else ""
     tossed = [
         phase.selection for phase in plan.phases if isinstance(phase.selection, SecretRandomDraw)
     ]

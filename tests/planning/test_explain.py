@@ -9,7 +9,7 @@ from pytest import approx
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.planning.alternatives import consider, selecting, variants
-from dpal.planning.campaign_spec import SelectionMode, Strategy
+from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import certified_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.timeline import timeline
@@ -47,6 +47,12 @@ def test_numbers_in_the_words_are_those_of_the_plan():
     for remark in remarks:
         assert re.search(r"[.!]$", remark.text), remark.topic
         assert not re.search(r"nan|inf\b|None|-0\.0000", remark.text), remark.text
+
+
+def test_a_plan_without_queries_is_explained():
+    remarks = explain_campaign(certified_plan(small(queries=(), acquisition=Acquisition.RANDOM)))
+    labels = about("Labels", remarks)
+    assert labels.numbers["labels"] == 600 and labels.numbers["precision_by_chance"] == []
 
 
 def test_hidden_selection_says_what_must_stay_inside():
