@@ -1,4 +1,4 @@
-"""Which counts of validation records are released at once, and how far one record can move them."""
+"""Which counts of validation records are released at once, and how far one of them moves these."""
 
 from __future__ import annotations
 
@@ -24,24 +24,31 @@ class MeasuredCounts:
     Attributes:
       labels: of a record, each judged by itself; 1 for classes.
       auc: whether there are histograms of scores.
+      group_records: of one group, at most, where groups are the unit.
     """
 
     labels: int
     auc: bool = False
+    group_records: int = 1
 
     def __post_init__(self) -> None:
-        check.at_least(1, labels=self.labels)
+        check.at_least(1, labels=self.labels, group_records=self.group_records)
 
     @property
     def has_spread(self) -> bool:
         """Whether the spread of the headline is released beside the counts."""
-        return self.labels > 1
+        return self.labels > 1 or self.group_records > 1
 
     def squared_sensitivity(self, adjacency: Adjacency) -> int:
-        """By how much one record moves all that is released of a phase: squared Euclidean norm.
+        """By how much one record, or group, moves all that is released of a phase.
 
         Blanked, a record leaves its counts, each of which falls by one. Replaced, it joins as many
-        others. It moves the spread by 1 at most, whatever it is and was.
+        others. All records of a group may be in the same counts, which then move by as many. The
+        spread moves by 1 at most, whatever a record or group is and was.
+
+        Returns:
+          The square of the Euclidean norm.
         """
         worlds = 2 if adjacency is Adjacency.REPLACE_ONE else 1
-        return worlds * self.labels * (1 + self.auc) + self.has_spread
+        counts = worlds * self.labels * (1 + self.auc)
+        return self.group_records**2 * counts + self.has_spread

@@ -149,6 +149,13 @@ _PROTECTED_VALIDATION = (
     "are, is public; other campaigns measured on the same records are not in this sum"
 )
 
+_PROTECTED_GROUPS = (
+    "metrics are computed from noisy counts of validation records, of each group a number at most "
+    "that is declared, the first in order; groups are charged for them as a cohort of their own: "
+    "none of them has records in the pool; how many records and groups there are, and which "
+    "classes, is public; other campaigns measured on the same records are not in this sum"
+)
+
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
 
 
@@ -180,7 +187,9 @@ def statements_about(
     if protected_validation:
         listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
         said["exceptions"] = [
-            _PROTECTED_VALIDATION if exception == _PUBLIC_VALIDATION else exception
+            (_PROTECTED_GROUPS if groups else _PROTECTED_VALIDATION)
+            if exception == _PUBLIC_VALIDATION
+            else exception
             for exception in listed
         ]
     if groups:

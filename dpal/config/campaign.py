@@ -314,6 +314,12 @@ class CampaignConfig(RunConfig):
                 f"privacy.unit group and data.group_column go together, and they are "
                 f"{self.privacy.unit} and {column or 'null'}; set both or neither"
             )
+        if not grouped and self.validation is not None and self.validation.group_records != 1:
+            raise ValueError(
+                f"validation.group_records {self.validation.group_records} counts records of "
+                "groups, and privacy.unit is record; leave it out, or set privacy.unit: group and "
+                "data.group_column"
+            )
         if grouped and self.labeler.limits_queries:
             raise ValueError(
                 f"privacy.unit group buys labels for all records of a group, how many is not known "
@@ -354,6 +360,7 @@ class CampaignConfig(RunConfig):
         draws_openly: bool = False,
         offers_all: bool = False,
         protected_records: int | None = None,
+        protected_groups: int | None = None,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -371,6 +378,7 @@ class CampaignConfig(RunConfig):
           draws_openly: where the wishes leave secret draws open, whether there are none; for a
             campaign that began when they were not the default, as its plan is held.
           protected_records: of a validation set that is promised the same; None where it is public.
+          protected_groups: whose records these are, where groups are the unit; else None.
           offers_all: where the wishes leave candidates open, whether queries select from all; for
             a campaign that began when they did.
 
@@ -442,7 +450,9 @@ class CampaignConfig(RunConfig):
             extractor=self.data.to_extractor(),
             threshold_start=start,
             label_cap=cap,
-            validation=self._protected(protected_records),
+            validation=self._protected(
+                protected_records, None if unit is Unit.RECORD else protected_groups
+            ),
             groups=self._groups(unit),
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
@@ -450,12 +460,16 @@ class CampaignConfig(RunConfig):
         spec = spec if openly else spec.with_secret_draws()
         return self._with_candidates(spec, offers_all=offers_all)
 
-    def _protected(self, records: int | None) -> ProtectedValidation | None:
+    def _protected(self, records: int | None, groups: int | None) -> ProtectedValidation | None:
         if records is None:
             return None
         asked = declared_validation(self)
         return ProtectedValidation(
-            records=records, epsilon=asked.epsilon or self.privacy.epsilon, auc=asked.auc
+            records=records,
+            epsilon=asked.epsilon or self.privacy.epsilon,
+            auc=asked.auc,
+            groups=groups,
+            group_records=1 if groups is None else asked.group_records,
         )
 
     def _groups(self, unit: Unit) -> Groups | None:

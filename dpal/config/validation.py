@@ -9,7 +9,7 @@ from pydantic import ConfigDict, PositiveFloat, model_validator
 
 from dpal.config.data import DataConfig
 from dpal.config.guarded import Guarded
-from dpal.config.section import Section
+from dpal.config.section import Count, Section
 from dpal.config.settings_form import choice
 from dpal.errors import ConfigError
 
@@ -32,6 +32,9 @@ class DeclaredValidation(Section):
     auc: bool = False
     """Of protected records with two classes, or several labels: release the area under the ROC
     curve, too, from noisy histograms of scores; other figures get 1.4 times the noise."""
+    group_records: Count = 1
+    """Of protected records, where privacy.unit is group: the first records of each group that are
+    measured, at most. Noise is in proportion."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -52,6 +55,11 @@ class DeclaredValidation(Section):
         if self.public and self.auc:
             raise ValueError(
                 "validation.auc is of protected records, and these are public; leave it out"
+            )
+        if self.public and self.group_records != 1:
+            raise ValueError(
+                "validation.group_records is of protected records, and these are public; leave it "
+                "out"
             )
         return self
 

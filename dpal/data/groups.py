@@ -6,6 +6,7 @@ records are selected. Who belongs together is public, as are ids: no content of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,37 @@ def _require_column(path: Path, column: str) -> None:
         )
 
 
+def require_other_groups(pool: Source, validation: Source, column: str) -> None:
+    """Requires that no group has records in both, so that none is charged for either.
+
+    Args:
+      pool: private records.
+      validation: protected records that figures are measured on.
+      column: that says who belongs together, in both.
+
+    Raises:
+      DataError: a group has, or either has no such column.
+    """
+    names = [_names(source, column) for source in (pool, validation)]
+    if shared := len(names[0] & names[1]):
+        raise DataError.before_release(
+            f"{{shared}} groups of {validation.name} (column {column!r}) have records in the pool "
+            f"{pool.name} as well, and would lose what both promise; keep all records of a group "
+            "in one of the two files",
+            shared=f"{shared:,}",
+        )
+
+
+def _names(source: Source, column: str) -> set[str]:
+    for path in source.paths:
+        _require_column(path, column)
+    return {
+        name
+        for batch in raw_batches(source, [column])
+        for name in batch.table.column(0).cast(pa.string()).to_pylist()
+    }
+
+
 def count_groups(groups: NDArray[np.int64]) -> int:
     """How many there are."""
     return int(np.unique(groups).size)
@@ -87,6 +119,36 @@ def within_cap(groups: NDArray[np.int64], most: int | None) -> NDArray[np.int64]
     rank = np.empty_like(groups)
     rank[order] = np.arange(groups.size) - np.repeat(starts, lengths)
     return np.where(rank < most, groups, OUTSIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnedRows:
+    """Rows of a file, and whose they are.
+
+    Attributes:
+      rows: (n,) ascending.
+      owners: (n,) number of each row's group, from 0 in the order of their first rows.
+    """
+
+    rows: NDArray[np.int64]
+    owners: NDArray[np.int64]
+
+
+def measured_owners(source: Source, column: str, most: int) -> OwnedRows:
+    """The first records of each group of a source.
+
+    Args:
+      source: protected records that figures are measured on.
+      column: that says who belongs together.
+      most: records of one group, in the order of the file.
+
+    Raises:
+      DataError: as `read_groups`.
+    """
+    groups = within_cap(read_groups(source, column), most)
+    rows = np.flatnonzero(groups != OUTSIDE).astype(np.int64)
+    owners = np.unique(groups[rows], return_inverse=True)[1].astype(np.int64)
+    return OwnedRows(rows=rows, owners=owners)
 
 
 def rows_of_groups(groups: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -349,17 +349,20 @@ class CertifiedPlan:
     def _figures_record(self) -> dict[str, Any]:
         """What figures on protected records cost them, and how precise they are; else nothing."""
         figures, protected = self.plan.figures, self.validation
-        if figures is None or protected is None:
+        measured = self.plan.spec.validation
+        if figures is None or protected is None or measured is None:
             return {}
+        groups, most = measured.groups, measured.group_records
         by_rdp = self.plan.spec.accountant is Accountant.RDP
         spent, model = protected.spent, self.plan.spec.model
         return {
             "validation": {
-                "records": protected.size,
+                "records": measured.records,
+                **({} if groups is None else {"groups": groups, "group_records": most}),
                 "epsilon": spent.epsilon_rdp if by_rdp else spent.epsilon_pld,
                 "noise_multiplier": figures.noise_multiplier,
                 "noise": figures.noise,
-                "half_width": headline_half_width(model, protected.size, figures.noise),
+                "half_width": headline_half_width(model, measured.records, figures.noise),
                 **({"figure": "micro_f1"} if model.task is Task.MULTI_LABEL else {}),
                 **self._area_record(figures),
             }

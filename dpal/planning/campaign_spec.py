@@ -163,15 +163,31 @@ class ProtectedValidation:
       records: how many there are; public.
       epsilon: what all figures together may cost each of them, at the campaign's delta.
       auc: whether histograms of scores are released as well, for areas under the ROC curve.
+      groups: whose records they are, where groups are the unit, and are promised the same; else
+        None.
+      group_records: of one group that are measured, at most.
     """
 
     records: int
     epsilon: float
     auc: bool = field(default=False, metadata=LATER)
+    groups: int | None = field(default=None, metadata=LATER)
+    group_records: int = field(default=1, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1, **{"validation records": self.records})
         check.positive(**{"validation.epsilon": self.epsilon})
+        check.at_least(1, **{"validation.group_records": self.group_records})
+        if self.groups is None:
+            check.within(1, 1, **{"validation.group_records": self.group_records})
+        else:
+            least = -(-self.records // self.group_records)
+            check.within(least, self.records, **{"validation groups": self.groups})
+
+    @property
+    def owners(self) -> int:
+        """How many are promised something: groups, or records."""
+        return self.records if self.groups is None else self.groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,10 +453,10 @@ class CampaignSpec:
                 f"acquisition {self.acquisition} ranks records among those of the validation set, "
                 "and they are protected; use another acquisition, or public validation records"
             )
-        if self.groups is not None:
+        if (self.groups is None) is not (self.validation.groups is None):
             raise ParameterError(
-                "a validation set is protected record by record, and privacy.unit group protects "
-                "whole groups; measure on public records, or use privacy.unit: record"
+                "a validation set is protected by groups where privacy.unit is group, and record "
+                "by record where it is record"
             )
         if self.threshold_start is ThresholdStart.VALIDATION:
             raise ParameterError(

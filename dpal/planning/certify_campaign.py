@@ -165,7 +165,7 @@ def certify_plan(plan: Plan) -> CertifiedPlan:
         validation=None
         if plan.spec.validation is None
         else CohortCertificate(
-            size=plan.spec.validation.records, spent=spending(VALIDATION, releases, target)
+            size=plan.spec.validation.owners, spent=spending(VALIDATION, releases, target)
         ),
     )
     # Stated as what must hold, so that NaN is refused as well.
@@ -192,8 +192,8 @@ def _require_enough_counts(plan: Plan, validation: ProtectedValidation) -> None:
     least = counted.squared_sensitivity(plan.spec.target.adjacency)
     if plan.figures is None or plan.figures.counts_moved < least:
         raise PlanRejected(
-            f"a validation record moves {least} counts of each phase, and the plan's figures have "
-            "noise for fewer; make the plan anew"
+            f"a validation {plan.spec.target.unit} moves the counts of each phase by the root of "
+            f"{least}, and the plan's figures have noise for less; make the plan anew"
         )
 
 

@@ -182,8 +182,14 @@ def _envelope(certified: CertifiedPlan) -> Remark:
 
 
 def _of_validation(certified: CertifiedPlan) -> list[str]:
-    if certified.validation is None:
+    validation = certified.plan.spec.validation
+    if validation is None:
         return ["the validation set and every metric computed on it"]
+    if validation.groups is not None:
+        return [
+            "how many validation records and groups there are, who belongs together there and in "
+            "which order, and which classes"
+        ]
     return ["how many validation records there are, and which classes"]
 
 
@@ -197,10 +203,16 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
     several = model.task is Task.MULTI_LABEL
     figure = "Micro-F1" if several else "Accuracy"
     usual = " and a record has one label on average" if several else ""
+    unit, whose = certified.plan.spec.target.unit, "none of the pool's"
+    if "groups" in told:
+        whose = (
+            f"of {told['groups']:,} groups of which none is in the pool, the first "
+            f"{told['group_records']} of each at most"
+        )
     text = (
-        f"Each phase's model is measured once on {told['records']:,} records that are none of the "
-        f"pool's, by counts with noise {told['noise']:.3g}. All phases together cost each of them "
-        f"epsilon {told['epsilon']:.4f}, which no record of the pool pays. {figure} is then known "
+        f"Each phase's model is measured once on {told['records']:,} records that are {whose}, "
+        f"by counts with noise {told['noise']:.3g}. All phases together cost each {unit} of them "
+        f"epsilon {told['epsilon']:.4f}, which no {unit} of the pool pays. {figure} is then known "
         f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %{usual}); "
         f"without noise so many records would tell it to ± {100 * sampling:.1f}. "
         f"{_area(certified, told)}The released phase and an early stop are chosen by these figures "

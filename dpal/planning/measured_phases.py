@@ -51,7 +51,7 @@ def measured_counts(model: ModelSpec, validation: ProtectedValidation) -> Measur
       validation: what else is asked for.
     """
     labels = model.classes if model.task is Task.MULTI_LABEL else 1
-    return MeasuredCounts(labels=labels, auc=validation.auc)
+    return MeasuredCounts(labels=labels, auc=validation.auc, group_records=validation.group_records)
 
 
 @lru_cache(maxsize=32)
@@ -185,14 +185,14 @@ def _require_possible(validation: ProtectedValidation, target: PrivacyTarget) ->
             f"validation.epsilon {validation.epsilon:g} is above privacy.epsilon "
             f"{target.epsilon:g}, which is promised to everybody; lower it or leave it null"
         )
-    if target.unit is not Unit.RECORD:
+    if target.unit is not Unit.RECORD and validation.groups is None:
         raise ParameterError.before_release(
-            f"validation.protected protects single records, and the unit is one {target.unit}, "
-            "who may have records in pool and validation set; measure on public records "
-            "(validation: {public: true, why: in words})"
+            "validation.protected protects single records here, and the unit is one "
+            f"{target.unit}, who may have records in pool and validation set; measure on public "
+            "records (validation: {public: true, why: in words})"
         )
-    if not target.delta < 1 / validation.records:
+    if not target.delta < 1 / validation.owners:
         raise ParameterError.before_release(
-            f"privacy.delta {target.delta:.3g} is not below one over the {validation.records:,} "
-            "records of the validation set, which are promised the same; lower it"
+            f"privacy.delta {target.delta:.3g} is not below one over the {validation.owners:,} "
+            f"{target.unit}s of the validation set, which are promised the same; lower it"
         )

@@ -149,12 +149,13 @@ def figures_in_plan(summary: Mapping[str, Any]) -> str:
     told = summary["validation"]
     figure = figure_words(told.get("figure", "accuracy"))
     area = ""
+    whose = f" of {told['groups']:,} groups" if "groups" in told else ""
     if "auc_half_width" in told:
         area = f", AUC ± {100 * told['auc_half_width']:.1f} and what bins hide (at 80 %)"
     return (
         f"validation set protected: {figure} ± {100 * told['half_width']:.1f} points in each phase "
         f"(95 %, at 80 % {figure}){area}, at epsilon {told['epsilon']:.4f} for all phases together "
-        f"on {told['records']:,} records"
+        f"on {told['records']:,} records{whose}"
     )
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpal.accounting.events import NoisyFigures
+from dpal.data.groups import measured_owners
 from dpal.data.labeling_state import load_all
-from dpal.errors import ParameterError
+from dpal.errors import DataError, ParameterError
 from dpal.files.artifacts import damaged
 from dpal.files.atomic_writes import write_text
 from dpal.planning.campaign_plan import Phase
+from dpal.planning.campaign_spec import ProtectedValidation
 from dpal.planning.measured_phases import measured_counts
 from dpal.randomness import secure
 from dpal.reports.validation_figures import (
@@ -66,8 +71,9 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
 
 
 def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, Any]:
-    guesses, labels = _predicted(campaign, phase)
-    return public_figures(campaign.plan.spec.model.task, guesses, labels)
+    inputs, labels = load_all(campaign.validation)
+    guesses = _guesses(campaign, phase, inputs)
+    return public_figures(campaign.plan.spec.model.task, guesses, labels.numpy())
 
 
 def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, Any]:
@@ -80,14 +86,14 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
     about = campaign.plan.spec.model
 
     def draw() -> None:
-        guesses, labels = _predicted(campaign, phase)
+        measured = _measured(campaign, validation)
         drawn = draw_counts(
-            guesses,
-            labels,
+            _guesses(campaign, phase, measured.inputs),
+            measured.labels.numpy(),
             event,
             task=about.task,
             counted=measured_counts(about, validation),
-            records=validation.records,
+            owners=measured.owners,
             rng=secure(),
         )
         write_text(files.validation, drawn.to_json() + "\n")
@@ -121,13 +127,39 @@ def _read(path: Path) -> ReleasedCounts:
         raise damaged(path) from error
 
 
-def _predicted(campaign: Campaign, phase: Phase) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probabilities and labels of all validation records. Private where those are."""
-    inputs, labels = load_all(campaign.validation)
-    guesses = probabilities(
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """Protected records that are measured, and the number of each one's group where it has one."""
+
+    inputs: Tensor
+    labels: Tensor
+    owners: NDArray[np.int64] | None
+
+
+def _measured(campaign: Campaign, validation: ProtectedValidation) -> _Measured:
+    """Loads the records that are charged for: all, or the first of each group.
+
+    Raises:
+      DataError: they are not as many as were planned for.
+    """
+    (inputs, labels), owners = load_all(campaign.validation), None
+    groups = campaign.plan.spec.groups
+    if groups is not None:
+        kept = measured_owners(campaign.validation, groups.column, validation.group_records)
+        rows = torch.from_numpy(kept.rows)
+        inputs, labels, owners = inputs[rows], labels[rows], kept.owners
+    if len(labels) != validation.records:
+        raise DataError(
+            f"{campaign.validation.name} has other records than the plan was made for; restore it"
+        )
+    return _Measured(inputs=inputs, labels=labels, owners=owners)
+
+
+def _guesses(campaign: Campaign, phase: Phase, inputs: Tensor) -> NDArray[np.float64]:
+    """Probabilities by the phase's model. Private where the records are."""
+    return probabilities(
         load_model(campaign, phase.index),
         inputs,
         physical_batch=campaign.config.runtime.physical_batch,
         task=campaign.plan.spec.model.task,
     )
-    return guesses, labels.numpy()

@@ -13,7 +13,13 @@ from tqdm import tqdm
 from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import declared_validation
-from dpal.data.groups import count_groups, read_groups, within_cap
+from dpal.data.groups import (
+    count_groups,
+    measured_owners,
+    read_groups,
+    require_other_groups,
+    within_cap,
+)
 from dpal.data.importing.write_pool import tells_of_held_out
 from dpal.data.inspect_rows import inspect, require_match
 from dpal.data.known_records import COINCIDENCE
@@ -153,6 +159,14 @@ def open_data(config: CampaignConfig) -> OpenedData:
         mean, std = public_statistics(validation)
         measured = Normalisation(mean=mean, std=std)
 
+    measured_records, measured_groups = None, None
+    if protected:
+        measured_records = validation_holds.rows
+    if protected and column is not None:
+        require_other_groups(pool, validation, column)
+        kept = measured_owners(validation, column, declared_validation(config).group_records)
+        measured_records, measured_groups = kept.rows.size, count_groups(kept.owners)
+
     def spec_of(wishes: CampaignConfig) -> SpecFor:
         def spec_for(owners: int, unit: Unit, carried: int) -> CampaignSpec:
             return wishes.to_spec(
@@ -164,7 +178,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 carried=carried,
                 measured=measured,
                 threshold_start=ThresholdStart.PLAIN if protected else _threshold_start(held),
-                protected_records=validation_holds.rows if protected else None,
+                protected_records=measured_records,
+                protected_groups=measured_groups,
                 draws_openly=_draws_openly(held),
                 offers_all=held is not None and "candidates" not in held,
             )

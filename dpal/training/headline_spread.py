@@ -1,9 +1,10 @@
-"""How far the headline figure scatters, of records each of which may be right and wrong at once.
+"""How far the headline figure scatters where labels or records may be right and wrong together.
 
-Micro-F1 is a ratio of sums over records. To first order its variance is the sum of the squares of
-what each record adds to the ratio's residual, and counts by label do not tell it: mistakes in
-several labels of one record may go together. So that sum is released too, in a unit that the noisy
-counts suggest: every record adds between 0 and 1.
+Accuracy and micro-F1 are ratios of sums over records. To first order their variance is the sum of
+the squares of what each record, or group, adds to the ratio's residual, and counts do not tell it:
+mistakes in several labels of one record, or in several records of one group, may go together. So
+that sum is released too, in a unit that the noisy counts suggest: every record, or group, adds
+between 0 and 1.
 
 Source: Cochran (1977), Sampling Techniques, Sec. 2.11: the ratio estimator.
 """
@@ -34,39 +35,52 @@ class SpreadUnit:
     square: float
 
 
-def spread_unit(counts: Counts, *, records: int, noise: float) -> SpreadUnit:
+def spread_unit(
+    counts: Counts, *, records: int, noise: float, groups: int | None = None, group_records: int = 1
+) -> SpreadUnit:
     """The unit that noisy counts suggest.
 
     Args:
-      counts: (labels, 2, 2) noisy counts.
-      records: of the validation set; public.
+      counts: (classes, classes) or (labels, 2, 2) noisy counts.
+      records: that are measured; public.
       noise: standard deviation on each count.
+      groups: whose records they are; None where each is by itself.
+      group_records: that are measured of one group at most.
     """
     hits, whole = ratio_of(counts, records=records)
     figure = min(1.0, max(0.0, hits / whole)) if whole >= 1 else 0.5
-    squares = squared_residuals(figure)
-    most = (len(counts) * max(figure, 2 * (1 - figure))) ** 2
+    squares = squared_residuals(figure, counts)
+    labels = len(counts) if counts.ndim == 3 else 1
+    most = group_records**2 * labels**2 * float(squares.max())
     # Where noise drowns the counts it is what they may hide.
-    hidden = noise * math.sqrt(len(counts) * float((squares**2).sum()))
-    expected = max(float((counts * squares).sum()), hidden) / records
+    hidden = noise * math.sqrt(float((squares**2).sum()))
+    expected = max(float((counts * squares).sum()), hidden) / (groups or records)
     return SpreadUnit(figure=figure, square=min(most, _ROOM * expected))
 
 
-def squared_residuals(figure: float) -> Floats:
-    """What one label adds to the variance of micro-F1, by whether it is true and said, (2, 2)."""
-    return np.array([[0.0, figure**2], [figure**2, 4 * (1 - figure) ** 2]])
+def squared_residuals(figure: float, counts: Counts) -> Floats:
+    """What a record adds to the headline's variance by being in a count, in the counts' shape."""
+    if counts.ndim == 2:
+        return np.where(np.eye(len(counts)) > 0, 4 * (1 - figure) ** 2, 4 * figure**2)
+    of_label = np.array([[0.0, figure**2], [figure**2, 4 * (1 - figure) ** 2]])
+    return np.broadcast_to(of_label, counts.shape)
 
 
-def spread_of(hits: Floats, whole: Floats, unit: SpreadUnit) -> float:
-    """The spread of records: what leaves only with noise.
+def spread_of(
+    hits: Floats, whole: Floats, unit: SpreadUnit, *, owners: NDArray[np.int64] | None = None
+) -> float:
+    """The spread of records or groups: what leaves only with noise.
 
     Args:
-      hits: (n,) what each adds to the headline's numerator (`headline_terms`).
+      hits: (n,) what each record adds to the headline's numerator (`headline_terms`).
       whole: (n,) what it adds to its denominator.
       unit: in which it is counted.
+      owners: (n,) number of each record's group; None where each is by itself.
 
     Returns:
-      A sum to which every record adds between 0 and 1. Private.
+      A sum to which every record, or group, adds between 0 and 1. Private.
     """
     residuals: NDArray[np.float64] = hits - unit.figure * whole
+    if owners is not None:
+        residuals = np.bincount(owners, weights=residuals).astype(np.float64)
     return float(np.minimum(1.0, residuals**2 / unit.square).sum())

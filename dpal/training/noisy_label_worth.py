@@ -12,7 +12,9 @@ from dpal.training.protected_figures import Counts, Floats, Interval
 _KNOWN = 2.0  # a noisy number of records is one where it passes so many of its deviations
 
 
-def noisy_label_worth(counts: Counts, headline: Interval, *, noise: float) -> ModelWorth:
+def noisy_label_worth(
+    counts: Counts, headline: Interval, *, noise: float, group_records: int = 1
+) -> ModelWorth:
     """Reads it off released counts; nothing more is read.
 
     How mistakes of a model and of the most frequent answers go together is in no count, so that
@@ -22,8 +24,9 @@ def noisy_label_worth(counts: Counts, headline: Interval, *, noise: float) -> Mo
       counts: (labels, 2, 2) noisy counts; as they were released.
       headline: micro-F1 by them.
       noise: standard deviation on each count.
+      group_records: of one group, at most; they are taken to go together, which is the worst.
     """
-    majority, error = _most_frequent(counts, noise)
+    majority, error = _most_frequent(counts, noise, group_records)
     least = max(1.0, _KNOWN * noise * math.sqrt(2))
     recalls, classes = [], []
     for without, has in counts.astype(np.float64):
@@ -43,7 +46,7 @@ def noisy_label_worth(counts: Counts, headline: Interval, *, noise: float) -> Mo
     )
 
 
-def _most_frequent(counts: Counts, noise: float) -> tuple[float, float]:
+def _most_frequent(counts: Counts, noise: float, group_records: int) -> tuple[float, float]:
     """Micro-F1 of giving each label's most frequent answer, and its standard error."""
     without, has = counts.sum(axis=2).astype(np.float64).T
     common = has > without
@@ -55,6 +58,7 @@ def _most_frequent(counts: Counts, noise: float) -> tuple[float, float]:
     by_has: Floats = np.where(common, 2 - 2 * value, -value)
     by_without: Floats = np.where(common, -value, 0.0)
     squares = np.maximum(0.0, has * by_has**2 + without * by_without**2)
-    sampling = float(np.sqrt(squares).sum()) ** 2  # as if all labels of a record went together
+    # As if all labels of a record went together.
+    sampling = group_records * float(np.sqrt(squares).sum()) ** 2
     blurred = 2 * (noise**2 + 1 / 12) * float((by_has**2 + by_without**2).sum())
     return value, min(1.0, math.sqrt(sampling + blurred) / float(whole))

@@ -91,20 +91,31 @@ def label_counts(probabilities: Floats, labels: NDArray[np.integer]) -> Counts:
     return np.stack([cell.sum(axis=0) for cell in counts], axis=1).reshape(-1, 2, 2)
 
 
-def noisy_accuracy(counts: Counts, *, records: int, noise: float) -> Interval:
+def noisy_accuracy(
+    counts: Counts, *, records: int, noise: float, scatter: float | None = None
+) -> Interval:
     """Accuracy from noisy confusion counts.
 
     The interval is Wilson's, with the noise's variance beside that of sampling: all p that lie
-    within so many of their own standard deviations of the figure.
+    within so many of their own standard deviations of the figure. Where records of a group go
+    together, it is the normal one with what sampling is found to scatter.
 
     Args:
       counts: (classes, classes) noisy counts.
       records: of the validation set; public.
       noise: standard deviation on each count.
+      scatter: variance of twice the hits over which groups were drawn for judging, all together
+        (`dpal.training.headline_spread`); None where records are by themselves.
 
     Source: Wilson (1927), "Probable inference".
     """
     classes = len(counts)
+    if scatter is not None:
+        hits, whole = ratio_of(counts, records=records)
+        variance = scatter + whole**2 * blur_of_accuracy(records, classes, noise)
+        low, high = _fieller(hits, whole, (variance, 0.0, 0.0))
+        error = min(1.0, math.sqrt(variance) / whole)
+        return Interval(value=_ratio(hits, whole), low=low, high=high, standard_error=error)
     seen = float(np.trace(counts)) / records
     blurred = blur_of_accuracy(records, classes, noise)
     square = QUANTILE**2
@@ -121,7 +132,9 @@ def noisy_accuracy(counts: Counts, *, records: int, noise: float) -> Interval:
     )
 
 
-def noisy_worth(counts: Counts, *, records: int, noise: float) -> ModelWorth:
+def noisy_worth(
+    counts: Counts, *, records: int, noise: float, group_records: int = 1
+) -> ModelWorth:
     """What noisy confusion counts of protected records say of it; nothing more is read.
 
     The most frequent class is that of the largest noisy row, which is a little more than what
@@ -131,6 +144,7 @@ def noisy_worth(counts: Counts, *, records: int, noise: float) -> ModelWorth:
       counts: (classes, classes) noisy counts, rows are true classes; as they were released.
       records: of the validation set; public.
       noise: standard deviation on each count.
+      group_records: of one group, at most; they are taken to go together, which is the worst.
 
     Raises:
       ParameterError: there is no record.
@@ -142,7 +156,7 @@ def noisy_worth(counts: Counts, *, records: int, noise: float) -> ModelWorth:
     # Where the model is right and the most frequent answer is wrong, and the other way round.
     better = (right.sum() - right[usual]) / records
     worse = (rows[usual] - right[usual]) / records
-    sampling = max(0.0, better + worse - (better - worse) ** 2) / records
+    sampling = group_records * max(0.0, better + worse - (better - worse) ** 2) / records
     # Each count is rounded as well, which adds 1/12.
     blurred = 2 * others * (noise**2 + 1 / 12) / records**2
     least = max(1.0, _KNOWN * noise * math.sqrt(len(counts)))
@@ -194,19 +208,23 @@ def noisy_f1(counts: Counts, *, noise: float, scatter: float) -> Interval:
     )
 
 
-def noisy_recalls(counts: Counts, *, noise: float) -> list[Interval]:
+def noisy_recalls(counts: Counts, *, noise: float, group_records: int = 1) -> list[Interval]:
     """Share of the records with a label of which a model says it, for each label.
 
     Args:
       counts: (labels, 2, 2) noisy counts.
       noise: standard deviation on each count.
+      group_records: of one group, at most; they are taken to be right and wrong together, which
+        is the worst there is.
     """
-    return [_recall(float(missed), float(said), noise) for missed, said in counts[:, 1]]
+    return [
+        _recall(float(missed), float(said), noise, group_records) for missed, said in counts[:, 1]
+    ]
 
 
-def _recall(missed: float, said: float, noise: float) -> Interval:
+def _recall(missed: float, said: float, noise: float, group_records: int) -> Interval:
     whole, blurred = missed + said, noise**2 + 1 / 12
-    drawn = max(0.0, whole)  # of which each is said with one chance
+    drawn = group_records * max(0.0, whole)  # of which each is said with one chance
     # (1 - p) said - p missed: its variance is drawn p (1 - p) + blurred ((1 - p)^2 + p^2).
     low, high = _fieller(said, whole, (blurred, drawn - 2 * blurred, 2 * blurred - drawn))
     value = _ratio(said, whole)

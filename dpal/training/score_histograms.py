@@ -80,7 +80,7 @@ def score_counts(scores: Floats, labels: NDArray[np.integer]) -> Counts:
     return np.stack(counts).astype(np.int64).reshape(-1, 2, SCORE_BINS)
 
 
-def area_under_curve(counts: Counts, *, noise: float) -> Area:
+def area_under_curve(counts: Counts, *, noise: float, group_records: int = 1) -> Area:
     """The area under the ROC curve by the trapezoid rule, from noisy counts.
 
     Its variance over records is that of a two-sample rank statistic; that by the noise is exact to
@@ -89,6 +89,7 @@ def area_under_curve(counts: Counts, *, noise: float) -> Area:
     Args:
       counts: (2, bins) noisy counts, without and with the label.
       noise: standard deviation on each.
+      group_records: of one group, at most; they are taken to go together, which is the worst.
 
     Source: DeLong, DeLong & Clarke-Pearson (1988), "Comparing the areas under two or more
     correlated receiver operating characteristic curves".
@@ -104,7 +105,7 @@ def area_under_curve(counts: Counts, *, noise: float) -> Area:
     below, above = beyond @ without / negative, has @ beyond / positive
     area = float(has @ below / positive)
     by_has, by_without = (below - area) / positive, (above - area) / negative
-    sampling = float(has @ by_has**2 + without @ by_without**2)
+    sampling = group_records * float(has @ by_has**2 + without @ by_without**2)
     together = (beyond - below[:, None] - above[None, :] + area) / (positive * negative)
     blurred = variance * float((by_has**2).sum() + (by_without**2).sum())
     blurred += variance**2 * float((together**2).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,33 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpal
+from dpal.accounting.events import VALIDATION
+from dpal.audit.attack_plan import Effort
 from dpal.canonical import plain
 from dpal.certificate.checks import any_failed
+from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
+from dpal.data.groups import measured_owners
 from dpal.data.labeling_state import (
     cohort_column,
     group_column,
     labels_of,
+    load_all,
     read_selection,
 )
-from dpal.errors import ConfigError, ParameterError
+from dpal.errors import ConfigError, DataError, ParameterError
+from dpal.ledger.release_records import release_from
+from dpal.models.build_model import build_model
 from dpal.planning.campaign_spec import Groups, ProtectedValidation
+from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Unit
+from dpal.runs import campaign_audit, phase_measuring
+from dpal.runs.prepare_campaign import prepare
 from dpal.training.dp_sgd import PrivateGradient
-from tests.conftest import small_spec, write_blobs
+from dpal.training.evaluation import probabilities
+from dpal.training.protected_figures import confusion_counts
+from dpal.training.released_counts import ReleasedCounts, headline_of
+from tests.conftest import nothing_released, small_spec, write_blobs
 
 PERSONS = 400
 MODES: dict[str, dict[str, Any]] = {
@@ -197,13 +211,162 @@ def test_near_private_on_top_counts_one_record_of_each_person(persons, small, ml
     assert np.asarray(support).sum() < 600
 
 
-def test_a_validation_set_that_is_protected_record_by_record_is_refused():
+def test_a_validation_set_is_protected_as_the_pool_is():
     spec = small_spec()
     grouped_spec = replace(
         spec,
         target=replace(spec.target, unit=Unit.GROUP),
         groups=Groups(column="person", records=2),
     )
-    with pytest.raises(ParameterError) as refused:
-        replace(grouped_spec, validation=ProtectedValidation(records=300, epsilon=1.0))
-    assert "privacy.unit" in str(refused.value)
+    by_record = ProtectedValidation(records=300, epsilon=1.0)
+    by_group = replace(by_record, groups=120, group_records=3)
+    assert (by_record.owners, by_group.owners) == (300, 120)
+    assert replace(grouped_spec, validation=by_group).validation == by_group
+    assert "groups" not in plain(by_record) and "group_records" not in plain(by_record)
+    for refused_spec, validation in ((grouped_spec, by_record), (spec, by_group)):
+        with pytest.raises(ParameterError) as refused:
+            replace(refused_spec, validation=validation)
+        assert "privacy.unit" in str(refused.value)
+    for wrong in ({"groups": 301}, {"groups": 99}, {"groups": None}, {"groups": 0}):
+        with pytest.raises(ParameterError):
+            replace(by_group, **wrong)
+
+
+HELD_OUT = 90  # persons of one to five records, 300 in all
+PROTECTED: dict[str, Any] = {"protected": True, "epsilon": 10.0, "group_records": 2}
+
+
+@pytest.fixture
+def held_out(persons: Path) -> Path:
+    """The same pool, and a validation set of other persons."""
+    owners = np.concatenate([np.arange(HELD_OUT), np.arange(210) % 53])
+    names = [f"held-out-{owner}" for owner in np.random.default_rng(4).permutation(owners)]
+    with_persons("validation.parquet", names)
+    return persons
+
+
+def with_persons(file: str, names: list[str]) -> None:
+    table = pq.read_table(file)
+    if "person" in table.column_names:
+        table = table.drop_columns(["person"])
+    pq.write_table(table.append_column("person", pa.array(names)), file)
+
+
+def test_a_protected_validation_set_is_measured_and_charged_by_persons(held_out, small):
+    config = small(**grouped("random", validation=PROTECTED, schedule__queries=[40]))
+    folder = dpal.run(config)
+    assert not any_failed(dpal.verify(folder, ledger=Path("artifacts/ledger.sqlite")))
+    told = folder.read_record()["plan"]["validation"]
+    names = pq.read_table("validation.parquet")["person"].to_pylist()
+    sizes = np.unique(names, return_counts=True)[1]
+    kept = int(np.minimum(sizes, 2).sum())
+    assert (told["records"], told["groups"], told["group_records"]) == (kept, HELD_OUT, 2)
+    certificate = read_certificate(folder.certificate.read_text(encoding="utf-8"))
+    cohort = certificate["cohorts"][-1]
+    assert (cohort["cohort"], cohort["planned_size"]) == (VALIDATION, HELD_OUT)
+    # Two records of a person in one count, and the spread: 4 + 1.
+    assert {event["moved"] for event in cohort["events"]} == {5}
+    assert 9.9 < cohort["epsilon_pld"] <= 10
+    assert not any("not protected" in one and "metrics" in one for one in certificate["exceptions"])
+    for phase in folder.finished_phases():
+        written = folder.phase(int(phase["phase"])).validation.read_text()
+        released = ReleasedCounts.from_json(written)
+        assert (released.records, released.groups, released.group_records) == (kept, HELD_OUT, 2)
+        name, interval = headline_of(released)
+        assert (name, phase["validation_accuracy"]) == ("accuracy", interval.value)
+    evidence = CAMPAIGN.read(certificate)
+    held = [release_from(record) for record in evidence.hold.body["releases"]]
+    plan = copy.deepcopy(dict(evidence.plan))
+    assert list(_unpaid_figures(plan, held)) == []
+    plan["spec"]["validation"]["group_records"] = 3
+    assert len(list(_unpaid_figures(plan, held))) == 1
+    del plan["spec"]["validation"]["group_records"], plan["spec"]["validation"]["groups"]
+    assert len(list(_unpaid_figures(plan, held))) == 1
+    explained = explain_campaign(prepare(config).certified)
+    (remark,) = [one for one in explained if one.numbers.get("groups") == HELD_OUT]
+    assert f"{HELD_OUT} groups" in remark.text
+
+
+@pytest.mark.slow
+def test_an_audit_reads_no_protected_person(held_out, small, monkeypatch):
+    read: list[str] = []
+
+    def reading(source):
+        read.append(source.name)
+        return load_all(source)
+
+    monkeypatch.setattr(campaign_audit, "load_all", reading)
+    campaign = prepare(small(**grouped("random", validation=PROTECTED)))
+    audited = campaign_audit.audit_campaign(
+        campaign, Effort(canaries=40, most_steps=4, draws=1 << 16)
+    )
+    assert audited.findings
+    assert read and all(name.endswith("made-up.parquet") for name in read)
+
+
+def test_a_whole_person_replaced_moves_no_more_than_two_counts(held_out, small):
+    """One with five records in the file: all of them say something else than they did."""
+    campaign = prepare(small(**grouped("random", validation={"protected": True})))
+    validation = campaign.plan.spec.validation
+    assert validation is not None and validation.group_records == 1
+    model = build_model(campaign.plan.spec.model)
+    table = pq.read_table("validation.parquet")
+    names = np.array(table["person"].to_pylist())
+
+    def counted(most: int) -> np.ndarray:
+        groups = measured_owners(campaign.validation, "person", most)
+        charged = replace(validation, group_records=most, records=groups.rows.size)
+        measured = phase_measuring._measured(campaign, charged)
+        assert measured.owners is not None and np.bincount(measured.owners).max() == most
+        guesses = probabilities(model, measured.inputs, physical_batch=64)
+        return confusion_counts(guesses, measured.labels.numpy())
+
+    before = {most: counted(most) for most in (1, 2, 4)}
+    whose = max(set(names), key=list(names).count)
+    for label in range(3):
+        features = np.array(table["features"].to_pylist(), np.float32)
+        labels = np.array(table["label"].to_pylist())
+        features[names == whose] = 1e4 * (label + 1)
+        labels[names == whose] = label
+        columns = {
+            "features": pa.FixedSizeListArray.from_arrays(
+                pa.array(features.ravel()), features.shape[1]
+            ),
+            "label": pa.array(labels),
+        }
+        changed = table
+        for name, column in columns.items():
+            changed = changed.set_column(changed.schema.get_field_index(name), name, column)
+        pq.write_table(changed, "validation.parquet")
+        for most, counts in before.items():
+            moved = ((counted(most) - counts) ** 2).sum()
+            assert moved <= 2 * most**2
+
+
+def test_a_person_in_both_files_is_refused(held_out, small):
+    names = pq.read_table("validation.parquet")["person"].to_pylist()
+    with_persons("validation.parquet", ["person-7", *names[1:]])
+    config = small(**grouped("random", validation=PROTECTED))
+    with pytest.raises(DataError, check=nothing_released) as refused:
+        dpal.plan(config)
+    assert "data.group_column" not in str(refused.value) and "'person'" in str(refused.value)
+    # Figures on public records promise nothing, and need no persons.
+    assert dpal.plan(small(**grouped("random"))).summary()["unit"] == "group"
+
+
+def test_a_protected_validation_set_needs_to_say_whose_its_records_are(persons, small):
+    with pytest.raises(DataError, check=nothing_released) as refused:
+        dpal.plan(small(**grouped("random", validation=PROTECTED)))
+    assert "data.group_column" in str(refused.value)
+    with pytest.raises(ConfigError) as without_groups:
+        small(validation=PROTECTED)
+    assert "validation.group_records" in str(without_groups.value)
+
+
+def test_a_file_that_changed_since_the_plan_is_not_measured(held_out, small):
+    campaign = prepare(small(**grouped("random", validation=PROTECTED)))
+    validation = campaign.plan.spec.validation
+    pq.write_table(pq.read_table("validation.parquet").slice(0, 200), "validation.parquet")
+    assert validation is not None
+    with pytest.raises(DataError):
+        phase_measuring._measured(campaign, validation)

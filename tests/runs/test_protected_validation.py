@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import dpal
 from dpal.accounting.events import VALIDATION
@@ -28,6 +29,7 @@ from dpal.config.campaign import parse_config
 from dpal.data import labeling_state
 from dpal.errors import ConfigError, LedgerError, PlanRejected
 from dpal.files.artifacts import CampaignFolder
+from dpal.labels import Task
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
@@ -35,11 +37,13 @@ from dpal.planning.campaign_spec import ThresholdStart
 from dpal.planning.certify_campaign import certify_plan
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.runs import campaign_audit, other_measurements, phase_measuring
+from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import parse_any
 from dpal.runs.phase_training import load_model
 from dpal.runs.prepare_campaign import open_data, prepare, prepare_campaign
 from dpal.runs.sweeps import members
 from dpal.training.evaluation import probabilities
+from dpal.training.metrics import evaluation_metrics
 from dpal.training.protected_figures import confusion_counts, noisy_accuracy
 from dpal.training.released_counts import ReleasedCounts, further_figures, headline_of
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
@@ -361,6 +365,15 @@ SEVERAL: dict[str, Any] = {
 }
 
 
+def several_campaign() -> Campaign:
+    return prepare(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
+
+
+def guesses_of(campaign: Campaign, phase: int, inputs: torch.Tensor) -> np.ndarray:
+    task, model = campaign.plan.spec.model.task, load_model(campaign, phase)
+    return probabilities(model, inputs, physical_batch=256, task=task)
+
+
 @pytest.fixture
 def several(workplace: Path) -> CampaignFolder:
     write_several(workplace / "pool.parquet", 600, seed=1)
@@ -401,9 +414,26 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
     plan["figures"]["moved"] = 3
     assert len(list(_unpaid_figures(plan, held))) == 1 + len(curve)
     assert "micro-F1" in several.report.read_text()
-    # Whoever audits it reads none of these records either.
-    run = prepare(parse_config(values(**{**SETTINGS, **SEVERAL, "stop": None})))
-    campaign_audit.audit_campaign(run, Effort(canaries=40, most_steps=4, draws=1 << 16))
+    inputs, labels = labeling_state.load_all(several_campaign().validation)
+    exact = [
+        evaluation_metrics(Task.MULTI_LABEL, guessed, labels.numpy())
+        for number in range(len(curve))
+        for guessed in [guesses_of(several_campaign(), number, inputs)]
+    ]
+    told = (repr(value) for figures in exact for value in figures.values())
+    secrets = [value for value in told if len(value) > 12]  # found in no other number
+    ids = pq.read_table("validation.parquet", columns=["id"])["id"].to_pylist()
+    for path in sorted(Path("artifacts").rglob("*")):
+        if path.is_file() and "confidential" not in path.parts:
+            content = path.read_bytes()
+            assert not any(secret.encode() in content for secret in [*secrets, *ids]), path
+
+
+@pytest.mark.slow
+def test_an_audit_makes_records_of_several_labels_up(several):
+    campaign_audit.audit_campaign(
+        several_campaign(), Effort(canaries=40, most_steps=4, draws=1 << 16)
+    )
 
 
 def test_areas_are_released_where_they_are_asked_for(workplace):

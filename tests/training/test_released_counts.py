@@ -125,7 +125,6 @@ def covered(bits, *, draws, records, noise, forget_spread=False, **about):
             event,
             task=SEVERAL,
             counted=counted,
-            records=records,
             rng=bits,
         )
         if forget_spread:  # as if labels of a record were independent
@@ -215,7 +214,6 @@ def test_counts_that_noise_drowns_tell_nothing(bits):
             event,
             task=SEVERAL,
             counted=counted,
-            records=20,
             rng=bits,
         )
         for one in (headline_of(told)[1], *(recall for _, recall in further_figures(told))):
@@ -234,7 +232,6 @@ def test_what_is_written_is_read_again(bits):
         NoisyFigures(noise_multiplier=2.0, counts_moved=3),
         task=SEVERAL,
         counted=MeasuredCounts(labels=2),
-        records=40,
         rng=bits,
     )
     again = ReleasedCounts.from_json(told.to_json())
@@ -270,7 +267,6 @@ def test_the_error_of_a_gain_is_none_too_small(bits):
             event,
             task=SEVERAL,
             counted=counted,
-            records=500,
             rng=bits,
         )
         worth = worth_of(told)

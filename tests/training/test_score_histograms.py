@@ -164,7 +164,6 @@ def test_it_leaves_with_the_other_counts_at_the_same_noise(bits):
         event,
         task=Task.SINGLE_LABEL,
         counted=counted,
-        records=5000,
         rng=bits,
     )
     assert told.spread is None and told.scores is not None

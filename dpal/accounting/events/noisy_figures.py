@@ -18,7 +18,8 @@ class NoisyFigures(Event):
 
     Attributes:
       noise_multiplier: noise standard deviation of a count over what one record can change in all
-        of them together (Euclidean norm, under the adjacency of the promise).
+        of them together (Euclidean norm, under the adjacency of the promise); or one group, where
+        groups are the unit.
       counts_moved: counts that one record can move, each by one; the square of what it can change
         where it moves some by more, or by less (`MeasuredCounts.squared_sensitivity`). One, where
         every record is in one count and the other world has it blank; two, where it goes elsewhere

@@ -46,7 +46,7 @@ from dpal.labels import Task
 from dpal.ledger.entries import Entry
 from dpal.ledger.release_records import release_from
 from dpal.ledger.released_phase import is_stopped, released_index
-from dpal.privacy import Adjacency, PrivacyTarget
+from dpal.privacy import Adjacency, PrivacyTarget, Unit
 
 _MEASURED = NoisyFigures.mechanism
 _OF_COHORT = ("selection_epsilon", "epsilon_rdp", "epsilon_pld")
@@ -197,7 +197,9 @@ def _sizes(plan: dict[str, Any]) -> list[int]:
     """Planned sizes of cohorts; how many a hidden selection found stands nowhere."""
     entered = [phase["cohort_size"] for phase in plan["phases"]]
     protected = plan["spec"].get("validation")
-    measured = [] if plan.get("figures") is None else [protected["records"]]
+    measured = (
+        [] if plan.get("figures") is None else [protected.get("groups") or protected["records"]]
+    )
     return [*entered, plan["spec"]["pool_size"] - sum(entered), *measured]
 
 
@@ -255,6 +257,8 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
         yield "hidden queries begin at the quantile of a validation set that is protected"
     if plan["spec"]["acquisition"] in ("class_balanced", "diverse"):
         yield "queries rank records among those of a validation set that is protected"
+    if plan["spec"]["target"]["unit"] == Unit.GROUP and not protected.get("groups"):
+        yield "the plan protects a validation set record by record, and promises it to groups"
     if figures.get("moved", 1) < _least_moved(plan["spec"]):
         yield "the plan's figures count on fewer counts moved by a record than it moves"
     for phase in plan["phases"]:
@@ -276,6 +280,7 @@ def _least_moved(spec: Mapping[str, Any]) -> int:
     counted = MeasuredCounts(
         labels=spec["model"]["classes"] if several else 1,
         auc=bool(spec["validation"].get("auc", False)),
+        group_records=spec["validation"].get("group_records", 1),
     )
     return counted.squared_sensitivity(Adjacency(spec["target"]["adjacency"]))
 
