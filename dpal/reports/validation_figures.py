@@ -22,7 +22,6 @@ _WORDS = {
     "macro_f1": "macro-F1",
     "subset_accuracy": "subset accuracy",
     "macro_auc": "macro AUC",
-    "auc": "AUC",
 }
 
 
@@ -94,9 +93,9 @@ def headline_key(phase: Mapping[str, Any]) -> str:
     return next(name for name in _WORDS if _PREFIX + name in phase)
 
 
-def named_interval(name: str, value: float, low: float, high: float) -> dict[str, float]:
-    """A figure beside the headline, with its 95 % interval, as phases' figures have them."""
-    return {name: value, f"{name}_{LOW}": low, f"{name}_{HIGH}": high}
+def interval_ends(name: str, low: float, high: float) -> dict[str, float]:
+    """The 95 % interval of a figure beside the headline, as phases' figures have it."""
+    return {f"{name}_{LOW}": low, f"{name}_{HIGH}": high}
 
 
 def is_protected(phase: Mapping[str, Any]) -> bool:
@@ -116,8 +115,8 @@ def interval_words(phase: Mapping[str, Any]) -> str:
 def further_intervals(phase: Mapping[str, Any]) -> dict[str, str]:
     """The 95 % intervals of figures beside the headline that have any, by what they are of.
 
-    >>> further_intervals({"validation_auc_low": 0.81, "validation_auc_high": 0.88})
-    {'AUC, 95 %': '81.00 % to 88.00 %'}
+    >>> further_intervals({"validation_macro_auc_low": 0.81, "validation_macro_auc_high": 0.88})
+    {'macro AUC, 95 %': '81.00 % to 88.00 %'}
     """
     return {
         f"{words}, 95 %": " to ".join(
@@ -228,7 +227,7 @@ class MajorityComparison:
       standard_error: of the difference; where records are protected, with the noise.
       records: of the validation set.
       auc: mean area under the ROC curve, 0.5 by chance; None where nothing can be ranked, or
-        scores are protected.
+        scores are protected and their histograms were not released.
       auc_error: its standard error.
       has_labels: whether records have several labels. Of rare ones the most frequent answer, none
         at all, has a micro-F1 of 0, which every guess passes: there the ranking must be better

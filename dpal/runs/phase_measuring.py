@@ -29,7 +29,7 @@ from dpal.reports.validation_figures import (
     against_best_before,
     as_metrics,
     headline,
-    named_interval,
+    interval_ends,
     percent,
 )
 from dpal.runs.campaign_run import Campaign
@@ -71,9 +71,9 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
 
 
 def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, Any]:
-    inputs, truth = load_all(campaign.validation)
+    inputs, labels = load_all(campaign.validation)
     guesses = _guesses(campaign, phase, inputs)
-    return public_figures(campaign.plan.spec.model.task, guesses, truth.numpy())
+    return public_figures(campaign.plan.spec.model.task, guesses, labels.numpy())
 
 
 def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, Any]:
@@ -108,15 +108,15 @@ def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str
         HIGH: interval.high,
         RECORDS: float(counts.records),
         STANDARD_ERROR: interval.standard_error,
+        **worth_figures(worth_of(counts)),
         **{
             key: value
             for figure, told in further_figures(counts)
             for key, value in {
-                **named_interval(figure, told.value, told.low, told.high),
+                **interval_ends(figure, told.low, told.high),
                 **({f"{figure}_binning": told.hidden} if told.hidden else {}),
             }.items()
         },
-        **worth_figures(worth_of(counts)),
     }
 
 

@@ -29,7 +29,7 @@ class ClassWorth:
       records: how many of the judged ones have it; noisy where those are protected.
       recall: share of these that were found; None where there are none.
       auc: area under the ROC curve against all others; None where there are not both, or where
-        scores are protected.
+        scores are protected and no histograms of them were released.
     """
 
     records: int

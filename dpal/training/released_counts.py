@@ -19,6 +19,7 @@ from dpal.randomness import BitSource
 from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit, squared_residuals
 from dpal.training.metrics import headline_terms
 from dpal.training.model_worth import ModelWorth
+from dpal.training.noisy_label_worth import noisy_label_worth
 from dpal.training.protected_figures import (
     Counts,
     Floats,
@@ -28,8 +29,8 @@ from dpal.training.protected_figures import (
     noisy_accuracy,
     noisy_f1,
     noisy_recalls,
+    noisy_worth,
 )
-from dpal.training.protected_worth import worth_of_classes, worth_of_labels
 from dpal.training.score_histograms import Area, area_under_curve, macro_area, score_counts
 
 
@@ -150,52 +151,56 @@ def headline_of(released: ReleasedCounts) -> tuple[str, Interval]:
     return "micro_f1", noisy_f1(counts, noise=noise, scatter=_scatter(released))
 
 
+def worth_of(released: ReleasedCounts) -> ModelWorth:
+    """What the model is worth beside the most frequent answer, by the same counts."""
+    counts, noise, together = released.counts, released.noise, released.group_records
+    if counts.ndim == 2:
+        records = released.records
+        worth = noisy_worth(counts, records=records, noise=noise, group_records=together)
+    else:
+        headline = headline_of(released)[1]
+        worth = noisy_label_worth(counts, headline, noise=noise, group_records=together)
+    areas = _areas(released)
+    if not any(area.is_told for area in areas):
+        return worth
+    mean = macro_area(areas)
+    # Of two classes either is ranked as the other.
+    of_each = areas * (len(worth.classes) // len(areas))
+    return replace(
+        worth,
+        auc=mean.value,
+        auc_standard_error=mean.interval.standard_error,
+        classes=tuple(
+            replace(one, auc=area.value if area.is_told else None)
+            for one, area in zip(worth.classes, of_each, strict=True)
+        ),
+    )
+
+
 def further_figures(released: ReleasedCounts) -> Iterator[tuple[str, Interval]]:
-    """All other figures that counts tell."""
+    """Intervals of all other figures that counts tell."""
     if released.counts.ndim == 3:
         recalls = noisy_recalls(
             released.counts, noise=released.noise, group_records=released.group_records
         )
         for label, recall in enumerate(recalls):
-            yield f"recall_label_{label}", recall
+            yield f"recall/class_{label}", recall
     if released.scores is None:
         return
     areas = _areas(released)
-    if released.counts.ndim == 2:
-        yield "auc", areas[0].interval
-        return
     yield "macro_auc", macro_area(areas).interval
-    for label, area in enumerate(areas):
-        yield f"auc_label_{label}", area.interval
+    if released.counts.ndim == 3:
+        for label, area in enumerate(areas):
+            yield f"auc/class_{label}", area.interval
 
 
 def _areas(released: ReleasedCounts) -> list[Area]:
-    """Under the curve of each label, or of the second of two classes."""
+    """The area of each label, or the one of two classes; none where no scores were released."""
     scores = () if released.scores is None else released.scores
     return [
         area_under_curve(binned, noise=released.noise, group_records=released.group_records)
         for binned in scores
     ]
-
-
-def worth_of(released: ReleasedCounts) -> ModelWorth:
-    """What the model is worth beside always giving the most frequent answer."""
-    areas = _areas(released)
-    about: dict[str, Any] = {
-        "records": released.records,
-        "noise": released.noise,
-        "group_records": released.group_records,
-    }
-    if released.counts.ndim == 2:
-        area = areas[0].interval if areas else None
-        return worth_of_classes(released.counts, area=area, **about)
-    return worth_of_labels(
-        released.counts,
-        headline_error=headline_of(released)[1].standard_error,
-        areas=[area.interval for area in areas],
-        macro=macro_area(areas).interval if areas else None,
-        **about,
-    )
 
 
 def _scatter(released: ReleasedCounts) -> float:

@@ -40,6 +40,11 @@ class Area:
     hidden: float
 
     @property
+    def is_told(self) -> bool:
+        """Whether it is anything but open."""
+        return self.hidden < 0.5
+
+    @property
     def interval(self) -> Interval:
         """The area, with an interval that counts sampling, noise, and what bins may hide."""
         error = math.sqrt(self.sampling + self.blurred)

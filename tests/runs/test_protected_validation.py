@@ -395,9 +395,10 @@ def test_several_labels_are_measured_by_noisy_counts_of_each(several):
         assert name == "micro_f1" and phase["validation_micro_f1"] == interval.value
         assert (phase["validation_low"], phase["validation_high"]) == (interval.low, interval.high)
         for label, (_, recall) in enumerate(further_figures(released)):
-            key = f"validation_recall_label_{label}"
-            ends = (phase[key], phase[f"{key}_low"], phase[f"{key}_high"])
-            assert ends == (recall.value, recall.low, recall.high)
+            key = f"validation_recall/class_{label}"
+            ends = (phase[f"{key}_low"], phase[f"{key}_high"])
+            assert ends == (recall.low, recall.high)
+            assert phase["validation_classes"][label]["recall"] == recall.value
         assert "validation_macro_f1" not in phase and "validation_macro_auc" not in phase
         curve.append(interval.value)
     document = read_certificate(several.certificate.read_text())
@@ -448,7 +449,9 @@ def test_areas_are_released_where_they_are_asked_for(workplace):
     assert np.array(json.loads(text)["scores"]).shape == (3, 2, SCORE_BINS)
     for name, interval in further_figures(ReleasedCounts.from_json(text)):
         key = f"validation_{name}"
-        assert (phase[key], phase[f"{key}_low"]) == (interval.value, interval.low)
+        assert (phase[f"{key}_low"], phase[f"{key}_high"]) == (interval.low, interval.high)
+        if name == "macro_auc":
+            assert phase[key] == interval.value
         assert phase.get(f"{key}_binning", 0.0) == interval.hidden
     assert 0.5 < phase["validation_macro_auc"] <= phase["validation_macro_auc_high"]
     assert "macro AUC, 95 %" in folder.report.read_text()

@@ -10,8 +10,7 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.training.model_worth import model_worth
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy
-from dpal.training.protected_worth import worth_of_classes
+from dpal.training.protected_figures import confusion_counts, noisy_accuracy, noisy_worth
 
 CLASSES, DRAWS = 4, 1000
 
@@ -101,7 +100,7 @@ def test_what_does_not_belong_together_is_refused():
 
 def test_without_noise_counts_say_what_records_say():
     guesses, labels = answered(np.random.default_rng(3), 900, 0.7)
-    told = worth_of_classes(confusion_counts(guesses, labels), records=900, noise=0.0)
+    told = noisy_worth(confusion_counts(guesses, labels), records=900, noise=0.0)
     known = model_worth(Task.SINGLE_LABEL, guesses, labels)
     assert told.majority == known.majority
     assert told.balanced_accuracy == pytest.approx(known.balanced_accuracy)
@@ -119,7 +118,7 @@ def gains(bits, *, noise: float, told: float) -> tuple[float, float]:
         labels = rng.choice(CLASSES, 500, p=[0.7, 0.1, 0.1, 0.1])
         said = np.where(rng.random(500) < 0.5, 0, labels)
         counts = gaussian_counts(confusion_counts(np.eye(CLASSES)[said], labels), event, rng=bits)
-        worth = worth_of_classes(counts, records=500, noise=told)
+        worth = noisy_worth(counts, records=500, noise=told)
         found.append(np.trace(counts) / 500 - worth.majority)
         errors.append(worth.gain_standard_error)
     return float(np.std(found)), float(np.mean(errors))
@@ -135,8 +134,8 @@ def test_the_error_of_a_noisy_gain_counts_the_noise(bits):
 
 def test_a_class_that_noise_hides_has_no_recall(bits):
     counts = np.array([[400, 10], [0, 1]])
-    told = worth_of_classes(counts, records=411, noise=20.0)
+    told = noisy_worth(counts, records=411, noise=20.0)
     assert [each.recall is None for each in told.classes] == [False, True]
-    assert worth_of_classes(-counts, records=411, noise=20.0).balanced_accuracy == 0.0
+    assert noisy_worth(-counts, records=411, noise=20.0).balanced_accuracy == 0.0
     with pytest.raises(ParameterError):
-        worth_of_classes(counts, records=0, noise=1.0)
+        noisy_worth(counts, records=0, noise=1.0)

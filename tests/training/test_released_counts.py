@@ -16,12 +16,15 @@ from dpal.labels import Task
 from dpal.privacy import Adjacency
 from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit
 from dpal.training.metrics import evaluation_metrics, headline_terms
+from dpal.training.model_worth import model_worth
+from dpal.training.noisy_label_worth import noisy_label_worth
 from dpal.training.protected_figures import label_counts, noisy_f1, noisy_recalls, ratio_of
 from dpal.training.released_counts import (
     ReleasedCounts,
     draw_counts,
     further_figures,
     headline_of,
+    worth_of,
 )
 
 SEVERAL = Task.MULTI_LABEL
@@ -234,6 +237,42 @@ def test_what_is_written_is_read_again(bits):
     again = ReleasedCounts.from_json(told.to_json())
     assert headline_of(again) == headline_of(told) and again.spread == told.spread
     assert ratio_of(again.counts, records=40) == ratio_of(told.counts, records=40)
+
+
+def test_without_noise_counts_say_what_a_model_is_worth():
+    """Beside the most frequent answers; of the first label most have it."""
+    rng = np.random.default_rng(6)
+    guesses, labels = answered(rng, 2000, labels=4, together=0.3, share=0.3)
+    labels[:, 0] = np.where(labels[:, 0] >= 0, labels[:, 0] | (rng.random(2000) < 0.7), -1)
+    known = model_worth(SEVERAL, guesses, labels)
+    counts = label_counts(guesses, labels)
+    headline = noisy_f1(counts, noise=0.0, scatter=0.0)
+    told = noisy_label_worth(counts, headline, noise=0.0)
+    assert told.majority == pytest.approx(known.majority) and told.majority > 0.4
+    assert told.balanced_accuracy == pytest.approx(known.balanced_accuracy)
+    for mine, theirs in zip(told.classes, known.classes, strict=True):
+        assert (mine.records, mine.recall, mine.auc) == (theirs.records, theirs.recall, None)
+
+
+def test_the_error_of_a_gain_is_none_too_small(bits):
+    """Of 300 draws a spread is known to 4 %; the error is what it may be at most."""
+    rng = np.random.default_rng(8)
+    counted, event = MeasuredCounts(labels=3), NoisyFigures(noise_multiplier=3.0, counts_moved=4)
+    gains, errors = [], []
+    for _ in range(300):
+        guesses, labels = answered(rng, 500, labels=3, together=0.5, share=0.6)
+        told = draw_counts(
+            guesses,
+            labels,
+            event,
+            task=SEVERAL,
+            counted=counted,
+            rng=bits,
+        )
+        worth = worth_of(told)
+        gains.append(headline_of(told)[1].value - worth.majority)
+        errors.append(worth.gain_standard_error)
+    assert np.std(gains) <= 1.1 * np.mean(errors) <= 5 * np.std(gains)
 
 
 def test_what_does_not_belong_together_is_refused():

@@ -16,7 +16,12 @@ from dpal.planning.measured_phases import expected_auc_half_width
 from dpal.privacy import Adjacency
 from dpal.training.metrics import roc_auc
 from dpal.training.protected_figures import confusion_counts, label_counts
-from dpal.training.released_counts import ReleasedCounts, draw_counts, further_figures
+from dpal.training.released_counts import (
+    ReleasedCounts,
+    draw_counts,
+    further_figures,
+    worth_of,
+)
 from dpal.training.score_histograms import EDGES, area_under_curve, macro_area, score_counts
 
 
@@ -164,7 +169,11 @@ def test_it_leaves_with_the_other_counts_at_the_same_noise(bits):
     assert told.spread is None and told.scores is not None
     again = ReleasedCounts.from_json(told.to_json())
     assert dict(further_figures(again)) == dict(further_figures(told))
-    assert list(dict(further_figures(told))) == ["auc"]
+    assert list(dict(further_figures(told))) == ["macro_auc"]
+    worth = worth_of(told)
+    (area,) = dict(further_figures(told)).values()
+    assert (worth.auc, worth.auc_standard_error) == (area.value, area.standard_error)
+    assert [one.auc for one in worth.classes] == [area.value] * 2
     # Within 5 standard errors of the variance of 64 counts, where records leave most alone.
     exact = score_counts(scores, labels)
     assert (told.scores - exact).std() == pytest.approx(event.noise, rel=5 / np.sqrt(2 * 64))
