@@ -14,7 +14,7 @@ LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments clean
+.PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments notebooks clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -83,6 +83,9 @@ screenshots: data ## take the pictures of the documentation anew (chromium, Labe
 
 deployments: $(STAMP) ## write prefect.yaml anew, from the kinds of runs
 	$(BIN)/python -m flows.ops.prefect_yaml > prefect.yaml.new && mv prefect.yaml.new prefect.yaml
+
+notebooks: data ## execute the notebooks of docs/notebooks anew
+	$(BIN)/python -m docs.run_notebooks
 
 architecture: $(STAMP) ## draw the picture of the layers in docs/architecture.md anew
 	$(BIN)/python -m docs.draw_architecture
