@@ -181,7 +181,7 @@ def _tell(report: ImportReport, to: Path) -> None:
         out.print(
             f"{report.features} features; which categories columns have, and where numbers lie, "
             + (
-                "was read off held-out records, which are not protected in this"
+                "was read off held-out records, so that these cannot be protected"
                 if report.told
                 else "is as in the earlier import"
             )
