@@ -177,3 +177,23 @@ def test_it_leaves_with_the_other_counts_at_the_same_noise(bits):
     # Within 5 standard errors of the variance of 64 counts, where records leave most alone.
     exact = score_counts(scores, labels)
     assert (told.scores - exact).std() == pytest.approx(event.noise, rel=5 / np.sqrt(2 * 64))
+
+
+def test_scores_that_noise_drowns_say_nothing_of_a_ranking():
+    """Neither of a label, nor, where all are drowned, of the model."""
+    scores, labels = ranked(np.random.default_rng(9), 3000, apart=1.2)
+    guesses, truth = np.hstack([scores] * 2), np.hstack([labels] * 2)
+    for drowned in ([1], [0, 1]):
+        few = score_counts(guesses, truth)
+        few[drowned, 1] = 0  # nobody is seen to have them
+        told = worth_of(
+            ReleasedCounts(
+                records=3000,
+                noise=1.0,
+                counts=label_counts(guesses, truth),
+                spread=100.0,
+                scores=few,
+            )
+        )
+        assert [each.auc is None for each in told.classes] == [n in drowned for n in range(2)]
+        assert (told.auc is None) is (told.auc_standard_error is None) is (len(drowned) == 2)
