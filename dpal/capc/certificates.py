@@ -8,6 +8,7 @@ and only their owner can read them. A certificate says a party's name and its ro
 from __future__ import annotations
 
 import datetime
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,19 +61,22 @@ class Identity:
       key: private.
       certificate: its own.
       authority: whose signatures count.
-      revoked: serial numbers that count no more.
     """
 
     folder: Path
     key: PrivateKey
     certificate: Certificate
     authority: Certificate
-    revoked: frozenset[int]
 
     @property
     def name(self) -> str:
         """As the certificate says it."""
         return name_in(self.certificate)[0]
+
+    def secret(self, purpose: str) -> bytes:
+        """32 bytes that only who has the key can compute, for one purpose."""
+        private = self.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        return hashlib.blake2b(purpose.encode(), key=hashlib.sha256(private).digest()).digest()[:32]
 
     @property
     def pem(self) -> bytes:
@@ -238,7 +242,7 @@ def load_identity(folder: Path, name: str, role: PartyRole) -> Identity:
         raise DataError(
             f"{folder / CERTIFICATE} is of the {what} {whose}, and the {role} {name} is needed"
         )
-    return Identity(folder, key, certificate, authority, revoked)
+    return Identity(folder, key, certificate, authority)
 
 
 def fault_of(certificate: Certificate, authority: Certificate, revoked: frozenset[int]) -> str:

@@ -170,9 +170,12 @@ def agree_on_keys(
     own = greetings[identity.name]
     if own.key != private.public_key().public_bytes_raw().hex():
         raise ProtocolError("the guardian tells others another key than this party's")
+    # Read anew: somebody may have been revoked since this process began.
+    revoked = load_revoked(identity.folder / REVOKED, identity.authority)
     for name, greeting in greetings.items():
+        _require_counted(greeting, name, identity.authority, revoked)
         role = PartyRole.QUERIER if name == invitation.querier else PartyRole.SITE
-        _require_signed(invitation, greeting, name, role, identity)
+        _require_signed(invitation, greeting, name, role)
     transcript = _transcript(invitation, greetings)
     secrets, outgoing, incoming = {}, {}, {}
     for name, greeting in greetings.items():
@@ -192,14 +195,15 @@ def agree_on_keys(
     return SessionKeys(identity.name, transcript, secrets, outgoing, incoming)
 
 
-def _require_signed(
-    invitation: Invitation, greeting: Greeting, name: str, role: PartyRole, identity: Identity
+def _require_counted(
+    greeting: Greeting, name: str, authority: Certificate, revoked: frozenset[int]
 ) -> None:
-    certificate = _certificate_of(greeting)
-    # Read anew: somebody may have been revoked since this process began.
-    revoked = load_revoked(identity.folder / REVOKED, identity.authority)
-    if problem := fault_of(certificate, identity.authority, revoked):
+    if problem := fault_of(_certificate_of(greeting), authority, revoked):
         raise ProtocolError(f"the certificate of {name} {problem}")
+
+
+def _require_signed(invitation: Invitation, greeting: Greeting, name: str, role: PartyRole) -> None:
+    certificate = _certificate_of(greeting)
     if name_in(certificate) != (name, role):
         raise ProtocolError(f"the certificate of {name} is another party's")
     key = certificate.public_key()

@@ -118,7 +118,7 @@ class QuerierConfig(PartyConfig):
     queries: Path
     """Parquet with `id` and `features` (lists of whole numbers of 8 bits); private."""
     answers: Path
-    """Parquet that is written: `id` and `labels`."""
+    """Parquet that is written: `id`, `labels`, and in `query` what tells other queries apart."""
 
 
 C = TypeVar("C", bound=Section)

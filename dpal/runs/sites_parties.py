@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from dpal.canonical import digest
-from dpal.capc.certificates import PartyRole, load_identity
+from dpal.capc.certificates import Identity, PartyRole, load_identity
 from dpal.capc.guardian_service import GuardianService
 from dpal.capc.querier_service import ask_sites
 from dpal.capc.site_service import SiteService
@@ -81,7 +81,7 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
     terms = vote.terms()
     identity = load_identity(config.keys, config.querier, PartyRole.QUERIER)
     ids, features = read_queries(config.queries, terms.features)
-    asked = dict(zip(ids, query_digests(terms, features), strict=True))
+    asked = dict(zip(ids, query_digests(terms, features, identity), strict=True))
     answered = read_answers(config.answers, asked)
     todo = [place for place, name in enumerate(ids) if name not in answered]
     if not todo:
@@ -156,10 +156,17 @@ def read_queries(path: Path, features: int) -> tuple[list[str], Features]:
     return ids, numbers.astype(np.int8)
 
 
-def query_digests(terms: Terms, features: Features) -> list[str]:
-    """What tells a query of a vote from others that have its id."""
-    salt = digest(terms).encode()
-    return [hashlib.sha256(salt + row.tobytes()).hexdigest() for row in features]
+def query_digests(terms: Terms, features: Features, identity: Identity) -> list[str]:
+    """What tells a query of a vote from others that have its id, to who asked it alone.
+
+    Keyed by who asks: answers may be handed on, and whoever could compute the digest of a query
+    could try which one it was.
+    """
+    key, vote = identity.secret("digests of queries"), digest(terms).encode()
+    return [
+        hashlib.blake2b(vote + row.tobytes(), key=key, digest_size=32).hexdigest()
+        for row in features
+    ]
 
 
 class QueryAnswer(NamedTuple):
@@ -197,8 +204,8 @@ def read_answers(path: Path, asked: Mapping[str, str] | None = None) -> dict[str
         asked.get(name, answer.query) != answer.query for name, answer in found.items()
     ):
         raise DataError.before_release(
-            f"{path} holds answers to other queries with the same ids, or of a vote with other "
-            "terms; move it away, or name another file of answers"
+            f"{path} holds answers to other queries with the same ids, of a vote with other terms, "
+            "or asked with another key; move it away, or name another file of answers"
         )
     return found
 

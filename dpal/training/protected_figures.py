@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from dpal.errors import ParameterError
 from dpal.planning.measured_phases import QUANTILE, blur_of_accuracy, blur_of_f1
 from dpal.training.metrics import THRESHOLD
-from dpal.training.model_worth import ClassWorth, ModelWorth
-
-_KNOWN = 2.0  # a noisy number of records is one where it passes so many of its deviations
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -130,57 +127,6 @@ def noisy_accuracy(
         high=min(1.0, max(0.0, middle + half)),
         standard_error=math.sqrt(value * (1 - value) / records + blurred),
     )
-
-
-def noisy_worth(
-    counts: Counts, *, records: int, noise: float, group_records: int = 1
-) -> ModelWorth:
-    """What noisy confusion counts of protected records say of it; nothing more is read.
-
-    The most frequent class is that of the largest noisy row, which is a little more than what
-    always saying it reaches: a model is rather called no better than that.
-
-    Args:
-      counts: (classes, classes) noisy counts, rows are true classes; as they were released.
-      records: of the validation set; public.
-      noise: standard deviation on each count.
-      group_records: of one group, at most; they are taken to go together, which is the worst.
-
-    Raises:
-      ParameterError: there is no record.
-    """
-    if records < 1:
-        raise ParameterError(f"{records} protected records cannot judge a model")
-    rows, right = counts.sum(axis=1).astype(np.float64), np.diag(counts).astype(np.float64)
-    usual, others = int(rows.argmax()), len(counts) - 1
-    # Where the model is right and the most frequent answer is wrong, and the other way round.
-    better = (right.sum() - right[usual]) / records
-    worse = (rows[usual] - right[usual]) / records
-    sampling = group_records * max(0.0, better + worse - (better - worse) ** 2) / records
-    # Each count is rounded as well, which adds 1/12.
-    blurred = 2 * others * (noise**2 + 1 / 12) / records**2
-    least = max(1.0, _KNOWN * noise * math.sqrt(len(counts)))
-    classes = tuple(
-        ClassWorth(
-            records=max(0, int(row)),
-            recall=_in_unit(found / row) if row > least else None,
-            auc=None,
-        )
-        for row, found in zip(rows, right, strict=True)
-    )
-    recalls = [each.recall for each in classes if each.recall is not None]
-    return ModelWorth(
-        majority=_in_unit(rows[usual] / records),
-        gain_standard_error=math.sqrt(sampling + blurred),
-        balanced_accuracy=float(np.mean(recalls)) if recalls else 0.0,
-        auc=None,
-        auc_standard_error=None,
-        classes=classes,
-    )
-
-
-def _in_unit(value: float) -> float:
-    return float(min(1.0, max(0.0, value)))
 
 
 def noisy_f1(counts: Counts, *, noise: float, scatter: float) -> Interval:

@@ -19,7 +19,6 @@ from dpal.randomness import BitSource
 from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit, squared_residuals
 from dpal.training.metrics import headline_terms
 from dpal.training.model_worth import ModelWorth
-from dpal.training.noisy_label_worth import noisy_label_worth
 from dpal.training.protected_figures import (
     Counts,
     Floats,
@@ -29,8 +28,8 @@ from dpal.training.protected_figures import (
     noisy_accuracy,
     noisy_f1,
     noisy_recalls,
-    noisy_worth,
 )
+from dpal.training.protected_worth import worth_of_classes, worth_of_labels
 from dpal.training.score_histograms import Area, area_under_curve, macro_area, score_counts
 
 
@@ -156,10 +155,10 @@ def worth_of(released: ReleasedCounts) -> ModelWorth:
     counts, noise, together = released.counts, released.noise, released.group_records
     if counts.ndim == 2:
         records = released.records
-        worth = noisy_worth(counts, records=records, noise=noise, group_records=together)
+        worth = worth_of_classes(counts, records=records, noise=noise, group_records=together)
     else:
         headline = headline_of(released)[1]
-        worth = noisy_label_worth(counts, headline, noise=noise, group_records=together)
+        worth = worth_of_labels(counts, headline, noise=noise, group_records=together)
     areas = _areas(released)
     if not any(area.is_told for area in areas):
         return worth

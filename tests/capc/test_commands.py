@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from dpal.errors import VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.runs.sites_demo import prepare_demo, whole_number_heads
-from dpal.runs.sites_parties import read_answers, read_queries
+from dpal.runs.sites_parties import query_digests, read_answers, read_queries
+from tests.capc.parties import Authority
+from tests.capc.together import terms_of
 from tests.conftest import ROOT
 from tests.flows.calling import call
 
@@ -154,6 +157,16 @@ def test_a_guardian_killed_amid_a_query_tells_nothing_and_charges_once(demo):
         assert code == 2 and str(demo.answers) in complaint
     kinds = [(kind.value, release) for kind, release in ledger_of(demo)]
     assert kinds == [("open", ""), ("hold", ""), ("reserve", "votes/1"), ("commit", "votes/1")]
+
+
+def test_nobody_else_can_try_which_query_was_answered(tmp_path):
+    terms, authority = terms_of(3, features=4), Authority.made(tmp_path / "authority")
+    rows = np.array([[1, 2, 3, 4], [1, 2, 3, 5]], np.int8)
+    asker, other = (authority.enrolled(name, PartyRole.QUERIER) for name in ("ministry", "office"))
+    own = query_digests(terms, rows, asker)
+    assert own == query_digests(terms, rows, asker) and own[0] != own[1]
+    assert not set(own) & set(query_digests(terms, rows, other))
+    assert not set(own) & set(query_digests(replace(terms, name="next"), rows, asker))
 
 
 def test_a_plan_says_what_it_costs_and_refuses_what_is_too_dear(tmp_path):

@@ -10,7 +10,8 @@ from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.mechanisms.gaussian_counts import gaussian_counts
 from dpal.training.model_worth import model_worth
-from dpal.training.protected_figures import confusion_counts, noisy_accuracy, noisy_worth
+from dpal.training.protected_figures import confusion_counts, noisy_accuracy
+from dpal.training.protected_worth import worth_of_classes
 
 CLASSES, DRAWS = 4, 1000
 
@@ -100,7 +101,7 @@ def test_what_does_not_belong_together_is_refused():
 
 def test_without_noise_counts_say_what_records_say():
     guesses, labels = answered(np.random.default_rng(3), 900, 0.7)
-    told = noisy_worth(confusion_counts(guesses, labels), records=900, noise=0.0)
+    told = worth_of_classes(confusion_counts(guesses, labels), records=900, noise=0.0)
     known = model_worth(Task.SINGLE_LABEL, guesses, labels)
     assert told.majority == known.majority
     assert told.balanced_accuracy == pytest.approx(known.balanced_accuracy)
@@ -118,7 +119,7 @@ def gains(bits, *, noise: float, told: float) -> tuple[float, float]:
         labels = rng.choice(CLASSES, 500, p=[0.7, 0.1, 0.1, 0.1])
         said = np.where(rng.random(500) < 0.5, 0, labels)
         counts = gaussian_counts(confusion_counts(np.eye(CLASSES)[said], labels), event, rng=bits)
-        worth = noisy_worth(counts, records=500, noise=told)
+        worth = worth_of_classes(counts, records=500, noise=told)
         found.append(np.trace(counts) / 500 - worth.majority)
         errors.append(worth.gain_standard_error)
     return float(np.std(found)), float(np.mean(errors))
@@ -134,8 +135,8 @@ def test_the_error_of_a_noisy_gain_counts_the_noise(bits):
 
 def test_a_class_that_noise_hides_has_no_recall(bits):
     counts = np.array([[400, 10], [0, 1]])
-    told = noisy_worth(counts, records=411, noise=20.0)
+    told = worth_of_classes(counts, records=411, noise=20.0)
     assert [each.recall is None for each in told.classes] == [False, True]
-    assert noisy_worth(-counts, records=411, noise=20.0).balanced_accuracy == 0.0
+    assert worth_of_classes(-counts, records=411, noise=20.0).balanced_accuracy == 0.0
     with pytest.raises(ParameterError):
-        noisy_worth(counts, records=0, noise=1.0)
+        worth_of_classes(counts, records=0, noise=1.0)

@@ -17,8 +17,8 @@ from dpal.privacy import Adjacency
 from dpal.training.headline_spread import SpreadUnit, spread_of, spread_unit
 from dpal.training.metrics import evaluation_metrics, headline_terms
 from dpal.training.model_worth import model_worth
-from dpal.training.noisy_label_worth import noisy_label_worth
 from dpal.training.protected_figures import label_counts, noisy_f1, noisy_recalls, ratio_of
+from dpal.training.protected_worth import worth_of_labels
 from dpal.training.released_counts import (
     ReleasedCounts,
     draw_counts,
@@ -247,7 +247,7 @@ def test_without_noise_counts_say_what_a_model_is_worth():
     known = model_worth(SEVERAL, guesses, labels)
     counts = label_counts(guesses, labels)
     headline = noisy_f1(counts, noise=0.0, scatter=0.0)
-    told = noisy_label_worth(counts, headline, noise=0.0)
+    told = worth_of_labels(counts, headline, noise=0.0)
     assert told.majority == pytest.approx(known.majority) and told.majority > 0.4
     assert told.balanced_accuracy == pytest.approx(known.balanced_accuracy)
     for mine, theirs in zip(told.classes, known.classes, strict=True):
