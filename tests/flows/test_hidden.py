@@ -114,11 +114,17 @@ def public_files(finished) -> Iterator[Path]:
 
 
 def test_it_selected_within_its_budget(finished):
-    """The campaign is a real one: gates let some pass, and never too many."""
+    """The campaign is a real one: gates let some pass, and never too many.
+
+    A gate's confirming count accepts nobody in about `IN_VAIN` of the queries, as planned; that
+    both do happens in 1 of 2,500 campaigns.
+    """
     sizes = [len(names) for names in finished.selected]
     assert 800 < sizes[0] <= 1200  # by coins: 29 is one standard deviation
-    assert all(size > 1200 for size in sizes[1:])
-    assert sum(sizes[1:]) <= 3000
+    passed = [size for size in sizes[1:] if size]
+    assert passed
+    assert all(size > 1200 for size in passed)
+    assert sum(passed) <= 3000
     names = [name for part in finished.selected for name in part]
     assert len(set(names)) == len(names)
     phases = finished.folder.finished_phases()
@@ -153,7 +159,7 @@ def test_no_row_of_the_pool_is_named(finished):
     ids = pq.read_table(finished.place / "pool.parquet", columns=["id"]).column(0).to_pylist()
     rows = {name: row for row, name in enumerate(ids)}
     texts = [*map(text_of, public_files(finished)), finished.terminal, finished.prefect]
-    for names in finished.selected:
+    for names in filter(None, finished.selected):  # a gate may have let nobody pass
         middle = len(names) // 2  # the first rows may be small numbers, which are everywhere
         some = [str(rows[name]) for name in names[middle : middle + 4]]
         listed = re.compile(r"\b" + r"[\s,;\[\]()]{1,6}".join(some) + r"\b")
@@ -170,7 +176,7 @@ def test_how_many_were_selected_is_told_nowhere(finished):
     told = [text_of(path) for path in public_files(finished) if path.suffix not in UNREADABLE]
     assert len(told) > 20
     told += [finished.terminal, finished.prefect]
-    for number in secret - public:
+    for number in secret - public - {0}:
         assert not any(counted(number, text) for text in told), number
     assert any(counted(1500, text) for text in told)  # the search finds what is public
 
@@ -274,8 +280,8 @@ def test_confidential_phases_are_not_pushed(finished):
 
 def test_the_search_finds_what_is_there(finished, tmp_path):
     """Power: an id in a compressed column, in a database's log, in a text; a number by itself."""
-    name = finished.selected[1][0]
-    compressed = finished.folder.phase(1).selection
+    name = finished.selected[0][0]
+    compressed = finished.folder.phase(0).selection
     database, text = tmp_path / "runs.sqlite", tmp_path / "params"
     writing = sqlite3.connect(database)
     writing.execute("PRAGMA journal_mode=WAL")

@@ -78,7 +78,7 @@ def test_a_campaign_learns_several_labels(yeast):
     assert "% micro-F1" in call("status").stdout
     truth = true_labels(shared_file("yeast.parquet"))
     bought = labels_of(folder.phase(1).pool)
-    assert 900 < len(bought) <= 1300
+    assert 900 <= len(bought) <= 1300  # 900 where the gate let nobody pass, as it may
     assert all(truth[name] == label for name, label in bought.items())
 
 

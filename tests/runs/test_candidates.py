@@ -44,7 +44,7 @@ def test_queries_select_candidates_alone(large, small, self_training):
     assert (first == UNLABELED).sum() + (first == ASIDE).sum() + (first == 0).sum() == ROWS
     later = cohort_column(folder.phase(2).pool)
     selected = np.isin(later, [1, 2])
-    assert selected.sum() > 50 and (first[selected] == UNLABELED).all()
+    assert selected.any() and (first[selected] == UNLABELED).all()
     assert (later[first == ASIDE] == ASIDE).all()
     assert len(read_selection(folder.phase(0).selection)) == (first == 0).sum()
     plan = folder.read_record()["plan"]
