@@ -118,7 +118,7 @@ def load(about: DataSet) -> Loaded:
         table = pq.read_table(SHARED / f"{name}.parquet")
         split = table["split"].to_pylist()
         ids = table["id"].to_pylist()
-        inputs.append(_features(table, about.picture))
+        inputs.append(features(table, about.picture))
         labels.append(torch.tensor(table["label"].to_pylist()))
         parts += [
             part if part == "test" else _part(row_id)
@@ -147,7 +147,7 @@ def _part(row_id: str) -> str:
     return "validation" if sha256(row_id.encode()).digest()[0] % 5 == 0 else "pool"
 
 
-def _features(table: Any, picture: tuple[int, str] | None) -> Tensor:
+def features(table: Any, picture: tuple[int, str] | None) -> Tensor:
     if picture is None:
         return torch.tensor(np.stack(table["features"].to_numpy()), dtype=torch.float32)
     (side, mode), extract, made = picture, ScatteringExtractor(), []
