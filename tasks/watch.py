@@ -27,7 +27,7 @@ from dpal.runs.inbox_scan import InboxScan, missing_files
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
-from dpal.runs.unregistered_runs import earlier_on
+from dpal.runs.spent_before import earlier_on
 from tasks import watch_campaigns
 from tasks.boundary import task
 
@@ -82,7 +82,7 @@ def register_files(config: WatchConfig) -> None:
     source, _ = open_sources(config.campaign_on("to-register-files", files))
     with closing(open_ledger(runtime, create=False)) as store:
         registry = registry_of(runtime.artifacts, store)
-        earlier = earlier_on(source, store, runtime.artifacts)
+        earlier = earlier_on(source, store, runtime.artifacts, name=config.dataset)
         added = registry.add(config.dataset, source, earlier=earlier)
         block = added.block
         if block is None:  # all was known; or a crash came between the ledger and our state

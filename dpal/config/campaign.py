@@ -314,7 +314,9 @@ class CampaignConfig(RunConfig):
                 f"privacy.unit group and data.group_column go together, and they are "
                 f"{self.privacy.unit} and {column or 'null'}; set both or neither"
             )
-        if not grouped and self.validation is not None and self.validation.group_records != 1:
+        # Of a registered data set it is known once that is looked up.
+        alone = not grouped and self.data.dataset is None
+        if alone and self.validation is not None and self.validation.group_records != 1:
             raise ValueError(
                 f"validation.group_records {self.validation.group_records} counts records of "
                 "groups, and privacy.unit is record; leave it out, or set privacy.unit: group and "

@@ -33,8 +33,8 @@ class DeclaredValidation(Section):
     """Of protected records with two classes, or several labels: release the area under the ROC
     curve, too, from noisy histograms of scores; other figures get 1.4 times the noise."""
     group_records: Count = 1
-    """Of protected records, where privacy.unit is group: the first records of each group that are
-    measured, at most. Noise is in proportion."""
+    """Of protected records, where privacy.unit, or the data set's, is group: the first records of
+    each group that are measured, at most. Noise is in proportion."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

@@ -41,8 +41,8 @@ def read_groups(source: Source, column: str) -> NDArray[np.int64]:
         if values.null_count:
             raise DataError.before_release(
                 f"{source.name} has rows without a value in column {column!r} "
-                "(data.group_column); give each a group, one of its own where it belongs to nobody "
-                "else"
+                "(data.group_column, or --group of the data set); give each a group, one of its "
+                "own where it belongs to nobody else"
             )
         names = values.cast(pa.string()).to_pylist()
         rows = [first.setdefault(name, row) for name, row in zip(names, batch.rows, strict=True)]
@@ -55,13 +55,14 @@ def _require_column(path: Path, column: str) -> None:
     if column not in schema.names:
         there = ", ".join(schema.names)
         raise DataError.before_release(
-            f"{path} has no column {column!r} (data.group_column); it has {there}"
+            f"{path} has no column {column!r} (data.group_column, or --group of the data set); it "
+            f"has {there}"
         )
     kind = schema.field(column).type
     if not (pt.is_string(kind) or pt.is_large_string(kind) or pt.is_integer(kind)):
         raise DataError.before_release(
-            f"column {column!r} of {path} (data.group_column) holds {kind}; groups are named by "
-            "texts or whole numbers"
+            f"column {column!r} of {path} (data.group_column, or --group of the data set) holds "
+            f"{kind}; groups are named by texts or whole numbers"
         )
 
 

@@ -40,6 +40,7 @@ from dpal.ledger.datasets import (
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.ledger_store import LedgerStore
+from dpal.ledger.release_records import measures_protected
 from dpal.ledger.unregistered_spend import PastCampaigns, counted
 
 OnRows = Callable[[int], object]
@@ -254,8 +255,8 @@ class Registry:
             def counting(entries: list[Entry]) -> dict[str, Any]:
                 if begun != _begun(entries):
                     raise LedgerError(
-                        f"a run without a data set began while records were added to {name}, and "
-                        "may be about them; nothing was added or released, type the same again"
+                        f"a run began while records were added to {name}, and may be about them "
+                        "or measured on them; nothing was added or released, type the same again"
                     )
                 taken = _count(entries, spent.campaigns, name, registered.limit)
                 return {**facts, "earlier": taken} if taken else facts
@@ -395,11 +396,12 @@ class Registry:
 
 
 def _begun(entries: Iterable[Entry]) -> list[str]:
-    """Runs that no data set counts."""
+    """Runs that no data set counts, or that are measured on records which none counts."""
     return [
         entry.campaign
         for entry in entries
-        if entry.kind is EntryKind.HOLD and not entry.body.get("data")
+        if entry.kind is EntryKind.HOLD
+        and (not entry.body.get("data") or measures_protected(entry.body))
     ]
 
 

@@ -64,8 +64,8 @@ class CampaignLedger(CampaignView):
           accountant: by which the limit is enforced from here on.
           data: what it takes of a registered data set.
           before: what was spent on the same records already, and counts towards the promise.
-          compared: with how many parts of data sets the records were compared, and are in none
-            of them; None where they are in a data set, which counts.
+          compared: with how many parts of data sets the records were compared that no data set
+            counts, of the pool or of a protected validation set; None where there are none.
           changes: what to name if the plan is another one, such as "privacy.epsilon was 8,
             is 3".
 
@@ -92,7 +92,7 @@ class CampaignLedger(CampaignView):
             def admitted(entries: list[Entry]) -> dict[str, Any]:
                 if data is not None:
                     admit(entries, data.dataset, self.campaign, data.shares)
-                elif compared is not None and parts_added(entries) != compared:
+                if compared is not None and parts_added(entries) != compared:
                     raise LedgerError(
                         f"records were added to a data set while {self.campaign} was planned, and "
                         "may be the same; nothing was held or released, run the same command again"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dpal.accounting.events import Charge, Release, from_record, to_record
+from dpal.accounting.events import FIGURES, Charge, Release, from_record, to_record
 from dpal.ledger.entries import Entry
 
 
@@ -24,6 +25,11 @@ def release_from(record: dict[str, Any]) -> Release:
             for charge in record["charges"]
         ),
     )
+
+
+def measures_protected(held: Mapping[str, Any]) -> bool:
+    """Whether what a hold sets aside is measured on a protected validation set."""
+    return any(record["kind"] == FIGURES for record in held["releases"])
 
 
 def release_record(release: Release) -> dict[str, Any]:

@@ -453,10 +453,10 @@ class CampaignSpec:
                 f"acquisition {self.acquisition} ranks records among those of the validation set, "
                 "and they are protected; use another acquisition, or public validation records"
             )
-        if (self.groups is None) is not (self.validation.groups is None):
+        if (self.target.unit is Unit.GROUP) is (self.validation.groups is None):
             raise ParameterError(
-                "a validation set is protected by groups where privacy.unit is group, and record "
-                "by record where it is record"
+                "a validation set is protected by groups where privacy.unit, or the data set's, is "
+                "group, and record by record where it is record"
             )
         if self.threshold_start is ThresholdStart.VALIDATION:
             raise ParameterError(

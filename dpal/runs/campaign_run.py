@@ -57,6 +57,14 @@ class Campaign(ConfiguredRun[Plan]):
         return self.validation
 
     @property
+    def group_column(self) -> str | None:
+        """Says who belongs together, where groups are the unit: of settings, or of the data set."""
+        groups, data = self.plan.spec.groups, self.start.data
+        if groups is not None:
+            return groups.column
+        return None if data is None else data.limit.group_column
+
+    @property
     def device(self) -> str:
         """Where models run here; a worker that trains for a campaign has what settings name."""
         return device_of(self.runtime, leads=self.acting_for is None)

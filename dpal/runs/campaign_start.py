@@ -32,6 +32,7 @@ from dpal.planning.campaign_plan import CertifiedPlan
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.privacy import Unit
+from dpal.runs.measured_before import measured_on, require_unmeasured
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.released_phase import is_complete, released_phase
 
@@ -174,6 +175,12 @@ def find_participants(config: CampaignConfig, pool: Source, owners: int) -> Part
             sizes = {share.block: share.size for share in held.shares}
         else:
             sizes = locate(config, pool, store).sizes()
+            # Adding them was refused, where what was said of the runs then was true.
+            column = dataset.limit.owner_column
+            require_unmeasured(
+                measured_on(pool, store.entries(), config.runtime.artifacts, owner_column=column),
+                pool,
+            )
         return Participants(
             owners=owners,
             unit=dataset.limit.unit,

@@ -20,7 +20,7 @@ from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
-from dpal.runs.unregistered_runs import earlier_on, require_known, runs_on
+from dpal.runs.spent_before import earlier_on, spent_before
 
 
 def register_data_set(
@@ -38,9 +38,10 @@ def register_data_set(
         if name in data_sets(entries):  # then `add` asks, where something is new
             registry.register(name, limit)
         else:
-            runs = runs_on(source, entries, runtime.artifacts)
-            require_known(runs, apart)
-            registry.register(name, limit, earlier=runs.about)
+            spent = spent_before(
+                source, entries, runtime.artifacts, owner_column=limit.owner_column, apart=apart
+            )
+            registry.register(name, limit, earlier=spent.campaigns)
     return add_block(name, files, runtime, apart=apart)
 
 
@@ -67,7 +68,7 @@ def add_block(
         tqdm(desc="reading records", unit="rec", disable=None, leave=False) as bar,
     ):
         registry = registry_of(runtime.artifacts, store)
-        earlier = earlier_on(source, store, runtime.artifacts, apart=apart)
+        earlier = earlier_on(source, store, runtime.artifacts, name=name, apart=apart)
         return registry.add(name, source, similar=similar, earlier=earlier, on_rows=bar.update)
 
 

@@ -143,9 +143,9 @@ def _measured(campaign: Campaign, validation: ProtectedValidation) -> _Measured:
       DataError: they are not as many as were planned for.
     """
     (inputs, labels), owners = load_all(campaign.validation), None
-    groups = campaign.plan.spec.groups
-    if groups is not None:
-        kept = measured_owners(campaign.validation, groups.column, validation.group_records)
+    column = campaign.group_column
+    if column is not None:
+        kept = measured_owners(campaign.validation, column, validation.group_records)
         rows = torch.from_numpy(kept.rows)
         inputs, labels, owners = inputs[rows], labels[rows], kept.owners
     if len(labels) != validation.records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ from dpal.data.validation_set import (
 from dpal.errors import ConfigError, DataError
 from dpal.files.artifacts import RECORD
 from dpal.files.atomic_writes import atomic_write
+from dpal.ledger.datasets import data_set
 from dpal.models.build_model import build_model
 from dpal.models.normalisation import Normalisation
 from dpal.planning.campaign_spec import Acquisition, CampaignSpec, ThresholdStart
@@ -57,8 +59,10 @@ from dpal.runs.chosen_acquisition import record_choice, settle_acquisition
 from dpal.runs.devices import require_device
 from dpal.runs.kinds import folder_of
 from dpal.runs.labelers import labeler_of
+from dpal.runs.measured_before import VALIDATION_FILES, validation_commitment
 from dpal.runs.model_description import describe_model
 from dpal.runs.notify import notify, notify_here
+from dpal.runs.open_ledger import open_ledger
 from dpal.runs.open_sources import open_sources
 from dpal.runs.other_measurements import tell_of_other_measurements
 from dpal.runs.run import hold
@@ -80,6 +84,8 @@ class OpenedData:
       owners: groups in the pool, where the settings protect them; else as many as records.
       unit: whom the settings protect.
       remarks: what a person should know of the labels, who may see the records.
+      compared: with how many parts of data sets protected validation records were compared; None
+        where they are public.
       spec_for: the wishes, joined with what is public about the data, for a number of
         owners that take part, a unit, and a number of labels carried over.
       spec_of: the same for other wishes on this data.
@@ -92,6 +98,7 @@ class OpenedData:
     owners: int
     unit: Unit
     remarks: tuple[str, ...]
+    compared: int | None
     spec_for: SpecFor
     spec_of: Callable[[CampaignConfig], SpecFor]
 
@@ -119,7 +126,9 @@ def open_data(config: CampaignConfig) -> OpenedData:
     require_match(pool_holds, validation_holds)
     # Tests resemble what is tested, so that only a public file that is mostly known contents is
     # taken for the records themselves. Protected records are promised something of their own.
-    require_unregistered(config.runtime, validation, coincidence=COINCIDENCE if protected else 0.5)
+    compared = require_unregistered(
+        config.runtime, validation, coincidence=COINCIDENCE if protected else 0.5
+    )
     class_names = validation.class_names or pool.class_names
     classes = max(len(class_names), validation_holds.classes)
     if labeler_of(config.labeler).reads_pool:
@@ -162,9 +171,11 @@ def open_data(config: CampaignConfig) -> OpenedData:
     measured_records, measured_groups = None, None
     if protected:
         measured_records = validation_holds.rows
-    if protected and column is not None:
-        require_other_groups(pool, validation, column)
-        kept = measured_owners(validation, column, declared_validation(config).group_records)
+    measured_column = _measured_column(config) if protected else None
+    if measured_column is not None:
+        require_other_groups(pool, validation, measured_column)
+        most = declared_validation(config).group_records
+        kept = measured_owners(validation, measured_column, most)
         measured_records, measured_groups = kept.rows.size, count_groups(kept.owners)
 
     def spec_of(wishes: CampaignConfig) -> SpecFor:
@@ -194,6 +205,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
         owners=owners,
         unit=config.privacy.unit,
         remarks=remarks,
+        compared=compared if protected else None,
         spec_for=spec_of(config),
         spec_of=spec_of,
     )
@@ -209,6 +221,27 @@ def open_data(config: CampaignConfig) -> OpenedData:
         if function.reads_embeddings:
             last_layer(model, classes=spec.model.classes)
     return opened
+
+
+def _measured_column(config: CampaignConfig) -> str | None:
+    """Says whose the protected validation records are: as in the pool. None where each is alone.
+
+    Raises:
+      LedgerError: the data set is not registered.
+      ConfigError: records of groups are asked for, and the data set has no groups.
+    """
+    name = config.data.dataset
+    if name is None:
+        return config.data.group_column
+    with closing(open_ledger(config.runtime, create=False)) as store:
+        column = data_set(store.verified(), name).limit.group_column
+    most = declared_validation(config).group_records
+    if column is None and most != 1:
+        raise ConfigError.before_release(
+            f"validation.group_records {most} counts records of groups, and data set {name} "
+            "protects single records; leave it out"
+        ).about("validation.group_records", "no groups")
+    return column
 
 
 def _require_untold(pool: Source, validation: Source) -> None:
@@ -268,7 +301,9 @@ def plan_opened(config: CampaignConfig, opened: OpenedData) -> CampaignStart:
     participants = find_participants(config, opened.pool, opened.owners)
     settled = settle_acquisition(config, opened.validation, participants, opened.spec_of)
     start = plan_for(participants, opened.spec_of(settled.config))
-    return replace(start, choice=settled.choice)
+    compared = [one for one in (start.compared, opened.compared) if one is not None]
+    # Parts are only ever added: what was compared with fewer was compared first.
+    return replace(start, choice=settled.choice, compared=min(compared, default=None))
 
 
 def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
@@ -295,6 +330,8 @@ def prepare_campaign(config: CampaignConfig, *, leads: bool = True) -> Campaign:
 def hold_budget(campaign: Campaign) -> None:
     """Sets the plan's worst case aside in the ledger and writes the pool's start."""
     plan, folder, choice = campaign.plan, campaign.folder, campaign.start.choice
+    if plan.figures is not None and (folder.root / RECORD).is_file():
+        _require_measured_before(campaign)
     with campaign.ledger() as ledger:
         hold(
             campaign,
@@ -318,10 +355,32 @@ def hold_budget(campaign: Campaign) -> None:
             ),
             "config": with_absolute_paths(campaign.config).model_dump(mode="json"),
             **({} if choice is None else {"acquisition_choice": dict(choice)}),
+            **(
+                {}
+                if plan.figures is None
+                else {VALIDATION_FILES: validation_commitment(folder, campaign.validation)}
+            ),
         }
     )
     if not folder.start.exists():
         _write_start(campaign)
+
+
+def _require_measured_before(campaign: Campaign) -> None:
+    """Requires that a campaign goes on with the protected records that it began with.
+
+    Who was measured is compared with whoever joins a data set later.
+
+    Raises:
+      DataError: the validation set is another one, or has changed.
+    """
+    before = campaign.folder.read_record().get(VALIDATION_FILES)
+    if before not in (None, validation_commitment(campaign.folder, campaign.validation)):
+        raise DataError.before_release(
+            f"{campaign.validation.name} is not the protected validation set that campaign "
+            f"{campaign.folder.name} began with; restore it, or choose another name for a new "
+            "campaign"
+        )
 
 
 def _write_start(campaign: Campaign) -> None:

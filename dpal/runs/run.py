@@ -157,8 +157,8 @@ def hold(
       records: digest of the private files, or of ballots; it is kept under salt.
       data: what the run takes of a registered data set; None for none.
       compared: with how many parts of data sets the records were compared, from
-        `require_unregistered`. None, which compares nothing, only where `data` counts them, the
-        run has begun, or what is held is of ballots.
+        `require_unregistered`. None, which compares nothing, only where `data` counts all of
+        them, the run has begun, or what is held is of ballots.
       changes: what is another than when the run began, for the refusal.
 
     Raises:

@@ -20,10 +20,7 @@ from dpal.data.readers import raw_batches
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import DataError, DpalError, LedgerMissing
 from dpal.files.artifacts import CampaignFolder, campaigns_of
-from dpal.ledger.data_set_registry import EarlierOn
 from dpal.ledger.entries import Entry, EntryKind
-from dpal.ledger.ledger_store import LedgerStore
-from dpal.ledger.unregistered_spend import PastCampaigns
 from dpal.runs.kinds import holds_ballots
 from dpal.runs.notify import notify
 from dpal.runs.open_ledger import open_ledger
@@ -33,7 +30,7 @@ Rows = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a ledger without a data set, asked about some records.
+    """Runs of a ledger that spent what no data set counts, asked about some records.
 
     Attributes:
       about: those that were about one of them, or a copy; in order of their holds.
@@ -42,30 +39,6 @@ class Runs:
 
     about: tuple[str, ...]
     unknown: tuple[str, ...]
-
-
-def earlier_on(
-    source: Source, store: LedgerStore, artifacts: Path, *, apart: str | None = None
-) -> EarlierOn:
-    """What `Registry.add` asks: which runs without a data set some rows of a source were in.
-
-    Args:
-      source: with the new records.
-      store: the ledger.
-      artifacts: folder of the runs.
-      apart: why runs of which nothing shows what they were about were about other people.
-
-    Raises:
-      DataError: when it is asked: there are such runs, and nobody says so.
-    """
-
-    def asked(rows: Rows) -> PastCampaigns:
-        runs = runs_on(source, store.entries(), artifacts, rows=rows)
-        require_known(runs, apart)
-        said = {"campaigns": list(runs.unknown), "reason": apart} if runs.unknown else None
-        return PastCampaigns(campaigns=runs.about, apart=said)
-
-    return asked
 
 
 def runs_on(
@@ -165,8 +138,8 @@ def require_known(runs: Runs, apart: str | None) -> None:
     if runs.unknown and apart is None:
         named = ", ".join(runs.unknown)
         raise DataError(
-            f"{named} spent on records without a data set, and nothing here shows on which: their "
-            "folders or pool files were moved, changed or deleted; put them back as "
+            f"{named} spent on records that no data set counts, and nothing here shows on which: "
+            "their folders or files were moved, changed or deleted; put them back as "
             "campaign.json of each says, or, if those were other people's records, say so: "
             "dpal data add NAME FILE --apart REASON, or register with it (nothing was registered "
             "or released)"

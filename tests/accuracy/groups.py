@@ -3,7 +3,7 @@
 Of each set a fifth of the persons of its training part, chosen by digest, is the validation part:
 by it the learning rate of both ways is chosen, and how many records of a person a step reads. Then
 fresh runs are judged on the test part, whose persons are in neither. One phase, all persons of the
-pool take part, fixed features, logistic regression. What is done stays done: results are read first.
+pool take part, fixed features, logistic regression. What is done stays done and is read first.
 
     python -m tests.accuracy.groups docs/results/groups.json [SET ...]
 """
@@ -45,7 +45,7 @@ from tests.conftest import SHARED
 EPSILONS = (8.0, 3.0)
 RATES = (0.5, 2.0, 8.0)
 MOST = (4, 16)  # records of a person in a step
-TRIES, RUNS = 2, 5
+TRIES, RUNS = 5, 20
 PERSONS, TESTED, LARGEST, WIDTH, CLASSES = 1250, 400, 50, 32, 10
 
 
@@ -110,9 +110,7 @@ def made(*, alike: float) -> People:
     rng = np.random.default_rng(28)
     middles = rng.normal(size=(CLASSES, WIDTH)) * 0.45
     chances = 1 / np.arange(1, LARGEST + 1)
-    sizes = rng.choice(
-        np.arange(1, LARGEST + 1), size=PERSONS + TESTED, p=chances / chances.sum()
-    )
+    sizes = rng.choice(np.arange(1, LARGEST + 1), size=PERSONS + TESTED, p=chances / chances.sum())
     persons = np.repeat(np.arange(sizes.size), sizes)
     labels = rng.integers(CLASSES, size=persons.size)
     if alike:
@@ -224,12 +222,12 @@ def run(setting: Setting, plan: Plan, people: People, part: str) -> float:
 
 def measure(people: People, epsilon: float, offered: list[Setting]) -> dict[str, Any]:
     """Chooses a setting on the validation part, then judges fresh runs on the test part."""
-    tried = []
+    tried: list[tuple[float, Setting]] = []
     for setting in offered:
         plan = setting.plan(people, epsilon)
         reached = [run(setting, plan, people, "validation") for _ in range(TRIES)]
         tried.append((float(np.mean(reached)), setting))
-    reached, setting = max(tried, key=lambda one: one[0])
+    known, setting = max(tried, key=lambda one: one[0])
     plan = setting.plan(people, epsilon)
     found = [run(setting, plan, people, "test") for _ in range(RUNS)]
     mean = estimate_mean(found)
@@ -238,7 +236,7 @@ def measure(people: People, epsilon: float, offered: list[Setting]) -> dict[str,
         "group_records": setting.most,
         "noise": plan.phases[0].training.noise_multiplier,
         "steps": plan.phases[0].steps,
-        "validation": reached,
+        "validation": known,
         "test": found,
         "mean": mean.mean,
         "half_width_95": mean.half_width,
