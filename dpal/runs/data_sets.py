@@ -19,8 +19,8 @@ from dpal.ledger.datasets import DataSet, Limit, data_sets, register_body
 from dpal.ledger.folder_lock import lock_folder
 from dpal.ledger.release_protocol import CampaignLedger
 from dpal.runs.campaign_start import registry_of
+from dpal.runs.lost_before import earlier_on, lost_before
 from dpal.runs.open_ledger import open_ledger, recorded_ledger
-from dpal.runs.spent_before import earlier_on, spent_before
 
 
 def register_data_set(
@@ -38,7 +38,7 @@ def register_data_set(
         if name in data_sets(entries):  # then `add` asks, where something is new
             registry.register(name, limit)
         else:
-            spent = spent_before(
+            spent = lost_before(
                 source, entries, runtime.artifacts, owner_column=limit.owner_column, apart=apart
             )
             registry.register(name, limit, earlier=spent.campaigns)

@@ -33,19 +33,19 @@ def earlier_on(
       apart: why runs of which nothing shows what they were about were about other people.
 
     Raises:
-      DataError: when it is asked, as `spent_before`.
+      DataError: when it is asked, as `lost_before`.
     """
     column = data_set(store.entries(), name).limit.owner_column
 
     def asked(rows: Rows) -> PastCampaigns:
-        return spent_before(
+        return lost_before(
             source, store.entries(), artifacts, owner_column=column, apart=apart, rows=rows
         )
 
     return asked
 
 
-def spent_before(
+def lost_before(
     source: Source,
     entries: Iterable[Entry],
     artifacts: Path,
