@@ -45,7 +45,7 @@ from tests.conftest import SHARED
 EPSILONS = (8.0, 3.0)
 RATES = (0.5, 2.0, 8.0)
 MOST = (4, 16)  # records of a person in a step
-TRIES, RUNS = 5, 20
+TRIES, RUNS = 2, 5
 PERSONS, TESTED, LARGEST, WIDTH, CLASSES = 1250, 400, 50, 32, 10
 
 
