@@ -46,14 +46,14 @@ def group_chunks(
     Yields:
       What `chunks` does, and the sizes of the chunk's groups.
     """
-    start, members = 0, list[int]()
+    start, count, members = 0, 0, list[int]()
     for size in [*sizes, 0]:  # the 0 stands for the end
-        count = sum(members)
         if members and (size == 0 or count + size > physical_batch):
             rows = slice(start, start + count)
             yield rows, _filled(inputs[rows], physical_batch), members
-            start, members = rows.stop, []
+            start, count, members = rows.stop, 0, []
         members.append(size)
+        count += size
 
 
 def _filled(part: Tensor, physical_batch: int) -> Tensor:

@@ -71,6 +71,8 @@ class LinearRule(Rule):
             sent = back.double().square().sum(dim=(1, 2))
             return SquaredNorms.exact((sent * (size + ones)).float())
         at_once = _at_once(features, back)
+        if records <= at_once:
+            return self._measure(features, back, way)
         parts = [
             self._measure(a, b, way)
             for a, b in zip(torch.split(features, at_once), torch.split(back, at_once), strict=True)
