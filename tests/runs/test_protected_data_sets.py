@@ -121,15 +121,6 @@ def test_groups_of_a_validation_set_are_charged_beside_those_of_the_data_set(hel
     assert len(list(_unpaid_figures(plan, held))) >= 1
 
 
-def test_measuring_costs_the_data_set_nothing(held_out, small):
-    register()
-    measured = prepare(small(**settings()))
-    openly = {"public": True, "why": "made up for tests"}
-    alone = prepare(small(**settings(validation=openly)))
-    assert measured.start.data is not None and alone.start.data is not None
-    assert measured.start.data.shares == alone.start.data.shares
-
-
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("most", [1, 2])
 def test_all_that_a_person_can_be_moves_no_more_than_is_paid_for(held_out, small, adjacency, most):
