@@ -29,7 +29,6 @@ from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.runs.linear_rates import linear_rates
 
 _LEAST_RECORDS = 50
-_ALL_BELOW = 1000  # labels that a smaller pool gives at once
 _MOST_LABELS = 4000  # of a pool that is labeled already
 _BY_PEOPLE = 1000  # where people have to label
 _PASSES = 30  # over half of the labels each step: sixty steps
@@ -204,7 +203,7 @@ def _of_numbers(look: DataLook, why: str, *, is_public: bool) -> Training:
         width = math.prod(look.shape)
         return Training(extractor="none", model="logistic", width=width, normalises=True, why=why)
     return Training(  # of what scale they are is nobody's business
-        extractor="none", model="logistic", learning_rate=4 if look.rows > _ALL_BELOW else 1,
+        extractor="none", model="logistic", learning_rate=4 if look.rows > 1000 else 1,
         max_grad_norm=0.3 if look.task is Task.SINGLE_LABEL else 0.1, why=why,
     )  # fmt: skip
 
@@ -254,7 +253,7 @@ def first_settings(
     if labels is not None and not 2 <= labels <= look.rows:
         raise ConfigError(f"--labels {labels:,} is not between 2 and the {look.rows:,} records of "
                           f"{look.pool}")  # fmt: skip
-    usual = min(look.rows, max(_ALL_BELOW, look.rows // 2), _MOST_LABELS)
+    usual = min(look.rows, _MOST_LABELS)
     wanted = labels or (usual if look.labeled else min(look.rows // 2, _BY_PEOPLE))
     training = _training(look, weights, is_public=why_public is not None)
     initial, queries, acquisition, why = _buying(look, wanted)
