@@ -41,8 +41,8 @@ class StudySet:
 
     name: str
     files: tuple[str, ...]
-    rows: int = 6000
-    judged: int = 2000
+    rows: int = 4000
+    judged: int = 1000
     forms: tuple[str, ...] = ("parquet",)
 
     def part(self, split: str) -> pa.Table:
@@ -81,7 +81,7 @@ class StudySet:
 SETS = {
     each.name: each
     for each in (
-        StudySet(name="adult", files=("adult",), rows=40_000, judged=20_000,
+        StudySet(name="adult", files=("adult",), rows=10_000, judged=16_281,
                  forms=("parquet", "csv")),
         StudySet(name="scene", files=("scene",), forms=("parquet", "csv")),
         StudySet(name="yeast", files=("yeast",), forms=("parquet", "npz")),
@@ -91,9 +91,9 @@ SETS = {
         StudySet(name="cifar10", files=("cifar10-train", "cifar10-test"), forms=("parquet", "npz")),
         StudySet(name="bloodcells", files=("bloodcells-pbc",), forms=("parquet", "folder")),
         StudySet(name="nih-cxr14", files=("nih-cxr14-small",)),
-        StudySet(name="sst2", files=("sst2",), rows=10_000, forms=("parquet", "csv")),
-        StudySet(name="snli", files=("snli-small",), rows=10_000),
-        StudySet(name="goemotions", files=("goemotions",), rows=10_000),
+        StudySet(name="sst2", files=("sst2",), forms=("parquet", "csv")),
+        StudySet(name="snli", files=("snli-small",)),
+        StudySet(name="goemotions", files=("goemotions",)),
     )
 }  # fmt: skip
 
