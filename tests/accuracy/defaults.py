@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from dpal.labels import Task
+from dpal.simulation.paired_comparison import estimate_mean
 from dpal.training.metrics import evaluation_metrics
 from dpal.training.model_worth import model_worth
 from tests.accuracy.study_sources import SETS, Brought, StudySet, bring, pixels
@@ -185,6 +187,7 @@ def _call(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[s
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "PREFECT_HOME": str(folder / "prefect"),
+        "XDG_STATE_HOME": str(folder / "state"),  # leaves nothing of it behind
         "OMP_NUM_THREADS": "1",
     }
     try:
@@ -220,11 +223,15 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("sets", nargs="*", metavar="SET[:FORM]")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--table", action="store_true", help="show what is there as Markdown")
     given = parser.parse_args()
     records: list[dict[str, Any]] = []
     if given.results.exists():
         records = json.loads(given.results.read_text(encoding="utf-8"))
         records = [each for each in records if "failed" not in each]
+    if given.table:
+        print("\n".join(_table(records)))
+        return
     wanted = [text.partition(":") for text in given.sets or SETS]
     for run in range(given.runs):
         for name, _, only in wanted:
@@ -235,6 +242,39 @@ def main() -> None:
                 records.append(record)
                 given.results.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
                 print(_line(record), flush=True)
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for each set and form: means, and 95 % intervals of the private ones."""
+    lines = [
+        "| set, form | labels | runs | accuracy or micro-F1 | not private | most frequent | AUC | "
+        "not private | apart |",
+        "|---" * 9 + "|",
+    ]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["set"], record["form"]), []).append(record)
+    for (name, form), runs in sorted(groups.items(), key=lambda each: list(SETS).index(each[0][0])):
+        shown = {
+            f"{who} {what}": [100 * run[who][what] for run in runs]
+            for who in ("private", "logistic", "majority")
+            for what in ("headline", "auc")
+        }
+        means = {what: statistics.fmean(values) for what, values in shown.items()}
+        which = "auc" if SETS[name].has_several else "headline"
+        apart = means[f"private {which}"] - means[f"logistic {which}"]
+        lines.append(
+            f"| {name}, {form} | {runs[0]['labels']:,} | {len(runs)} "
+            f"| {_interval(shown['private headline'])} | {means['logistic headline']:.1f} "
+            f"| {means['majority headline']:.1f} | {_interval(shown['private auc'])} "
+            f"| {means['logistic auc']:.1f} | {apart:+.1f} |"
+        )
+    return lines
+
+
+def _interval(values: Sequence[float]) -> str:
+    half = estimate_mean(values).half_width
+    return f"{statistics.fmean(values):.1f}" + ("" if half is None else f" ± {half:.1f}")
 
 
 def _line(record: Mapping[str, Any]) -> str:
