@@ -80,8 +80,8 @@ def test_no_texts_have_no_features(spec):
 
 
 def test_texts_and_images_are_not_confused(spec):
-    with pytest.raises(DataError, match="texts.* images"):
+    with pytest.raises(DataError, match=r"texts.* images"):
         build_extractor(spec, Content.IMAGE)
     scattering = ExtractorSpec(kind=ExtractorKind.SCATTERING)
-    with pytest.raises(DataError, match="images.* texts"):
+    with pytest.raises(DataError, match=r"images.* texts"):
         build_extractor(scattering, Content.TEXT)
