@@ -192,7 +192,7 @@ def _training(look: DataLook, weights: Path | None, *, is_public: bool) -> Train
         extractor="coarse_scattering" if coarse else "scattering",
         model="logistic",
         width=scattered_width(channels, sides, coarse=coarse),
-        logit_noise=3.0,
+        logit_noise=4.0,
         why="wavelet features cost no budget, and leave few weights to learn",
     )
 
