@@ -31,7 +31,7 @@ from dpal.runs.linear_rates import linear_rates
 _LEAST_RECORDS = 50
 _MOST_LABELS = 4000  # of a pool that is labeled already
 _BY_PEOPLE = 1000  # where people have to label
-_PASSES = 30  # over half of the labels each step: sixty steps
+_PASSES = 60  # over half of the labels each step: 120 steps
 _SCATTERED = 40  # pixels of a side, above which pictures are made coarser first
 _LEAST_SIDE = 8  # pixels, of which wavelets see no inside
 _MOMENTUM = 0.9
