@@ -84,7 +84,8 @@ class BackboneConfig(Section):
     model: Annotated[str, Registered(names=backbones)] = Field("resnet50", title="Architecture")
     """Architecture of the backbone."""
     weights: Annotated[Path, Guarded()]
-    """A local .safetensors file (nfnet_f0: or .npz)."""
+    """A local .safetensors file (nfnet_f0: or .npz); of text_classifier, a folder that has its
+    tokenizer and configuration, too."""
 
 
 class DataConfig(Section):
@@ -110,8 +111,9 @@ class DataConfig(Section):
     content: ContentChoice = ContentChoice.AUTO
     """What a record is, where its file has several columns; auto is the only one."""
     extractor: ExtractorKind = ExtractorKind.NONE
-    """Fixed features instead of pixels, free: none, scattering (of images), or backbone (a public
-    pretrained model without its last layer)."""
+    """Fixed features instead of pixels or texts, free: none, scattering (of images),
+    coarse_scattering (of larger ones), or backbone (a public pretrained model without its last
+    layer)."""
     backbone: Annotated[BackboneConfig | None, choice("Set here", "None")] = None
     """Of extractor backbone; else null."""
     normalisation: Folded[NormalisationConfig] = Field(default_factory=NormalisationConfig)

@@ -16,6 +16,7 @@ from dpal.data.sources import Source
 from dpal.errors import DataError
 from dpal.labels import Task
 
+_BY_CHANCE = 3  # records that another one is like: a share of few says little
 _SHOWN = 5  # classes named in one remark
 _APART = 100.0  # by which scales of features may differ
 
@@ -97,7 +98,7 @@ def require_other_records(pool: Source, validation: Source) -> None:
     """Requires a validation set that is not made of records of the pool.
 
     Records of small tables are alike by chance: as often as records of the pool are like each
-    other is no sign. Reads both files once more; memory: 16 bytes a record.
+    other is no sign, nor are a few. Reads both files once more; memory: 16 bytes a record.
 
     Raises:
       DataError: more of it is in the pool.
@@ -107,7 +108,8 @@ def require_other_records(pool: Source, validation: Source) -> None:
     shared = np.isin(public.contents, private.contents)
     both = np.isin(public.contents ^ (public.owners << np.uint64(1)),
                    private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
-    if both.mean() > COINCIDENCE or shared.mean() > COINCIDENCE + 2 * _alike(private.contents):
+    copied = shared.mean() > COINCIDENCE + 2 * _alike(private.contents)
+    if both.mean() > COINCIDENCE or (copied and shared.sum() > _BY_CHANCE):
         raise DataError.before_release(
             f"{{shared}} of {shared.size:,} rows of {validation.name} are rows of the pool "
             f"{pool.name}, so that figures would tell how well they were learned by heart; keep "

@@ -8,7 +8,8 @@ Standardisation is per record, too: no mean or variance over records is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,11 +21,14 @@ from torch.nn import functional
 from dpal.canonical import place_digest
 from dpal.data.readers import to_input, to_unit
 from dpal.data.sources import Content, Extractor
+from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 from dpal.features.scattering import Scattering
-from dpal.features.spec import ExtractorKind, ExtractorSpec
+from dpal.features.spec import EMBEDDED_TOKENS, ExtractorKind, ExtractorSpec
+from dpal.models.architectures import ARCHITECTURES
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
+from dpal.models.text import EmbedsTexts, read_sizes
 
 # Half the memory of float32. Standardised features are of the order of 1, and rounded by
 # less than a thousandth.
@@ -34,6 +38,9 @@ _TRANSFORM = Scattering()
 _GROUP = 9  # coefficients of one channel that are standardised together
 _FLAT = 1e-10  # variance, of pixels in [0, 1], next to which a group's own counts as none
 _RECORDS_AT_ONCE = 64
+_COARSE = 32  # pixels of the longer side, at most, of a picture that was made coarser
+_LEAST_COARSE = 9  # pixels of the shorter one, at least: fewer have no inside
+_OF_PAIRS = 4  # embeddings of a pair: first, second, their difference and their product
 
 # Brightness, red against green, yellow against blue: of red, green and blue.
 _OPPONENTS = ((1 / 3, 1 / 3, 1 / 3), (0.5, -0.5, 0.0), (0.25, 0.25, -0.5))
@@ -60,11 +67,87 @@ class ScatteringExtractor:
         Source: group normalisation of scattering features, Tramèr & Boneh (2021);
         scattering of separated colours, Oyallon & Mallat (2015).
         """
+        return _scattered(to_unit(records))
+
+
+@dataclass(frozen=True)
+class CoarseScatteringExtractor:
+    """Scattering of larger images, of which squares of pixels are averaged first.
+
+    A tenth of the features and of the time, and hardly less to tell classes by.
+    """
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """Turns images into features.
+
+        Args:
+          records: (n, channels, height, width) decoded images, of 8 or 16 bits.
+
+        Returns:
+          As `ScatteringExtractor` gives for images whose longer side is 32 at most, unless the
+          shorter one would be less than 9 then.
+        """
         images = to_unit(records)
-        if images.ndim == 4 and images.shape[1] == len(_OPPONENTS):
-            images = torch.einsum("oc,nchw->nohw", torch.tensor(_OPPONENTS), images)
-        features = _TRANSFORM(images).flatten(1, 2)
-        return functional.group_norm(features, features.shape[1] // _GROUP, eps=_FLAT).to(STORED)
+        square = _square(records.shape[2:])
+        if square > 1:
+            images = functional.avg_pool2d(
+                images.float(), square, ceil_mode=True, count_include_pad=False
+            )
+        return _scattered(images)
+
+
+@dataclass(frozen=True)
+class TextBackboneExtractor:
+    """Mean over a text's tokens of what a public pretrained model makes of them.
+
+    Attributes:
+      spec: the model.
+      pairs: whether a record is two texts. Each is embedded by itself then; how they differ and
+        where they agree stands beside both.
+
+    Source: mean pooling, and what is made of pairs: Reimers & Gurevych (2019), "Sentence-BERT";
+    the product: Conneau et al. (2017), "Supervised learning of universal sentence representations".
+    """
+
+    spec: ExtractorSpec
+    pairs: bool
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """Turns texts into features.
+
+        Args:
+          records: (n, 2, tokens) ids, 0 after the last one, and segments.
+
+        Returns:
+          (n, width) float16, of pairs (n, 4 * width); each embedding of a record has mean 0 and
+          variance 1.
+
+        Raises:
+          DataError: the weights are not there, changed since the plan, or embed no texts.
+        """
+        ids, segments = records.long().unbind(dim=1)
+        if not self.pairs:
+            return self._embedded(ids).to(STORED)
+        first, second = (self._embedded(part) for part in _apart(ids, segments))
+        both = [(first - second).abs(), first * second]
+        parts = [first, second, *(functional.layer_norm(part, part.shape[1:]) for part in both)]
+        return torch.cat(parts, dim=1).to(STORED)
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        network = _network(self.spec, (2, ids.shape[1]))
+        if not isinstance(network, EmbedsTexts):
+            raise DataError(f"data.backbone.model {self.spec.model} embeds no texts")
+        means = []
+        with torch.no_grad():
+            for tokens in ids:
+                # One by one, and no longer than it is: not a digit of its features depends on
+                # what else is read with it.
+                own = tokens[None, : max(1, int((tokens != 0).sum()))]
+                means.append(network.embedded(torch.stack([own, own * 0], dim=1)))
+        if not means:
+            return torch.zeros(0, read_sizes(Path(self.spec.weights or "")).hidden_size)
+        embedded = torch.cat(means)
+        return functional.layer_norm(embedded, embedded.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -98,26 +181,93 @@ class BackboneExtractor:
 EXTRACTORS: dict[ExtractorKind, Callable[[ExtractorSpec], Extractor | None]] = {
     ExtractorKind.NONE: lambda spec: None,
     ExtractorKind.SCATTERING: lambda spec: ScatteringExtractor(),
+    ExtractorKind.COARSE_SCATTERING: lambda spec: CoarseScatteringExtractor(),
     ExtractorKind.BACKBONE: BackboneExtractor,
 }
 
 
-def build_extractor(spec: ExtractorSpec, content: Content) -> Extractor | None:
+def build_extractor(spec: ExtractorSpec, content: Content, *, texts: int = 1) -> Extractor | None:
     """The function that a source applies to its decoded records; None leaves them as they are.
 
     Args:
       spec: which one.
       content: what the records are.
+      texts: of texts, how many a record has.
 
     Raises:
       DataError: the extractor does not take such records.
     """
-    if spec.kind is not ExtractorKind.NONE and content is not Content.IMAGE:
+    if spec.kind is ExtractorKind.NONE:
+        return None
+    wanted = Content.TEXT if embeds_texts(spec) else Content.IMAGE
+    if content is not wanted:
+        named = spec.kind if spec.model is None else f"{spec.kind} ({spec.model})"
         raise DataError(
-            f"data.extractor {spec.kind} takes images, and the records are {content}; set "
-            "data.extractor to none"
+            f"data.extractor {named} takes {_PLURALS[wanted]}, and the records are "
+            f"{_PLURALS[content]}; set data.extractor to none"
         )
+    if wanted is Content.TEXT:
+        return TextBackboneExtractor(spec, pairs=texts > 1)
     return EXTRACTORS[spec.kind](spec)
+
+
+_PLURALS = {Content.IMAGE: "images", Content.FEATURES: "features", Content.TEXT: "texts"}
+
+
+def embeds_texts(spec: ExtractorSpec) -> bool:
+    """Whether records have to be texts, which the tokenizer beside the weights reads."""
+    return spec.kind is ExtractorKind.BACKBONE and ARCHITECTURES[spec.model or ""].reads_texts
+
+
+def text_encoding(spec: ExtractorSpec) -> TextEncoding:
+    """What turns texts into the tokens that a text model embeds.
+
+    Raises:
+      DataError: there is no such model.
+    """
+    folder = Path(spec.weights or "")
+    longest = min(EMBEDDED_TOKENS, read_sizes(folder).max_position_embeddings)
+    return TextEncoding(folder=folder, max_tokens=longest)
+
+
+def scattered_width(channels: int, sides: Sequence[int], *, coarse: bool) -> int:
+    """How many features scattering makes of an image, without making them."""
+    square = _square(sides) if coarse else 1
+    block = square * 2**_TRANSFORM.scales
+    places = math.prod(math.ceil(side / block) for side in sides)
+    return int(channels * _TRANSFORM.coefficients * places)
+
+
+def text_feature_width(weights: Path, texts: int) -> int:
+    """How many features a text model in a folder makes of a record of so many texts.
+
+    Raises:
+      DataError: there is no such model.
+    """
+    return read_sizes(weights).hidden_size * (_OF_PAIRS if texts > 1 else 1)
+
+
+def _scattered(images: Tensor) -> Tensor:
+    """Standardised scattering coefficients of images from 0 to 1; of colours, if there are any."""
+    if images.ndim == 4 and images.shape[1] == len(_OPPONENTS):
+        images = torch.einsum("oc,nchw->nohw", torch.tensor(_OPPONENTS), images)
+    features = _TRANSFORM(images).flatten(1, 2)
+    return functional.group_norm(features, features.shape[1] // _GROUP, eps=_FLAT).to(STORED)
+
+
+def _square(sides: Sequence[int]) -> int:
+    """Side of the squares of pixels that are averaged."""
+    return max(1, min(math.ceil(max(sides) / _COARSE), min(sides) // _LEAST_COARSE))
+
+
+def _apart(ids: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+    """The two texts of each record as records of their own, each behind its first token."""
+    second = torch.zeros_like(ids)
+    second[:, 0] = ids[:, 0]
+    for row, (record, segment) in enumerate(zip(ids, segments, strict=True)):
+        own = record[segment == 1][: ids.shape[1] - 1]
+        second[row, 1 : 1 + len(own)] = own
+    return ids * (segments == 0), second
 
 
 @lru_cache(maxsize=2)

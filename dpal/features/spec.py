@@ -8,17 +8,22 @@ from enum import StrEnum
 from dpal.canonical import PLACE
 from dpal.errors import ParameterError
 
+EMBEDDED_TOKENS = 128  # of a text, for a backbone that reads so many; what is longer is cut
+
 
 class ExtractorKind(StrEnum):
     """What is applied to every record before anything else sees it.
 
     NONE: nothing; models see pixels, tokens or the file's own features.
     SCATTERING: wavelet scattering of images, which nothing had to be learned for.
-    BACKBONE: what a public pretrained model computes before its last layer.
+    COARSE_SCATTERING: the same of larger images, brought to about 32 pixels a side first.
+    BACKBONE: what a public pretrained model computes before its last layer; of texts the mean over
+      their tokens.
     """
 
     NONE = "none"
     SCATTERING = "scattering"
+    COARSE_SCATTERING = "coarse_scattering"
     BACKBONE = "backbone"
 
 
@@ -29,8 +34,8 @@ class ExtractorSpec:
     Attributes:
       kind: what is computed.
       model: of a backbone, a name registered in `dpal.models.architectures`.
-      weights: of a backbone, a local file of public pretrained weights; where it lies is no
-        part of a plan.
+      weights: of a backbone, a local file of public pretrained weights, or the folder of a text
+        model; where it lies is no part of a plan.
       weights_digest: of what lies there, by `dpal.canonical.place_digest`; part of a plan.
     """
 

@@ -27,7 +27,8 @@ class Architecture:
       drops: whether `dropout` of the settings does anything.
       reads_texts: whether its records are texts; the tokenizer lies beside its public weights.
       has_own_format: whether it reads public weights in the format of its authors as well.
-      is_backbone: whether it makes features of images, once its last layer is taken away.
+      is_backbone: whether it makes features of images, once its last layer is taken away; or of
+        texts.
     """
 
     name: str
@@ -70,7 +71,10 @@ _BUILT_IN = (
         name="nfnet_f0", made_by="dpal.models.nfnet.NFNet", has_own_format=True, is_backbone=True
     ),
     Architecture(
-        name="text_classifier", made_by="dpal.models.text.TextClassifier", reads_texts=True
+        name="text_classifier",
+        made_by="dpal.models.text.TextClassifier",
+        reads_texts=True,
+        is_backbone=True,
     ),
 )
 ARCHITECTURES = {architecture.name: architecture for architecture in _BUILT_IN}

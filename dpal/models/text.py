@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,14 @@ class Sizes:
     type_vocab_size: int = 2
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
+
+
+@runtime_checkable
+class EmbedsTexts(Protocol):
+    """A model that makes one vector of a text, whatever it was trained for."""
+
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """Takes (n, 2, length) token ids and segments, gives (n, width)."""
 
 
 class TextClassifier(nn.Module):
@@ -102,6 +110,18 @@ class TextClassifier(nn.Module):
         first: Tensor = self.encoder(hidden, mask[:, None, None, :])
         pooled: Tensor = self.pooler(first[:, 0])
         return pooled
+
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """Mean over the tokens of what the last layer makes of them, (n, hidden_size)."""
+        tokens, segments = inputs.long().unbind(dim=1)
+        hidden = self.embeddings(tokens, segments)
+        ignored = torch.finfo(hidden.dtype).min
+        padding = tokens == 0
+        mask = hidden.new_zeros(tokens.shape).masked_fill(padding, ignored)
+        hidden = self.encoder.every_token(hidden, mask[:, None, None, :])
+        kept = (~padding).to(hidden.dtype)[:, :, None]
+        means: Tensor = (hidden * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+        return means
 
     def load_pretrained(self, path: Path) -> None:
         """Takes everything but the classifier from a folder's checkpoint.
@@ -180,6 +200,12 @@ class _Encoder(nn.Module):
             hidden = layer(hidden, hidden, mask)
         first: Tensor = last(hidden[:, :1], hidden, mask)
         return first
+
+    def every_token(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """The same of all tokens, (n, length, width)."""
+        for layer in self.layer:
+            hidden = layer(hidden, hidden, mask)
+        return hidden
 
 
 class _Layer(nn.Module):

@@ -13,23 +13,28 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
+from dpal.config.campaign import parse_config
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
-from dpal.data.public_statistics import public_statistics
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
 from dpal.errors import ConfigError, DataError
+from dpal.features.extractors import scattered_width, text_feature_width
 from dpal.labels import Task
+from dpal.planning.campaign_plan import Plan
+from dpal.planning.certify_campaign import certified_or_next_best
+from dpal.runs.linear_rates import linear_rates
 
 _LEAST_RECORDS = 50
-_ALL_BELOW = 1000  # labels that a smaller pool gives at once
 _MOST_LABELS = 4000  # of a pool that is labeled already
 _BY_PEOPLE = 1000  # where people have to label
-_PASSES = 30  # over half of the labels each step: sixty steps
-_SCATTERED = 64  # pixels of a side, above which wavelet features outgrow memory
-_UNEVEN = 10.0  # by which scales of features may differ before they are normalised
+_PASSES = 60  # over half of the labels each step: 120 steps
+_SCATTERED = 40  # pixels of a side, above which pictures are made coarser first
+_LEAST_SIDE = 8  # pixels, of which wavelets see no inside
+_MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +51,7 @@ class DataLook:
       validation_rows: records of the validation set.
       shape: of a record.
       labeled: whether all of the pool has labels.
-      uneven: whether features differ in scale in a validation set that is public; False of one
-        that is not.
+      texts: how many texts a record has.
       grouped: whether records have a column `group`.
       told: whether held-out records decided how the columns of a table became numbers.
     """
@@ -62,7 +66,7 @@ class DataLook:
     validation_rows: int
     shape: tuple[int, ...]
     labeled: bool
-    uneven: bool
+    texts: int
     grouped: bool
     told: bool
 
@@ -72,7 +76,6 @@ def look_at(
     validation: Path | None = None,
     *,
     label_column: str = "label",
-    is_public: bool = False,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> DataLook:
     """Looks at data as a plan does: every record once, and what is kept of them is public.
@@ -81,7 +84,6 @@ def look_at(
       pool: a pool, or one file with pool and validation set by its column `split`.
       validation: labeled records of a file of their own; None: the pool's file has both.
       label_column: name of the labels' column.
-      is_public: whether the validation set is declared public; else no value of it decides.
       on_rows: told how many more records were looked at.
 
     Raises:
@@ -125,7 +127,7 @@ def look_at(
         validation_rows=measured.rows,
         shape=measured.input_shape,
         labeled=held.fully_labeled,
-        uneven=is_public and source.content is Content.FEATURES and _is_uneven(judged),
+        texts=len(source.texts),
         grouped="group" in schema.names,
         told=any(tells_of_held_out(path) for path in (*source.paths, *judged.paths)),
     )
@@ -148,61 +150,73 @@ def _texts(source: Source) -> Inventory:
     )
 
 
-def _is_uneven(validation: Source) -> bool:
-    """Whether features of public records are far from mean 0 and deviation 1."""
-    mean, std = public_statistics(validation)
-    far = max(abs(value) / spread for value, spread in zip(mean, std, strict=True))
-    return max(std) > _UNEVEN or (far > _UNEVEN and max(std) / min(std) > _UNEVEN)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """What is trained, and how long.
 
     Attributes:
       extractor, model: as settings name them.
-      learning_rate, max_grad_norm: of the training.
-      optimizer: of the training.
-      why: in words, of model and rate.
+      why: in words, of the model.
+      width: numbers of a record of mean square about 1, of which rates of a linear model follow;
+        None where nothing is known of them, or the model is another.
+      logit_noise: of such a model, how far noise may move what it says.
+      normalises: whether numbers are centred and scaled by the validation set.
+      learning_rate, max_grad_norm, optimizer: where they do not follow.
+      epochs: passes over the labels.
     """
 
     extractor: str
     model: str
-    learning_rate: float
-    max_grad_norm: float
     why: str
+    width: int | None = None
+    logit_noise: float = 1.5
+    normalises: bool = False
+    learning_rate: float = 1.0
+    max_grad_norm: float = 1.0
     optimizer: str = "sgd"
     epochs: int = _PASSES
 
 
-def _training(look: DataLook, weights: Path | None) -> Training:
+def _training(look: DataLook, weights: Path | None, *, is_public: bool) -> Training:
     if look.content is Content.TEXT:
-        if weights is None:
-            raise ConfigError(
-                "texts are read by a public pretrained model; name its folder (config.json, "
-                "model.safetensors, tokenizer.json) with --weights"
-            )
-        return Training(
-            extractor="none", model="text_classifier", learning_rate=0.3, max_grad_norm=1.0,
-            epochs=20,
-            why="a public pretrained model, of which the last layers train",
-        )  # fmt: skip
+        return _of_texts(look, weights)
     if look.content is Content.FEATURES:
-        return Training(
-            extractor="none", model="logistic", learning_rate=4 if look.rows > _ALL_BELOW else 1,
-            max_grad_norm=0.3 if look.task is Task.SINGLE_LABEL else 0.1,
-            why="few weights: noise is added to each of them in every step",
-        )  # fmt: skip
-    if max(look.shape[1:]) <= _SCATTERED and min(look.shape[1:]) > 8:
-        return Training(
-            extractor="scattering", model="logistic", learning_rate=4, max_grad_norm=0.1,
-            why="wavelet features cost no budget, and leave few weights to learn",
-        )  # fmt: skip
+        why = "few weights: noise is added to each of them in every step"
+        return _of_numbers(look, why, is_public=is_public)
+    if min(look.shape[1:]) <= _LEAST_SIDE:
+        why = "pictures this small have no inside for wavelets: pixels are learned from"
+        return _of_numbers(look, why, is_public=is_public)
+    channels, *sides = look.shape
+    coarse = max(sides) > _SCATTERED
     return Training(
-        extractor="none", model="resnet9", learning_rate=0.002, max_grad_norm=1.0,
-        optimizer="nadam", epochs=35,
-        why="pictures of this size; smaller ones (dpal import --size 32x32) can use features that "
-        "cost no budget",
+        extractor="coarse_scattering" if coarse else "scattering",
+        model="logistic",
+        width=scattered_width(channels, sides, coarse=coarse),
+        logit_noise=4.0,
+        why="wavelet features cost no budget, and leave few weights to learn",
+    )
+
+
+def _of_numbers(look: DataLook, why: str, *, is_public: bool) -> Training:
+    """Logistic regression on numbers as they are, or brought to one scale."""
+    if is_public:
+        width = math.prod(look.shape)
+        return Training(extractor="none", model="logistic", width=width, normalises=True, why=why)
+    return Training(  # of what scale they are is nobody's business
+        extractor="none", model="logistic", learning_rate=4 if look.rows > 1000 else 1,
+        max_grad_norm=0.3 if look.task is Task.SINGLE_LABEL else 0.1, why=why,
+    )  # fmt: skip
+
+
+def _of_texts(look: DataLook, weights: Path | None) -> Training:
+    if weights is None:
+        raise ConfigError(
+            "texts are read by a public pretrained model; name its folder (config.json, "
+            "model.safetensors, tokenizer.json) with --weights"
+        )
+    return Training(
+        extractor="backbone", model="logistic", width=text_feature_width(weights, look.texts),
+        logit_noise=2.0, why="few weights on what a public pretrained model makes of texts, free",
     )  # fmt: skip
 
 
@@ -239,17 +253,30 @@ def first_settings(
     if labels is not None and not 2 <= labels <= look.rows:
         raise ConfigError(f"--labels {labels:,} is not between 2 and the {look.rows:,} records of "
                           f"{look.pool}")  # fmt: skip
-    usual = min(look.rows, max(_ALL_BELOW, look.rows // 2), _MOST_LABELS)
+    usual = min(look.rows, _MOST_LABELS)
     wanted = labels or (usual if look.labeled else min(look.rows // 2, _BY_PEOPLE))
-    training = _training(look, weights)
+    training = _training(look, weights, is_public=why_public is not None)
     initial, queries, acquisition, why = _buying(look, wanted)
     batch = max(1, min(initial, math.ceil(wanted / 2)))
     phases = 1 + len(queries)
     epochs = max(4, round(training.epochs / phases))
+    schedule = {"initial": initial, "queries": queries, "batch_size": batch,
+                "epochs_per_phase": epochs}  # fmt: skip
+    rate, bound = training.learning_rate, training.max_grad_norm
+    if training.width is not None:
+        plan = _planned(look, epsilon, schedule, acquisition, training.width)
+        rates = linear_rates(plan, width=training.width, momentum=_MOMENTUM,
+                             logit_noise=training.logit_noise)  # fmt: skip
+        rate, bound = rates.learning_rate, rates.max_grad_norm
     normalisation = [
         "  normalisation:",
-        _commented("    kind: validation", "scales differ: measured there, never on the pool"),
-    ] if look.uneven else []  # fmt: skip
+        _commented("    kind: validation", "one scale: measured there, never on the pool"),
+    ] if training.normalises else []  # fmt: skip
+    backbone = [] if training.extractor != "backbone" else [
+        "  backbone:",
+        "    model: text_classifier",
+        f"    weights: {_text(str(weights))}",
+    ]  # fmt: skip
     group = [
         "  # Records belong to groups (column group). To protect all that one group has:",
         "  # group_column: group",
@@ -270,6 +297,7 @@ def first_settings(
         ),
         f"  label_column: {_text(look.label_column)}",
         _commented(f"  extractor: {training.extractor}", "fixed features, free; none: as it is"),
+        *backbone,
         *normalisation,
         *group,
         "",
@@ -294,18 +322,37 @@ def first_settings(
         "",
         "model:",
         _commented(f"  name: {training.model}", training.why),
-        *([] if weights is None else [f"  weights: {_text(weights)}"]),
         "",
         "training:",
         f"  optimizer: {training.optimizer}",
-        f"  learning_rate: {training.learning_rate:g}",
-        "  momentum: 0.9",
+        _commented(f"  learning_rate: {rate:g}", "the more labels, and the less noise, the larger")
+        if training.width is not None
+        else f"  learning_rate: {rate:g}",
+        f"  momentum: {_MOMENTUM:g}",
         _commented(
-            f"  max_grad_norm: {training.max_grad_norm:g}",
-            "longest gradient of a record; noise is in proportion",
+            f"  max_grad_norm: {bound:g}", "longest gradient of a record; noise is in proportion"
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _planned(
+    look: DataLook, epsilon: float, schedule: dict[str, Any], acquisition: str, width: int
+) -> Plan:
+    """A plan with the noise that one of these settings will have: rates change none of it."""
+    config = parse_config(
+        {
+            "name": "first",
+            "privacy": {"epsilon": epsilon},
+            "schedule": schedule,
+            "acquisition": acquisition,
+            "model": {"name": "logistic"},
+        }
+    )
+    spec = config.to_spec(
+        pool_size=look.rows, input_shape=(width,), classes=look.classes, task=look.task
+    )
+    return certified_or_next_best(spec).plan
 
 
 def _commented(setting: str, why: str) -> str:

@@ -13,7 +13,7 @@ from dpal.config.improvement_start import PublicDataConfig
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
-from dpal.features.extractors import build_extractor
+from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
 
 
 def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
@@ -61,12 +61,15 @@ def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Sourc
         encoding=_encoding(config),
         content=None if chosen is ContentChoice.AUTO else Content(chosen),
     )
-    extractor = build_extractor(config.data.to_extractor(), source.content)
+    extractor = build_extractor(config.data.to_extractor(), source.content, texts=len(source.texts))
     return replace(source, extractor=extractor)
 
 
 def _encoding(config: CampaignConfig) -> TextEncoding | None:
     """What turns texts into records: the tokenizer beside a text model's public weights."""
+    extractor = config.data.to_extractor()
+    if embeds_texts(extractor):
+        return text_encoding(extractor)
     model = config.model
     if not model.architecture.reads_texts or model.weights is None:
         return None

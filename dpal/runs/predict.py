@@ -28,7 +28,7 @@ from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
-from dpal.features.extractors import build_extractor
+from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import workspace, write_private_parquet
@@ -89,7 +89,7 @@ def open_model(place: Path) -> ReleasedModel:
     kept = place / "artifacts" if (place / "artifacts" / DESCRIPTION).is_file() else place
     if (kept / DESCRIPTION).is_file():
         facts = json.loads((kept / DESCRIPTION).read_text(encoding="utf-8"))
-        backbone = next(iter(kept.glob("backbone.*")), None)
+        backbone = next(iter(kept.glob("backbone*")), None)
         return _released(facts, kept / "model.safetensors", kept, backbone)
     folder = CampaignFolder(place)
     record = folder.read_record()
@@ -138,7 +138,7 @@ def _released(
         extractor=extractor,
         class_names=tuple(facts["class_names"]) or tuple(map(str, range(spec.classes))),
         recipe=None if recipe is None else recipe_from(recipe),
-        public_model=public if content is Content.TEXT else None,
+        public_model=public if content is Content.TEXT and not embeds_texts(extractor) else None,
         temperature=facts.get("temperature"),
     )
 
@@ -245,11 +245,11 @@ def _records(
     Raises:
       DataError: they are a pool whose columns became other numbers than those of the model's own.
     """
-    encoding = None
+    encoding = text_encoding(model.extractor) if embeds_texts(model.extractor) else None
     if model.public_model is not None:
         length = model.spec.input_shape[-1]
         encoding = TextEncoding(folder=model.public_model, max_tokens=length)
-    extractor = build_extractor(model.extractor, model.content)
+    extractor = build_extractor(model.extractor, model.content, texts=len(model.texts))
 
     def opened(path: Path) -> Source:
         source = open_source(

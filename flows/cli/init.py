@@ -113,7 +113,6 @@ def _for_data(
             data,
             validation,
             label_column=label_column,
-            is_public=why is not None,
             on_rows=bar.update,
         )
     text = first_settings(

@@ -19,6 +19,7 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 import dpal
 from dpal.data.sources import Content, Source
 from dpal.data.texts import MODEL_FILES
+from dpal.features.extractors import embeds_texts
 from dpal.features.spec import ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
@@ -127,7 +128,7 @@ def log_weights(
                 "weights": str(weights),
                 "model_spec": str(described),
                 **{path.stem: str(path) for path in certified.certified},
-                **_beside_weights(source),
+                **({} if embeds_texts(extractor) else _beside_weights(source)),
                 **_backbone(extractor, Path(folder)),
             },
             signature=ModelSignature(
@@ -143,6 +144,10 @@ def _backbone(extractor: ExtractorSpec, folder: Path) -> dict[str, str]:
     weights = extractor.weights
     if weights is None:
         return {}
+    if Path(weights).is_dir():
+        copy = folder / "backbone"
+        shutil.copytree(weights, copy, ignore=shutil.ignore_patterns(".*"))
+        return {"backbone": str(copy)}
     copy = folder / f"backbone{Path(weights).suffix}"
     shutil.copyfile(weights, copy)
     return {"backbone": str(copy)}

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from dpal.data.readers import decode
 from dpal.data.sources import Content
 from dpal.data.texts import TextEncoding
-from dpal.features.extractors import build_extractor
+from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.labels import Task
 from dpal.models.build_model import build_model
@@ -48,13 +48,16 @@ class CampaignModel(PythonModel):
         # The encoder's sizes and the tokenizer lie beside the weights.
         folder = Path(context.artifacts["weights"]).parent
         built = spec_from(spec)
+        features = {**facts["extractor"], "weights": context.artifacts.get("backbone")}
+        features["kind"] = ExtractorKind(features["kind"])
+        extractor = ExtractorSpec(**features)
+        self._extractor = build_extractor(extractor, self._content, texts=len(self._texts))
         self._encoding = None
-        if self._content is Content.TEXT:
+        if embeds_texts(extractor):
+            self._encoding = text_encoding(extractor)
+        elif self._content is Content.TEXT:
             built = replace(built, weights=str(folder))
             self._encoding = TextEncoding(folder=folder, max_tokens=built.input_shape[-1])
-        features = {"weights": context.artifacts.get("backbone"), **facts["extractor"]}
-        features["kind"] = ExtractorKind(features["kind"])
-        self._extractor = build_extractor(ExtractorSpec(**features), self._content)
         self._model = build_model(built)
         self._model.load_state_dict(load_file(context.artifacts["weights"]))
 

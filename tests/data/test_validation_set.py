@@ -108,6 +108,17 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
     require_other_records(source(tmp_path / "pool"), source(tmp_path / "own"))
 
 
+def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
+    """As in iris, of which two flowers measure the same: one may be held out, of seventeen."""
+    values = np.random.default_rng(3).normal(0, 1, (120, 4)).astype(np.float32)
+    pool = source(write(tmp_path / "pool", values[:100], prefix="p"))
+    few = np.concatenate([values[104:120], values[:1]])
+    require_other_records(pool, source(write(tmp_path / "few", few, prefix="v")))
+    more = np.concatenate([values[104:120], values[:4]])
+    with pytest.raises(DataError, match="pool"):
+        require_other_records(pool, source(write(tmp_path / "more", more, prefix="v")))
+
+
 def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
     """Ten yes-or-no questions, and two files that are numbered alike: nothing is shared."""
     rng = np.random.default_rng(3)

@@ -21,7 +21,12 @@ from dpal.data.labeling_state import load_all, load_labeled, write_merged, write
 from dpal.data.readers import decoded_of, raw_batches, records_of, to_input
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError, DataError, ParameterError
-from dpal.features.extractors import BackboneExtractor, build_extractor
+from dpal.features.extractors import (
+    BackboneExtractor,
+    ScatteringExtractor,
+    build_extractor,
+    scattered_width,
+)
 from dpal.features.scattering import Scattering
 from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.models.build_model import build_model
@@ -115,6 +120,30 @@ def test_a_blank_record_has_finite_features(kind, grey, backbone):
     assert extractor is not None
     assert extractor(torch.full((1, 1, 16, 16), grey, dtype=torch.uint8)).isfinite().all()
     assert len(extractor(torch.empty(0, 1, 16, 16, dtype=torch.uint8))) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "square"),
+    [((1, 64, 64), 2), ((3, 50, 70), 3), ((1, 32, 20), 1), ((1, 200, 20), 2), ((1, 65, 64), 3)],
+)
+def test_larger_images_are_made_coarser_first(shape, square):
+    images = pixels(2, *shape)
+    extractor = build_extractor(ExtractorSpec(kind=ExtractorKind.COARSE_SCATTERING), Content.IMAGE)
+    assert extractor is not None
+    found = extractor(images)
+    channels, height, width = shape
+    assert found[0].numel() == scattered_width(channels, (height, width), coarse=True)
+    # Whole squares alone, averaged by hand.
+    inside = images[:, :, : height // square * square, : width // square * square].float()
+    tall, wide = height // square, width // square
+    means = inside.reshape(2, channels, tall, square, wide, square).mean(dim=(3, 5)) / 255
+    if height % square == width % square == 0:
+        plain = ScatteringExtractor()((means * 255).round().to(torch.uint8))
+        assert found.float() == pytest.approx(plain.float(), abs=0.3)
+        assert (found - plain).float().abs().mean() < 0.02  # grey was rounded
+    if square == 1:
+        assert torch.equal(found, ScatteringExtractor()(images))
+        assert found[0].numel() == scattered_width(channels, (height, width), coarse=False)
 
 
 def test_a_backbone_is_the_model_up_to_its_last_layer(backbone):

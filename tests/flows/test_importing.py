@@ -92,7 +92,8 @@ def test_numbers_of_protected_records_stand_in_no_table(people):
     call("init", "people", "--data", "people.parquet", "--why-public", "made up")
     public = (people / "people.yaml").read_text(encoding="utf-8")
     told = public.replace("  public: true", "  protected: true")
-    told = "\n".join(line for line in told.splitlines() if not line.startswith("  why:"))
+    others = ("  why:", "  normalisation:", "    kind: validation")
+    told = "\n".join(line for line in told.splitlines() if not line.startswith(others))
     (people / "people.yaml").write_text(told, encoding="utf-8")
     assert "held-out records" in sentence(call("plan", "people.yaml"))
     # The same records once more, by what they are themselves.

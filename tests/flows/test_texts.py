@@ -14,9 +14,14 @@ from dpal.config.campaign import CampaignConfig
 from dpal.errors import DataError
 from dpal.runs.prepare_campaign import open_data
 from dpal.runs.released_phase import reached
-from tests.flows.calling import finished
+from tests.flows.calling import call, finished
 from tests.models.tiny_bert import SIZES, write_folder
 
+FEATURES = {
+    "model__name": "logistic",
+    "data__extractor": "backbone",
+    "data__backbone": {"model": "text_classifier", "weights": "bert"},
+}
 TEXT = {"model__name": "text_classifier", "model__weights": "bert", "model__max_tokens": 8}
 
 
@@ -40,9 +45,10 @@ def place(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestrated):
+@pytest.mark.parametrize("way", ["last layers", "fixed features"])
+def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestrated, way):
     config: CampaignConfig = small(
-        **TEXT,
+        **(TEXT if way == "last layers" else FEATURES),
         name="texts",
         runtime__mlflow_uri=f"sqlite:///{place / 'mlflow.sqlite'}",
         acquisition="entropy",
@@ -54,11 +60,14 @@ def test_a_campaign_on_texts_runs_and_its_model_is_served(place, small, orchestr
     assert config.runtime.mlflow_uri is not None
     mlflow.set_tracking_uri(config.runtime.mlflow_uri)
     (logged,) = mlflow.search_logged_models(experiment_ids=["1"], output_format="list")
+    said = call("predict", str(folder.root), "validation.parquet", "--to", "said.parquet")
+    assert said.returncode == 0, said.stderr
     for public in (place / "bert").iterdir():  # the model has what it needs with it
         public.unlink()
     served = mlflow.pyfunc.load_model(logged.model_uri)
     validation = pq.read_table(place / "validation.parquet").to_pandas()
     answers = served.predict(validation[["text_a"]])
+    assert answers["label"].tolist() == pq.read_table("said.parquet")["label"].to_pylist()
     right = float((answers["label"] == validation["label"]).mean())
     assert right == pytest.approx(reached(folder)["validation_accuracy"])
     assert answers["probability"].nunique() > 10

@@ -19,6 +19,7 @@ from dpal.config.campaign import parse_config
 from dpal.errors import ConfigError, DataError
 from dpal.runs.first_settings import first_settings, look_at
 from tests.conftest import write_blobs
+from tests.models.tiny_bert import write_folder
 
 RNG = np.random.default_rng(4)
 
@@ -50,9 +51,10 @@ def pictures(path: Path, rows: int, *, size: int, labeled: bool = True) -> Path:
     return path
 
 
-def written(path: Path, **wishes):
-    look = look_at(path, is_public=True)
-    text = first_settings(look, "mine", why_public="made up for a test", **wishes)
+def written(path: Path, *, public: bool = True, **wishes):
+    look = look_at(path)
+    why = "made up for a test" if public else None
+    text = first_settings(look, "mine", why_public=why, **wishes)
     return text, dpal.settings(yaml.safe_load(text))
 
 
@@ -65,23 +67,34 @@ def test_what_is_written_for_tables_plans(tmp_path, rows, epsilon):
     assert (config.model.name, config.labeler.kind) == ("logistic", "oracle")
 
 
-def test_scales_that_differ_are_normalised_and_groups_are_told(tmp_path):
-    _, plain = written(features(tmp_path / "a.parquet", 200))
-    text, scaled = written(
-        features(tmp_path / "b.parquet", 200, scale=5000, group=[f"g{k // 2}" for k in range(200)])
-    )
-    kinds = [config.data.normalisation.kind.value for config in (plain, scaled)]
-    assert kinds == ["none", "validation"]
+def test_features_are_normalised_by_public_records_and_groups_are_told(tmp_path):
+    path = tmp_path / "b.parquet"
+    features(path, 200, scale=5000, group=[f"g{k // 2}" for k in range(200)])
+    text, scaled = written(path)
+    _, protected = written(path, public=False)
+    kinds = [config.data.normalisation.kind.value for config in (scaled, protected)]
+    assert kinds == ["validation", "none"]
     assert "group_column: group" in text
+
+
+def test_rates_follow_labels_and_epsilon(tmp_path):
+    path = features(tmp_path / "t.parquet", 3000)
+    configs = [written(path, labels=100)[1], written(path)[1], written(path, epsilon=1)[1]]
+    few, many, careful = (config.training.learning_rate for config in configs)
+    assert few < many / 5
+    assert careful < many / 2
 
 
 def test_pictures_get_features_that_cost_nothing_and_people_label(tmp_path):
     _, small = written(pictures(tmp_path / "s.parquet", 200, size=16))
     assert (small.data.extractor.value, small.model.name) == ("scattering", "logistic")
     _, large = written(pictures(tmp_path / "l.parquet", 80, size=80, labeled=False))
-    assert (large.data.extractor.value, large.model.name) == ("none", "resnet9")
+    assert (large.data.extractor.value, large.model.name) == ("coarse_scattering", "logistic")
     assert large.labeler.kind == "file"
     assert large.schedule.initial == 30  # half of those that are not held out
+    _, tiny = written(pictures(tmp_path / "t.parquet", 200, size=8))
+    assert (tiny.data.extractor.value, tiny.model.name) == ("none", "logistic")
+    assert dpal.plan(tiny).epsilon <= 8
 
 
 def test_held_out_records_are_protected_unless_they_are_public(tmp_path):
@@ -115,8 +128,9 @@ def test_texts_want_a_pretrained_model(tmp_path):
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(ConfigError, match="--weights"):
         written(tmp_path / "t.parquet")
-    _, config = written(tmp_path / "t.parquet", weights=tmp_path)
-    assert config.model.name == "text_classifier"
+    _, config = written(tmp_path / "t.parquet", weights=write_folder(tmp_path / "bert"))
+    assert (config.data.extractor.value, config.model.name) == ("backbone", "logistic")
+    assert dpal.plan(config).epsilon <= 8
 
 
 def test_what_cannot_be_planned_is_refused(tmp_path):

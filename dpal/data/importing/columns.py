@@ -26,6 +26,7 @@ _MOST_VALUES = 64  # categories of a column that get a feature of their own
 _LEAST_SEEN = 10  # held-out records that have a category, where there are more than those
 _MOST_KEPT = 4096  # values of a column that are counted at all
 _COVERED = 0.5  # share of records that the kept categories must cover
+_TEXTS = "has too many different texts"
 _SKEWED = (
     8.0  # standard deviations between mean and largest number, beyond which logarithms are taken
 )
@@ -226,6 +227,13 @@ class ColumnReader:
                 left_out[name] = column
             else:
                 columns.append(column)
+        texts = [name for name, why in left_out.items() if why == _TEXTS]
+        if not columns and texts:
+            raise DataError(
+                "no column of the table is a number or a category; if {texts} hold texts, name one "
+                "of them, or a pair, with --text A or --text A,B",
+                texts=", ".join(texts),
+            )
         if not columns:
             raise DataError(
                 "no column of the table differs among held-out records; see its columns"
@@ -240,12 +248,12 @@ def _column(name: str, seen: _Seen) -> Column | str:
     if not seen.is_boolean and seen.there in (seen.numbers, seen.dates) and len(seen.texts) > 2:
         return _number(name, seen, dated=seen.numbers < seen.there)
     if 2 * len(seen.texts) > seen.there and len(seen.texts) > 2:
-        return "has too many different texts"
+        return _TEXTS
     frequent = seen.texts.most_common(_MOST_VALUES)
     if len(seen.texts) > _MOST_VALUES:
         frequent = [(text, count) for text, count in frequent if count >= _LEAST_SEEN]
         if sum(count for _, count in frequent) < _COVERED * seen.there:
-            return "has too many different texts"
+            return _TEXTS
     return CategoryColumn(name=name, values=tuple(sorted(text for text, _ in frequent)))
 
 

@@ -38,7 +38,7 @@ _TEXTS = (
     ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"),
     ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
 )  # fmt: skip
-_INDEX = ("", "unnamed: 0", "index")  # what pandas writes beside a table
+_INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")  # of a list as Python prints it
 _ANSWERS = {"0": False, "0.0": False, "no": False, "false": False,

@@ -52,6 +52,7 @@ _NO_PART = "rows of no part that is known (train, test, validation ...)"
 NO_LABEL = "records without a label"
 _NEW_LABEL = "records of a class that no held-out record has"
 _NEW_NAMES = "labels that no held-out record has, of records that stay with their others"
+_FEW_CLASSES = 10  # up to which held-out records may nearly all differ in their label
 _GROUP = 4096  # rows written at a time, but for pictures
 
 
@@ -249,11 +250,27 @@ def _read(
     if writer is None:
         raise _nothing_left(seen.dropped)
     _require_names_once(seen)
-    if learns and not seen.rows[TEST]:
-        raise DataError("no record is held out to measure models; hold some out with --split 0.2")
-    if not seen.rows[TRAIN]:
+    if learns:
+        _require_both_parts(seen, settings)
+    elif not seen.rows[TRAIN]:
         raise DataError("all records are held out, and none is left to learn from; see the split")
     return seen
+
+
+def _require_both_parts(seen: _Seen, settings: ImportSettings) -> None:
+    """Requires records to learn from, and held-out ones."""
+    if seen.rows[TEST] and seen.rows[TRAIN]:
+        return
+    what = "no record is held out" if seen.rows[TRAIN] else "all records are held out"
+    if settings.held_out is not None:
+        whole = "groups stay" if seen.grouped else "each is drawn"
+        raise DataError(
+            f"{what} by --split {settings.held_out:g}, as there are too few of them and "
+            f"{whole} {'on one side' if seen.grouped else 'by its name'}; try another share"
+            + (", or leave --group out" if seen.grouped else ", or add records")
+        )
+    raise DataError(f"{what}; models are measured on some, and learn from the others: hold some "
+                    "out with --split 0.2")  # fmt: skip
 
 
 def _nothing_left(dropped: Mapping[str, int]) -> DataError:
@@ -383,6 +400,8 @@ class _Finishing:
                     f"held-out records need labels of at least two classes, and {found}; name the "
                     "column of labels with --label NAME"
                 )
+        if like is None and not seen.several and not (settings.classes or opened.classes):
+            _require_classes(seen)
         numbered = _are_numbers(seen.held_out_labels, classes) if like is None else like.numbered
         names = map(str, range(len(classes))) if numbered else classes
         if numbered and max(map(int, seen.held_out_labels), default=0) >= len(classes):
@@ -553,6 +572,18 @@ class _Finishing:
             features=0 if self.recipe.columns is None else len(self.recipe.columns.features),
             grouped=self.seen.grouped,
             told=self.recipe.columns is not None and not self.decided_by_others,
+        )
+
+
+def _require_classes(seen: _Seen) -> None:
+    """Requires that labels repeat: a measured number has no classes."""
+    found, judged = len(seen.held_out_labels), seen.labeled[TEST]
+    if found > _FEW_CLASSES and 2 * found > judged:
+        raise DataError(
+            "{judged} held-out records have {found} different labels, as measured numbers or names "
+            "do; name a column of classes with --label, or make a few classes of the numbers",
+            judged=judged,
+            found=found,
         )
 
 

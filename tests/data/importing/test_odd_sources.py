@@ -407,3 +407,60 @@ def test_a_line_that_is_no_json_of_texts_is_said(tmp_path, line):
     with pytest.raises(DataError) as error:
         imported(place, tmp_path / "a.parquet", held_out=0.4)
     assert " 2 " in error.value.for_owner()
+
+
+# What cannot be learned from is said in a sentence that helps
+
+
+@pytest.mark.parametrize("wards", [1, 2])
+def test_groups_that_are_too_few_to_hold_some_out_are_said(tmp_path, wards):
+    place = tmp_path / "a.csv"
+    people(ward=[f"w{k % wards}" for k in range(N)]).to_csv(place, index=False)
+    with pytest.raises(DataError, match=r"--split 0\.\d+, .* --group"):
+        imported(place, tmp_path / "a.parquet", held_out=0.01, group="ward")
+    with pytest.raises(DataError, match=r"all records .* --group"):
+        imported(place, tmp_path / "a.parquet", held_out=0.99, group="ward")
+
+
+def test_a_share_that_holds_none_of_few_records_out_is_said(tmp_path):
+    place = csv(tmp_path / "a.csv", "age,label", ["1,a", "2,b"])
+    with pytest.raises(DataError, match="another share"):
+        imported(place, tmp_path / "a.parquet", held_out=1e-6)
+
+
+def test_a_measured_number_is_no_class(tmp_path):
+    prices = np.round(RNG.normal(0, 100, N), 2)
+    place = csv(tmp_path / "a.csv", "age,price", [f"{k},{p}" for k, p in enumerate(prices)])
+    with pytest.raises(DataError, match="--label") as caught:
+        imported(place, tmp_path / "a.parquet", labels=("price",), held_out=0.3)
+    assert not any(digit in str(caught.value) for digit in "0123456789")  # for its owner alone
+    assert not list(tmp_path.glob("*.parquet"))
+    # Many classes that repeat are classes, and so are few that do not.
+    rows = [f"{k},kind {k % 30}" for k in range(900)]
+    report, _ = imported(
+        csv(tmp_path / "b.csv", "age,class", rows), tmp_path / "b.parquet", held_out=0.3
+    )
+    assert len(report.classes) == 30
+    rows = [f"{k},kind {k % 4}" for k in range(40)]
+    report, _ = imported(
+        csv(tmp_path / "c.csv", "age,class", rows), tmp_path / "c.parquet", held_out=0.15
+    )
+    assert len(report.classes) >= 2
+
+
+def test_a_table_of_texts_says_how_one_is_named(tmp_path):
+    rows = [f"story {k} of {k * 7},ending {k},{k % 2}" for k in range(N)]
+    place = csv(tmp_path / "a.csv", "start,end,label", rows)
+    with pytest.raises(DataError, match="--text") as caught:
+        imported(place, tmp_path / "a.parquet", held_out=0.3)
+    assert "start, end" in caught.value.for_owner()
+    report, _ = imported(place, tmp_path / "a.parquet", held_out=0.3, texts=("start", "end"))
+    assert report.about == "texts"
+
+
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
+    table = people()
+    table.index = pd.Index(RNG.permutation(N))
+    table.to_parquet(tmp_path / "a.parquet")
+    report, _ = imported(tmp_path / "a.parquet", tmp_path / "b.parquet", held_out=0.3)
+    assert (report.features, list(report.left_out)) == (1, ["__index_level_0__"])
