@@ -31,6 +31,7 @@ from dpal.runs.phase_training import train_model
 from dpal.runs.phases_to_run import end_campaign, phases_to_run, said_at_end
 from dpal.runs.released_phase import reached, released_phase, stopped_early
 from dpal.runs.run_facts import AUDIT, facts_of
+from dpal.runs.search_settings import search_settings
 from dpal.runs.select_records import select_records
 from dpal.runs.shown_results import Shown
 from dpal.runs.store_sync import keep_files
@@ -131,6 +132,7 @@ def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> Non
         keep_files(campaign)
         raise pending
     merge_labels(campaign, phase)
+    search_settings(campaign, phase)
     train_model(campaign, phase)
     close_phase(campaign, phase, measure(campaign, phase))
 
