@@ -131,7 +131,7 @@ _GROUPS = {
     "are averaged, and the average is clipped as one record's would be; it is selected by its "
     "first record, and sizes here count groups"
 }
-_SEARCHED = {
+SEARCHED = {
     "tuning": "settings of the training were chosen among the trials that the plan lists, and "
     "every trial and every figure of it that reads private records is charged here; other searches "
     "are not: where several campaigns were run on the same records to choose between them, each "
@@ -190,7 +190,7 @@ def statements_about(
         (secret_draws, {"secret_draws": WHO_WAS_DRAWN}),
         (self_training, _SELF_TRAINING),
         (groups, _GROUPS),
-        (searched, _SEARCHED),
+        (searched, SEARCHED),
     ):
         said |= sentences if needed else {}
     if protected_validation:

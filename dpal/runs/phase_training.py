@@ -28,7 +28,7 @@ from dpal.randomness import secure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
-from dpal.runs.search_choice import search_choice
+from dpal.runs.search_choice import search_choice, settings_of
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
@@ -171,11 +171,11 @@ def load_weights(campaign: Campaign, path: Path | None) -> nn.Module:
 
 def _training(campaign: Campaign, phase: Phase) -> Training:
     """A phase goes on from the model before it, with the settings that a search found."""
-    choice, first = search_choice(campaign), phase.index == 0
+    first = phase.index == 0
     return Training(
         name=phase.name,
         phase=phase,
-        optimizer=campaign.plan.spec.optimizer if choice is None else choice.optimizer,
+        optimizer=settings_of(campaign),
         model=load_model(campaign, phase.index - 1),
         before=None if first else campaign.folder.phase(phase.index - 1).optimizer,
     )

@@ -10,13 +10,14 @@ All trials are charged, so that the choice itself is post-processing and free.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from dpal.errors import ParameterError
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.resume import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.planning.campaign_plan import Phase, TrainingPhase, trial_release
+from dpal.reports.search_table import settings_in_words
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
@@ -42,14 +43,10 @@ def search_settings(campaign: Campaign, phase: Phase) -> None:
     reached = [_tried(campaign, phase, trial, number) for number in numbers]
     values = [headline(metrics)[1] for metrics in reached]
     best = max(numbers, key=lambda number: (values[number - 1], -number))  # of equals the first
-    settings = campaign.plan.spec.trials[best - 1]
-    choice = SearchChoice(trials=tuple(reached), best=best, optimizer=settings)
+    choice = SearchChoice(settings=campaign.plan.spec.trials, reached=tuple(reached), best=best)
     write_text(files.search, choice.to_json() + "\n")
-    notify(
-        f"search: trial {best} of {len(values)} goes on ({percent(values[best - 1])}; "
-        f"{settings.name}, learning rate {settings.learning_rate:g}, clipping norm "
-        f"{settings.max_grad_norm:g})"
-    )
+    goes_on = f"{percent(values[best - 1])}; {settings_in_words(asdict(choice.optimizer))}"
+    notify(f"search: trial {best} of {len(values)} goes on ({goes_on})")
 
 
 def _tried(
