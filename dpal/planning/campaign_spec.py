@@ -160,8 +160,7 @@ class Search:
     """Settings of the training that are tried on the initial cohort, before the campaign trains.
 
     How many there are is fixed beforehand, each is a training like that of phase 0 and charged, and
-    so is every figure by which the best is found. For the few that a person would try that is
-    cheaper than trying a random number of them (docs/training.md, "Search").
+    so is every figure by which the best is found (docs/guarantee.md, "A search among settings").
 
     Attributes:
       others: optimizers that are tried beside the campaign's own, which is tried first.
