@@ -187,10 +187,17 @@ class TrialConfig(Section):
     model_config = ConfigDict(title="Trial")
 
     optimizer: Annotated[OptimizerName | None, choice("An optimizer", "As it is")] = None
+    """What turns gradients into steps."""
     learning_rate: Annotated[PositiveFloat | None, choice("A number", "As it is")] = None
-    max_grad_norm: Annotated[PositiveFloat | None, choice("A number", "As it is")] = None
+    """Step size."""
+    max_grad_norm: Annotated[PositiveFloat | None, choice("A number", "As it is")] = Field(
+        None, title="Clipping norm"
+    )
+    """Longest gradient of one record."""
     momentum: Annotated[Momentum | None, choice("A number", "As it is")] = None
+    """Of sgd and sgd_agc."""
     weight_decay: Annotated[NonNegativeFloat | None, choice("A number", "As it is")] = None
+    """Pull of the weights towards zero."""
 
 
 class SearchConfig(Section):

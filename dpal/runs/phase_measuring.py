@@ -35,7 +35,7 @@ from dpal.reports.validation_figures import (
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
-from dpal.runs.phase_training import load_weights
+from dpal.runs.phase_training import model_with
 from dpal.training.evaluation import probabilities
 from dpal.training.released_counts import (
     ReleasedCounts,
@@ -191,7 +191,7 @@ def _records(campaign: Campaign, validation: ProtectedValidation) -> _Records:
 def _guesses(campaign: Campaign, measured: Measured, inputs: Tensor) -> NDArray[np.float64]:
     """Probabilities by a model. Private where the records are."""
     return probabilities(
-        load_weights(campaign, measured.weights),
+        model_with(campaign, measured.weights),
         inputs,
         physical_batch=campaign.config.runtime.physical_batch,
         task=campaign.plan.spec.model.task,

@@ -28,7 +28,7 @@ from dpal.randomness import secure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
-from dpal.runs.search_choice import search_choice, settings_of
+from dpal.runs.search_choice import optimizer_of, search_choice
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
@@ -47,7 +47,7 @@ from dpal.training.weight_averaging import WeightAverage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingJob:
     """What trains from where, and how.
 
     Attributes:
@@ -82,7 +82,7 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
     with host().watch_training(phase.name) as monitor, campaign.ledger() as ledger:
 
         def make(steps: ReservedSteps) -> Mapping[str, bytes]:
-            trained = train(campaign, _training(campaign, phase), steps, monitor)
+            trained = make_steps(campaign, _training(campaign, phase), steps, monitor)
             files = campaign.files(phase)
             return {files.optimizer.name: trained.carried, files.model.name: trained.weights}
 
@@ -145,20 +145,20 @@ def load_model(campaign: Campaign, phase: int) -> nn.Module:
     Where nothing is searched, phase 0 starts as trials do (`start_model`).
     """
     if phase >= 0:
-        return load_weights(campaign, campaign.folder.phase(phase).model)
+        return model_with(campaign, campaign.folder.phase(phase).model)
     choice = search_choice(campaign)
     if choice is None:
         return start_model(campaign)
-    return load_weights(campaign, campaign.folder.phase(0).trial(choice.best).weights)
+    return model_with(campaign, campaign.folder.phase(0).trial(choice.best).weights)
 
 
 def start_model(campaign: Campaign) -> nn.Module:
     """The model that a campaign starts from: an earlier campaign's, or a fresh one."""
     earlier = campaign.start.earlier
-    return load_weights(campaign, None if earlier is None else campaign.folder.start_model)
+    return model_with(campaign, None if earlier is None else campaign.folder.start_model)
 
 
-def load_weights(campaign: Campaign, path: Path | None) -> nn.Module:
+def model_with(campaign: Campaign, path: Path | None) -> nn.Module:
     """The campaign's model with the weights of a file; None leaves them as they are built."""
     model = build_model(campaign.plan.spec.model)
     if path is not None:
@@ -169,20 +169,20 @@ def load_weights(campaign: Campaign, path: Path | None) -> nn.Module:
     return model.to(device)
 
 
-def _training(campaign: Campaign, phase: Phase) -> Training:
+def _training(campaign: Campaign, phase: Phase) -> TrainingJob:
     """A phase goes on from the model before it, with the settings that a search found."""
     first = phase.index == 0
-    return Training(
+    return TrainingJob(
         name=phase.name,
         phase=phase,
-        optimizer=settings_of(campaign),
+        optimizer=optimizer_of(campaign),
         model=load_model(campaign, phase.index - 1),
         before=None if first else campaign.folder.phase(phase.index - 1).optimizer,
     )
 
 
-def train(
-    campaign: Campaign, training: Training, steps: ReservedSteps, monitor: TrainingMonitor
+def make_steps(
+    campaign: Campaign, training: TrainingJob, steps: ReservedSteps, monitor: TrainingMonitor
 ) -> Trained:
     """Makes the reserved steps that are still to be made.
 
@@ -305,7 +305,7 @@ def _crew(campaign: Campaign, load: Loader) -> Iterator[WorkerPool | None]:
 
 @contextmanager
 def _progress(
-    training: Training, done: int, monitor: TrainingMonitor
+    training: TrainingJob, done: int, monitor: TrainingMonitor
 ) -> Iterator[Callable[[int], None]]:
     """Shows finished steps in the terminal and, through the monitor, on the Prefect page."""
     name, steps = training.name, training.phase.steps

@@ -59,7 +59,7 @@ def search_choice(campaign: Campaign) -> SearchChoice | None:
     return SearchChoice(settings=trials, reached=tuple(told["trials"]), best=told["best"])
 
 
-def settings_of(campaign: Campaign) -> OptimizerSpec:
+def optimizer_of(campaign: Campaign) -> OptimizerSpec:
     """The settings that a campaign trains with: the planned ones, or those that its search found.
 
     Raises:

@@ -23,7 +23,7 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
 from dpal.runs.phase_measuring import Measured, figures_of
-from dpal.runs.phase_training import Training, start_model, train
+from dpal.runs.phase_training import TrainingJob, make_steps, start_model
 from dpal.runs.search_choice import SearchChoice
 
 
@@ -88,10 +88,10 @@ def _weights(
     steps: ReservedSteps,
     monitor: TrainingMonitor,
 ) -> bytes:
-    training = Training(
+    training = TrainingJob(
         name=f"trial {number} of {len(campaign.plan.spec.trials)}",
         phase=replace(phase, training=trial),
         optimizer=campaign.plan.spec.trials[number - 1],
         model=start_model(campaign),
     )
-    return train(campaign, training, steps, monitor).weights
+    return make_steps(campaign, training, steps, monitor).weights

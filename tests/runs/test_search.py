@@ -96,7 +96,7 @@ def test_the_best_by_the_released_figure_goes_on(searched):
 
 def test_phase_0_starts_from_its_model_with_its_settings(workplace, monkeypatch):
     seen = []
-    real = phase_training.train
+    real = phase_training.make_steps
 
     def watched(campaign, training, steps, monitor):
         weights = {name: value.clone() for name, value in training.model.state_dict().items()}
@@ -104,7 +104,7 @@ def test_phase_0_starts_from_its_model_with_its_settings(workplace, monkeypatch)
         return real(campaign, training, steps, monitor)
 
     for module in (phase_training, search_settings):
-        monkeypatch.setattr(module, "train", watched)
+        monkeypatch.setattr(module, "make_steps", watched)
     folder = dpal.run(settings(search={"trials": [{"learning_rate": 1e-4}], "epochs": 3}))
     names = [name for name, _, _ in seen]
     assert names == ["trial 1 of 2", "trial 2 of 2", "phase-0", "phase-1"]
