@@ -32,6 +32,7 @@ from tasks.campaign import (
     prepare_campaign,
     publish_plan,
     reach_teachers,
+    search_settings,
     select_records,
     start_over,
 )
@@ -109,6 +110,7 @@ def _run_phases(campaign: Campaign, redraw: Sequence[str]) -> str:
                 tell_waiting(campaign, phase)
                 wait_for_labels(LabelingJob.of(campaign), campaign.files(phase), pending)
             merge_labels(campaign, phase)
+            search_settings(campaign, phase)
             _train(campaign, phase)
             close_phase(campaign, phase, measure(campaign, phase))
             keep_files(campaign)

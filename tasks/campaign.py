@@ -14,6 +14,7 @@ from dpal.runs import (
     write_certificate,
 )
 from dpal.runs import prepare_campaign as preparing
+from dpal.runs import search_settings as searching
 from dpal.runs import select_records as selecting
 from dpal.runs.campaign_run import Campaign
 from tasks.boundary import releasing_task, task
@@ -24,6 +25,7 @@ select_records = releasing_task(selecting.select_records)
 reach_teachers = task()(labeling.reach_teachers)
 ask_labeler = releasing_task(labeling.ask_labeler)  # teachers release votes here
 merge_labels = task()(labeling.merge_labels)
+search_settings = releasing_task(searching.search_settings)  # trials are charged
 train_model = releasing_task(phase_training.train_model)
 start_over = releasing_task(phase_training.start_over)  # each is a charge
 measure = releasing_task(phase_measuring.measure)  # a release where records are protected

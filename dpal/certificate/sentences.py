@@ -131,6 +131,12 @@ _GROUPS = {
     "are averaged, and the average is clipped as one record's would be; it is selected by its "
     "first record, and sizes here count groups"
 }
+SEARCHED = {
+    "tuning": "settings of the training were chosen among the trials that the plan lists, and "
+    "every trial and every figure of it that reads private records is charged here; other searches "
+    "are not: where several campaigns were run on the same records to choose between them, each "
+    "has its own certificate and their losses add up",
+}
 _WHO_BELONGS_TOGETHER = (
     "who belongs to which group, how many records each group has, and in which order they stand, "
     "is public"
@@ -166,6 +172,7 @@ def statements_about(
     self_training: bool,
     protected_validation: bool = False,
     groups: bool = False,
+    searched: bool = False,
 ) -> dict[str, Any]:
     """Sentences of a campaign that only some campaigns need, in place of those that all have.
 
@@ -175,6 +182,7 @@ def statements_about(
       self_training: whether its plan has a phase on pseudo-labels.
       protected_validation: whether figures are charged to the records that they are of.
       groups: whether all records of a group take part together.
+      searched: whether settings of the training were tried first, each trial charged.
     """
     said: dict[str, Any] = {}
     for needed, sentences in (
@@ -182,6 +190,7 @@ def statements_about(
         (secret_draws, {"secret_draws": WHO_WAS_DRAWN}),
         (self_training, _SELF_TRAINING),
         (groups, _GROUPS),
+        (searched, SEARCHED),
     ):
         said |= sentences if needed else {}
     if protected_validation:

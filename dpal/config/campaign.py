@@ -28,7 +28,7 @@ from dpal.config.runtime import Backend, RunConfig
 from dpal.config.runtime import RuntimeConfig as RuntimeConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
-from dpal.config.training import ModelConfig, TrainingConfig
+from dpal.config.training import ModelConfig, Momentum, OptimizerName, TrainingConfig
 from dpal.config.validation import MayBeDeclared, declared_validation
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
@@ -42,6 +42,7 @@ from dpal.planning.campaign_spec import (
     LabelCap,
     ProtectedValidation,
     Schedule,
+    Search,
     SelectionMode,
     SelfTraining,
     Strategy,
@@ -180,6 +181,56 @@ class SelfTrainingConfig(Section):
         return SelfTraining(epochs=self.epochs, batch_size=self.batch_size)
 
 
+class TrialConfig(Section):
+    """What one trial changes under `training`; what is null stays as it is there."""
+
+    model_config = ConfigDict(title="Trial")
+
+    optimizer: Annotated[OptimizerName | None, choice("An optimizer", "As it is")] = None
+    """What turns gradients into steps."""
+    learning_rate: Annotated[PositiveFloat | None, choice("A number", "As it is")] = None
+    """Step size."""
+    max_grad_norm: Annotated[PositiveFloat | None, choice("A number", "As it is")] = Field(
+        None, title="Clipping norm"
+    )
+    """Longest gradient of one record."""
+    momentum: Annotated[Momentum | None, choice("A number", "As it is")] = None
+    """Of sgd and sgd_agc."""
+    weight_decay: Annotated[NonNegativeFloat | None, choice("A number", "As it is")] = None
+    """Pull of the weights towards zero."""
+
+
+class SearchConfig(Section):
+    """Settings of the training that are tried on the initial cohort, each charged."""
+
+    model_config = ConfigDict(title="Among trials")
+
+    trials: list[TrialConfig] = Field(min_length=1, title="Further trials")
+    """What is tried beside `training` itself, which is the first trial: each entry says what it
+    changes there, such as {learning_rate: 2}. The best on the validation set goes on."""
+    epochs: Annotated[Count | None, choice("A number", "A quarter")] = None
+    """Passes of each trial over the initial cohort; null is a quarter of
+    schedule.epochs_per_phase, which is enough to compare settings."""
+
+    def to_spec(self, training: TrainingConfig, epochs: int) -> Search:
+        """The same as a frozen value.
+
+        Args:
+          training: what trials change.
+          epochs: of a phase; a trial has a quarter of them where nothing else is said.
+
+        Raises:
+          ParameterError: a value is impossible.
+        """
+        return Search(
+            others=tuple(
+                training.model_copy(update=trial.model_dump(exclude_none=True)).to_optimizer()
+                for trial in self.trials
+            ),
+            epochs=self.epochs or -(-epochs // 4),
+        )
+
+
 class CampaignConfig(RunConfig):
     """A differentially private active-learning campaign.
 
@@ -211,6 +262,11 @@ class CampaignConfig(RunConfig):
     ] = Field(None, title="How unlabeled records train")
     """A last phase in which the records that nobody labeled train, each within its own promise, on
     labels that the released model gives them; null leaves them out."""
+    search: Annotated[SearchConfig | None, choice("Among trials", "None")] = Field(
+        None, title="Search among settings"
+    )
+    """Settings of the training that are tried on the initial cohort before the campaign trains; the
+    plan says what it costs. null uses `training` as it is."""
     start_from: Annotated[Name | None, choice("A finished campaign", "Afresh")] = None
     """Finished campaign to go on from: its model, and labels where budget is left."""
     strategy: Strategy = Strategy.STEP_AMPLIFICATION
@@ -264,6 +320,11 @@ class CampaignConfig(RunConfig):
                 "names a registered data set, whose owner limits delta; use profile standard"
             )
         self._check_groups()
+        if self.search is not None and self.runtime.training_pool is not None:
+            raise ValueError(
+                "search trains its trials where the campaign itself runs, and "
+                "runtime.training_pool leaves training to workers; use one of the two"
+            )
         if self.privacy.label_cap is LabelCap.SUM and self.labeler.limits_queries:
             raise ValueError(
                 f"privacy.label_cap sum lets a query be larger than asked for, and labeler.kind "
@@ -456,6 +517,9 @@ class CampaignConfig(RunConfig):
                 protected_records, None if unit is Unit.RECORD else protected_groups
             ),
             groups=self._groups(unit),
+            search=None
+            if self.search is None
+            else self.search.to_spec(self.training, self.schedule.epochs_per_phase),
         )
         # Who pays by query, or may answer so many, has no use for a number known only nearly.
         openly = draws_openly or privacy.secret_draw is not None or self.labeler.limits_queries

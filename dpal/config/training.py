@@ -35,6 +35,8 @@ from dpal.planning.training_recipe import (
     Recipe,
 )
 
+OptimizerName = Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
 ModelName = Annotated[str, Registered(names=lambda: tuple(ARCHITECTURES))]
 
 
@@ -178,14 +180,14 @@ class AveragingConfig(Section):
 class TrainingConfig(Section):
     """How noisy gradients become steps."""
 
-    optimizer: Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"] = "sgd"
+    optimizer: OptimizerName = "sgd"
     """What turns gradients into steps. sgd_agc: sgd with adaptive gradient clipping, for nets
     without normalisation."""
     learning_rate: PositiveFloat = 0.5
     """Step size."""
     max_grad_norm: PositiveFloat = Field(0.3, title="Clipping norm")
     """Longest gradient of one record."""
-    momentum: float = Field(0.9, ge=0, lt=1)
+    momentum: Momentum = 0.9
     """Of sgd and sgd_agc."""
     weight_decay: NonNegativeFloat = 0.0
     """Pull of the weights towards zero; adamw applies it apart."""

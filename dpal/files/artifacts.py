@@ -26,6 +26,28 @@ NO_HEAD = {"sequence": 0, "digest": ""}  # where there was no ledger to finish o
 
 
 @dataclass(frozen=True)
+class TrialFolder:
+    """The files of one trial of a search, `artifacts/<campaign>/phase-0/trial-<n>/`."""
+
+    root: Path
+
+    @property
+    def weights(self) -> Path:
+        """Weights after the trial; they are no phase's model, and named otherwise."""
+        return self.root / "weights.safetensors"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What training persisted on its way; gone once the weights are committed."""
+        return self.root / "checkpoints"
+
+    @property
+    def validation(self) -> Path:
+        """Noisy counts on a protected validation set; absent where that is public."""
+        return self.root / "validation.json"
+
+
+@dataclass(frozen=True)
 class PhaseFolder:
     """The files of one phase: what may be seen, and apart from it what must not.
 
@@ -85,6 +107,15 @@ class PhaseFolder:
         """Noisy counts on a protected validation set; absent where that is public."""
         return self.root / "validation.json"
 
+    def trial(self, number: int) -> TrialFolder:
+        """The files of one trial of a search before this phase; trials count from 1."""
+        return TrialFolder(self.root / f"trial-{number}")
+
+    @property
+    def search(self) -> Path:
+        """What each trial reached, and which one goes on; absent where nothing was searched."""
+        return self.root / "search.json"
+
     @property
     def ledger(self) -> Path:
         """The campaign's ledger entries up to this phase."""
@@ -100,7 +131,10 @@ class PhaseFolder:
         """All files that a manifest lists, the confidential ones first."""
         confidential = [self.selection, self.labels, self.pool]
         measured = [self.validation] if self.validation.is_file() else []
-        return [*confidential, self.model, self.optimizer, *measured, self.metrics, self.ledger]
+        searched = [self.search] if self.search.is_file() else []
+        tried = sorted(self.root.glob("trial-*/*.*"))
+        further = [*measured, *searched, *tried]
+        return [*confidential, self.model, self.optimizer, *further, self.metrics, self.ledger]
 
     def name_of(self, path: Path) -> str:
         """A file's name in manifest and ledger: its path below the campaign's folder."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpal.accounting.events import TRAINING, Release
+from dpal.accounting.events import TRAINING, TRIAL, Release
 from dpal.errors import BudgetExceeded, LedgerError
 from dpal.files.atomic_writes import move_aside, roll_forward, write_together
 from dpal.ledger.attempt_names import attempt_name, attempt_number, checkpoint_name, planned_name
@@ -126,7 +126,7 @@ class TrainingRelease:
 
     def _steps(self) -> int:
         """Steps of the phase: those of its own cohort, which takes part in all of them."""
-        if self.release.kind != TRAINING:
+        if self.release.kind not in (TRAINING, TRIAL):
             raise LedgerError.before_release(f"{self.release.name} is no training release")
         return sum(
             charge.event.training_steps or 0

@@ -18,7 +18,7 @@ from dpal.accounting.step_curves import Direction
 from dpal.accounting.worst_path import Path, greatest_loss, path_epsilon
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
-from dpal.planning.schedule import BasePhase, base_phases
+from dpal.planning.schedule import BasePhase, base_phases, trial_phase
 from dpal.planning.selection_steps import SecretRandomDraw, SelectionStep, design_selections
 from dpal.privacy import choose_delta
 
@@ -64,6 +64,20 @@ class Budget:
     def base(self) -> tuple[BasePhase, ...]:
         """The schedule as if all labeled records were treated alike."""
         return base_phases(self.spec.schedule)
+
+    def exposures(self, cohort: int, noise_multiplier: float) -> list[PhaseExposure]:
+        """All training of a cohort of the base schedule at one noise, in order.
+
+        Args:
+          cohort: the phase in which it enters; the initial one meets the trials of a search, too.
+          noise_multiplier: of every phase, and of trials.
+        """
+        phases = [phase.exposure(noise_multiplier) for phase in self.base[cohort:]]
+        if cohort or self.spec.search is None:
+            return phases
+        trial = trial_phase(self.spec.schedule, self.spec.search.epochs)
+        together = replace(trial, steps=trial.steps * len(self.spec.trials))
+        return [together.exposure(noise_multiplier), *phases]
 
     @cached_property
     def selections(self) -> tuple[SelectionStep, ...]:
@@ -207,17 +221,17 @@ class Budget:
         """Least noise from `low` on."""
 
         def worst(sigma: float) -> float:
-            exposures = [phase.exposure(sigma) for phase in self.base]
             if self._splits:
-                return self._worst_drawn(self._pool_epsilon(sigma), exposures)
-            return max(aimed(cohort, exposures[cohort:]) for cohort in range(len(self.base)))
+                return self._worst_drawn(self._pool_epsilon(sigma), sigma)
+            cohorts = range(len(self.base))
+            return max(aimed(cohort, self.exposures(cohort, sigma)) for cohort in cohorts)
 
         def aimed(cohort: int, training: Sequence[PhaseExposure]) -> float:
             """What a cohort ends with, beside the one limit."""
             return self.final(cohort, training) + (self.limit - self.limit_of(cohort))
 
         if self._splits:
-            floor = self._worst_drawn(self._pool_epsilon(None), [])
+            floor = self._worst_drawn(self._pool_epsilon(None), None)
         else:
             floor = max(aimed(cohort, []) for cohort in range(len(self.base)))
         if floor >= self.limit:
@@ -227,9 +241,13 @@ class Budget:
             raise self._unreachable(least, "it")
         return smallest_safe(worst, self.limit, low=low)
 
-    def _worst_drawn(self, pool: float, exposures: Sequence[PhaseExposure]) -> float:
+    def _worst_drawn(self, pool: float, sigma: float | None) -> float:
+        """What the worst of those ends with whom secret coins draw; None trains nobody."""
         cohorts = range(len(self.base) if self._all_drawn else 1)
-        return max(self._drawn_beside(cohort, pool, exposures[cohort:]) for cohort in cohorts)
+        return max(
+            self._drawn_beside(cohort, pool, [] if sigma is None else self.exposures(cohort, sigma))
+            for cohort in cohorts
+        )
 
     def _pool_epsilon(self, sigma: float | None) -> float:
         """What the worst of those ends with whom secret coins did not draw; None trains nobody."""
@@ -243,9 +261,11 @@ class Budget:
 
     def _later_epsilon(self, sigma: float | None) -> float:
         """What the worst of those ends with whom queries may select; None trains nobody."""
-        exposures = [] if sigma is None else [phase.exposure(sigma) for phase in self.base]
         later = range(1, len(self.base))
-        return max(self._undrawn(cohort, exposures[cohort:]) for cohort in later)
+        return max(
+            self._undrawn(cohort, [] if sigma is None else self.exposures(cohort, sigma))
+            for cohort in later
+        )
 
     def least_noise_of_unlabeled(self, phase: BasePhase, sigma: float) -> float:
         """Least noise at which records that train unlabeled at the end stay within their limit.
@@ -329,9 +349,9 @@ class Budget:
         )
 
     def _grid_at(self, sigma: float) -> Grid:
-        exposures = [phase.exposure(sigma) for phase in self.base]
         paths = [
-            [*events, *exposures[cohort:]] for cohort, (events, _) in enumerate(self._selected)
+            [*events, *self.exposures(cohort, sigma)]
+            for cohort, (events, _) in enumerate(self._selected)
         ]
         target = self.spec.target
         return pld.fit_grid(

@@ -12,6 +12,7 @@ from dpal.accounting.events import (
     NEVER_SELECTED,
     SELECTION,
     TRAINING,
+    TRIAL,
     Charge,
     NoisyFigures,
     PhaseExposure,
@@ -177,6 +178,7 @@ class Plan(DecidedPlan):
     spec: CampaignSpec
     phases: tuple[Phase, ...]
     figures: NoisyFigures | None = field(default=None, metadata=LATER)  # of each phase; None: free
+    trial: TrainingPhase | None = field(default=None, metadata=LATER)  # each of a search; None: no
 
     @property
     def cohorts(self) -> tuple[str, ...]:
@@ -210,9 +212,23 @@ class Plan(DecidedPlan):
         for phase in self.phases:
             if phase.selection.events:
                 yield self._selection_release(phase)
+            if phase.index == 0 and self.trial is not None:
+                yield from self._trial_releases(self.trial)
             yield self._training_release(phase)
             if self.figures is not None:
                 yield figures_release(phase.index, self.figures)
+
+    def _trial_releases(self, trial: TrainingPhase) -> Iterator[Release]:
+        """What each trial of a search costs the initial cohort, and its figures their records."""
+        for number, _ in enumerate(self.spec.trials, start=1):
+            yield Release(
+                name=trial_release(number),
+                kind=TRIAL,
+                phase=0,
+                charges=(Charge(cohorts=self.cohorts[:1], event=trial.new),),
+            )
+            if self.figures is not None:
+                yield figures_release(0, self.figures, trial=number)
 
     def _selection_release(self, phase: Phase) -> Release:
         # Where the selection is hidden, a labeled record may be in the pool of the world in
@@ -255,6 +271,11 @@ class Plan(DecidedPlan):
     def release(self, name: str) -> Release | None:
         """The release of this name; None for a selection that is random and free."""
         return next((release for release in self.releases() if release.name == name), None)
+
+
+def trial_release(number: int) -> str:
+    """Name of the release of a trial's model in the ledger; trials count from 1."""
+    return f"phase-0/trial-{number}/training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,6 +338,7 @@ class CertifiedPlan:
             "self_training": plain(spec.self_training),
             "candidates": spec.candidates,
             "groups": plain(spec.groups),
+            **self._search_record(),
             "phases": [_phase_record(self.plan, phase) for phase in self.plan.phases],
             "cohorts": [
                 {
@@ -336,6 +358,13 @@ class CertifiedPlan:
             "worst_epsilon": self.epsilon,
             "plan_digest": self.plan.digest,
         }
+
+    def _search_record(self) -> dict[str, Any]:
+        """How many trainings are tried first, and how; nothing where none is."""
+        trial = self.plan.trial
+        if trial is None:
+            return {}
+        return {"search": {"trials": len(self.plan.spec.trials), "steps": trial.steps}}
 
     def _area_record(self, figures: NoisyFigures) -> dict[str, Any]:
         """How precise the area under the ROC curve is, where that is released; else nothing."""

@@ -156,6 +156,25 @@ class SelfTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Search:
+    """Settings of the training that are tried on the initial cohort, before the campaign trains.
+
+    How many there are is fixed beforehand, each is a training like that of phase 0 and charged, and
+    so is every figure by which the best is found (docs/guarantee.md, "A search among settings").
+
+    Attributes:
+      others: optimizers that are tried beside the campaign's own, which is tried first.
+      epochs: passes of each trial over the initial cohort.
+    """
+
+    others: tuple[OptimizerSpec, ...]
+    epochs: int
+
+    def __post_init__(self) -> None:
+        check.at_least(1, **{"search.trials": len(self.others), "search.epochs": self.epochs})
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProtectedValidation:
     """A validation set whose records are promised something, too.
 
@@ -243,6 +262,7 @@ class CampaignSpec:
         public.
       groups: how all records of a group take part; None where each record, or one of a group,
         stands alone.
+      search: which other optimizers are tried first; None where `optimizer` is used untried.
     """
 
     pool_size: int
@@ -270,6 +290,7 @@ class CampaignSpec:
     label_cap: LabelCap = field(default=LabelCap.QUERY, metadata=LATER)
     validation: ProtectedValidation | None = field(default=None, metadata=LATER)
     groups: Groups | None = field(default=None, metadata=LATER)
+    search: Search | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(0, **{"privacy.selection_epsilon": self.selection_epsilon})
@@ -291,6 +312,7 @@ class CampaignSpec:
         self._check_selection_epsilon()
         self._check_self_training()
         self._check_candidates()
+        self._check_search()
         if self.threshold_start is ThresholdStart.PLAIN and self.label_cap is LabelCap.SUM:
             raise ParameterError(
                 "privacy.label_cap sum needs thresholds that are looked for from the validation "
@@ -350,6 +372,11 @@ class CampaignSpec:
         if not (self.secret_draw and self.selects) or self._why_no_candidates(candidates):
             return self
         return replace(self, candidates=candidates)
+
+    @property
+    def trials(self) -> tuple[OptimizerSpec, ...]:
+        """The optimizers that are tried first, the campaign's own before the others."""
+        return () if self.search is None else (self.optimizer, *self.search.others)
 
     @property
     def members(self) -> str:
@@ -438,6 +465,17 @@ class CampaignSpec:
         if self.secret_draw and not entropy_of_draw(left, candidates) >= LEAST_ENTROPY:
             return "there are so few ways to draw them that all could be tried; leave it null"
         return None
+
+    def _check_search(self) -> None:
+        if self.search is None:
+            return
+        for number, tried in enumerate(self.trials):
+            if tried in self.trials[:number]:
+                first = self.trials.index(tried) + 1
+                raise ParameterError(
+                    f"search.trials has one training twice (1 is `training` itself): trial "
+                    f"{number + 1} is trial {first}; each is charged, so leave one out"
+                )
 
     def _check_validation(self) -> None:
         """Requires that nothing but its figures is made of a validation set that is protected."""

@@ -16,6 +16,7 @@ from dpal.planning.campaign_spec import CampaignSpec, ProtectedValidation, Selec
 from dpal.planning.continual import plan_continual
 from dpal.planning.measured_phases import calibrated_figures, measured_counts
 from dpal.planning.naive import plan_naive
+from dpal.planning.schedule import trial_phase
 from dpal.planning.self_training import with_self_training
 from dpal.planning.step_amplification import plan_noise_reduction, plan_step_amplification
 from dpal.privacy import PrivacyTarget
@@ -50,7 +51,7 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
     best: Plan | None = None
     for _ in range(_ATTEMPTS):
         budget = Budget(spec, limit, initial_limit=wanted if _is_asked(spec) else None)
-        plan = with_self_training(PLANNERS[spec.strategy](budget), budget)
+        plan = with_self_training(_searched(PLANNERS[spec.strategy](budget)), budget)
         reached = campaign_epsilon(list(plan.releases()), spec.target, accountant=spec.accountant)
         tried.append((limit, reached))
         if reached <= wanted:
@@ -69,15 +70,27 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
     return certify_plan(_measured(chosen))
 
 
+def _searched(plan: Plan) -> Plan:
+    """The same, with the trials of a search: trainings of phase 0, of as many steps as they take.
+
+    Budgets count them (`Budget.exposures`), at the noise of phase 0.
+    """
+    search = plan.spec.search
+    if search is None:
+        return plan
+    steps = trial_phase(plan.spec.schedule, search.epochs).steps
+    return replace(plan, trial=replace(plan.phases[0].training, steps=steps))
+
+
 def _measured(plan: Plan) -> Plan:
-    """The same, with figures of every phase where the records that they are of are protected."""
+    """The same, with figures of every model where the records that they are of are protected."""
     spec = plan.spec
     if spec.validation is None:
         return plan
     figures = calibrated_figures(
         spec.validation,
         spec.target,
-        phases=len(plan.phases),
+        models=len(plan.phases) + len(spec.trials),
         accountant=spec.accountant,
         counted=measured_counts(spec.model, spec.validation),
     )

@@ -45,6 +45,7 @@ def explain_campaign(certified: CertifiedPlan) -> tuple[Remark, ...]:
     return (
         _promise(certified),
         *_groups(certified),
+        *_search(certified),
         selection(certified),
         noise(certified),
         steps(certified),
@@ -99,6 +100,24 @@ def _groups(certified: CertifiedPlan) -> tuple[Remark, ...]:
     )
     numbers = {"group_records": groups.records, "group_labels": groups.labels}
     return (Remark(topic="Groups", text=text, numbers=numbers),)
+
+
+def _search(certified: CertifiedPlan) -> tuple[Remark, ...]:
+    """What trying settings first costs, where that is asked for."""
+    plan, trial = certified.plan, certified.plan.trial
+    if trial is None:
+        return ()
+    number, topic = len(plan.spec.trials), "What the search costs"
+    text = (
+        f"{number} settings of the training are tried before phase 0, by {trial.steps:,} steps "
+        "each on the initial cohort, all of them charged; phase 0 starts from the best one's model."
+    )
+    numbers: dict[str, Any] = {"trials": number, "steps": trial.steps}
+    instead = certified_or_why(plan.spec.varied(search=None))
+    if not isinstance(instead, str):
+        numbers["noise_multiplier"] = telling_noise(instead)
+        text += f" Without a search the plan would have {against(instead, plan)}."
+    return (Remark(topic=topic, text=text, numbers=numbers),)
 
 
 def _accountant(certified: CertifiedPlan) -> Remark:

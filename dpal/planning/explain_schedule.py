@@ -110,9 +110,10 @@ def _naive_finals(plan: Plan, share: float) -> dict[str, float]:
     """What cohorts would end with under the naive schedule at a share of the noise."""
     spec = plan.spec
     _, budget = Budget(spec, spec.planning_epsilon).calibrate_noise()
-    exposures = [phase.exposure(share * first_noise(plan)) for phase in budget.base]
+    noise_multiplier = share * first_noise(plan)
     return {
-        str(cohort): budget.final(cohort, exposures[cohort:]) for cohort in range(len(exposures))
+        str(cohort): budget.final(cohort, budget.exposures(cohort, noise_multiplier))
+        for cohort in range(len(budget.base))
     }
 
 

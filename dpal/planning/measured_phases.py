@@ -28,15 +28,17 @@ _MARGIN = 0.7  # of the noise by Rényi bounds, which is a tenth more than is ne
 QUANTILE = 1.959964  # of a normal distribution, for intervals of 95 %
 
 
-def figures_release(index: int, event: NoisyFigures) -> Release:
-    """What measuring a phase's model releases.
+def figures_release(index: int, event: NoisyFigures, *, trial: int | None = None) -> Release:
+    """What measuring a phase's model releases, or that of a trial before the phase trains.
 
     Args:
       index: of the phase.
       event: what it costs the records of the validation set.
+      trial: number of the trial, from 1; None for the phase's own model.
     """
+    measured = f"phase-{index}" if trial is None else f"phase-{index}/trial-{trial}"
     return Release(
-        name=f"phase-{index}/figures",
+        name=f"{measured}/figures",
         kind=FIGURES,
         phase=index,
         charges=(Charge(cohorts=(VALIDATION,), event=event),),
@@ -59,7 +61,7 @@ def calibrated_figures(
     validation: ProtectedValidation,
     target: PrivacyTarget,
     *,
-    phases: int,
+    models: int,
     accountant: Accountant,
     counted: MeasuredCounts,
 ) -> NoisyFigures:
@@ -68,7 +70,7 @@ def calibrated_figures(
     Args:
       validation: what is promised to its records.
       target: of the campaign: gives delta, adjacency and unit.
-      phases: that are measured, once each.
+      models: that are measured, once each: those of phases, and of trials.
       accountant: by which the promise is kept.
       counted: what is counted of each.
 
@@ -81,7 +83,7 @@ def calibrated_figures(
 
     def measured(noise: float) -> tuple[Release, ...]:
         event = NoisyFigures(noise_multiplier=noise, counts_moved=moved)
-        return tuple(figures_release(index, event) for index in range(phases))
+        return tuple(figures_release(index, event) for index in range(models))
 
     def cost(noise: float, accountant: Accountant = accountant) -> float:
         return campaign_epsilon(measured(noise), promised, accountant=accountant)

@@ -146,6 +146,7 @@ def _as_published(spec: CampaignSpec) -> CampaignSpec:
         strategy=Strategy.STEP_AMPLIFICATION,
         selection=SelectionMode.PAPER,
         selection_epsilon=share,
+        search=None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpal.accounting.events import PhaseExposure
 from dpal.planning.campaign_spec import Schedule
@@ -29,6 +29,12 @@ class BasePhase:
         return PhaseExposure(
             steps=self.steps, sample_rate=self.sample_rate, noise_multiplier=noise_multiplier
         )
+
+
+def trial_phase(schedule: Schedule, epochs: int) -> BasePhase:
+    """How one trial of a search trains: as phase 0 does, for so many passes."""
+    once = replace(schedule, queries=(), epochs_per_phase=epochs)
+    return base_phases(once)[0]
 
 
 def base_phases(schedule: Schedule) -> tuple[BasePhase, ...]:

@@ -88,7 +88,8 @@ class PhaseProblem:
 
     def rates(self, steps: int, sigma: float) -> tuple[float, float]:
         """Both rates at their limits for a number of steps and a noise."""
-        earlier = [phase.exposure(self.sigma) for phase in self.budget.base[: self.index]]
+        own = len(self.budget.base) - self.index  # from this phase on
+        earlier = self.budget.exposures(0, self.sigma)[:-own]
         # Never above the naive rate: where selections, not cohort 0, set the noise, cohort 0
         # has room to spare, and filling it would push later cohorts over the target.
         old = self._rate(0, earlier, steps, sigma, self.base.sample_rate)

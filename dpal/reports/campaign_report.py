@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN
+from dpal.certificate.sentences import SEARCHED, STATEMENTS, WHO_WAS_DRAWN
 from dpal.reports.audit_summary import defects
 from dpal.reports.figures.campaign import budget_chart, learning_chart
 from dpal.reports.plain_language import (
@@ -26,6 +26,7 @@ from dpal.reports.report import (
     section,
 )
 from dpal.reports.run_report import RunFacts, run_report
+from dpal.reports.search_table import search_table
 from dpal.reports.summary import (
     cohort_table,
     figures_in_words,
@@ -76,6 +77,7 @@ def campaign_report(
     audit: Mapping[str, Any] | None = None,
     labeled_by: Mapping[str, Any] | None = None,
     choice: Mapping[str, Any] | None = None,
+    search: Mapping[str, Any] | None = None,
 ) -> Report:
     """Tells a campaign.
 
@@ -87,6 +89,7 @@ def campaign_report(
       labeled_by: account and promise of the teachers whose votes gave the labels; None where
         others gave them.
       choice: how public records chose the acquisition; None where the settings named it.
+      search: what trials of settings came to; None where there was no search.
     """
     summary, last = facts.summary, {**phases[-1], "campaign_epsilon": facts.spent}
     chosen = len(phases) - 1 if released is None else released
@@ -132,6 +135,7 @@ def campaign_report(
             section(
                 "How it was planned",
                 plan_table(summary),
+                None if search is None else search_table(search),
                 cohort_table(summary),
                 keeps,
                 shares_table(summary) if summary["blocks"] else None,
@@ -142,7 +146,7 @@ def campaign_report(
         uncovered=(
             *STATEMENTS["exceptions"],
             *([WHO_WAS_DRAWN] if draws_secretly(summary) else []),
-            STATEMENTS["tuning"],
+            STATEMENTS["tuning"] if search is None else SEARCHED["tuning"],
             others(summary),
         ),
         cards=(

@@ -19,6 +19,7 @@ from dpal.planning.campaign_plan import Phase
 from dpal.reports.campaign_report import STOPPED_EARLY, campaign_report
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Report
+from dpal.reports.search_table import search_table
 from dpal.reports.summary import figures_in_words, spent_table, validation_table
 from dpal.runs import prepare_campaign, write_certificate
 from dpal.runs.campaign_audit import audit_campaign
@@ -31,6 +32,8 @@ from dpal.runs.phase_training import train_model
 from dpal.runs.phases_to_run import end_campaign, phases_to_run, said_at_end
 from dpal.runs.released_phase import reached, released_phase, stopped_early
 from dpal.runs.run_facts import AUDIT, facts_of
+from dpal.runs.search_choice import recorded_search
+from dpal.runs.search_settings import search_settings
 from dpal.runs.select_records import select_records
 from dpal.runs.shown_results import Shown
 from dpal.runs.store_sync import keep_files
@@ -88,7 +91,9 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
         """Accuracy phase by phase, and what each cohort has spent."""
         phases, record = folder.finished_phases(), folder.read_record()
         summary, choice = record["plan"], record.get("acquisition_choice")
+        search = recorded_search(folder)
         return [
+            *([] if search is None else [search_table(search)]),
             validation_table(phases, released_phase(folder)),
             spent_table(reached(folder), summary),
             *([] if choice is None else [acquisition_chosen(choice)]),
@@ -122,6 +127,7 @@ class CampaignRuns(UseCases[CampaignConfig, Campaign]):
             audit=audit,
             labeled_by=folder.labeled_by(),
             choice=folder.read_record().get("acquisition_choice"),
+            search=recorded_search(folder),
         )
 
 
@@ -131,6 +137,7 @@ def _run_phase(campaign: Campaign, phase: Phase, labeler: Labeler | None) -> Non
         keep_files(campaign)
         raise pending
     merge_labels(campaign, phase)
+    search_settings(campaign, phase)
     train_model(campaign, phase)
     close_phase(campaign, phase, measure(campaign, phase))
 

@@ -35,7 +35,7 @@ from dpal.reports.validation_figures import (
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.measured_figures import public_figures, worth_figures
 from dpal.runs.notify import notify
-from dpal.runs.phase_training import load_model
+from dpal.runs.phase_training import model_with
 from dpal.training.evaluation import probabilities
 from dpal.training.released_counts import (
     ReleasedCounts,
@@ -55,14 +55,14 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
     Raises:
       LedgerError: the release of a protected phase is not what it was, or not planned.
     """
-    event = campaign.plan.figures
-    if event is None:
-        figures = _on_public_records(campaign, phase)
-    else:
-        figures = _released(campaign, phase, event)
-    name, value = headline(as_metrics(figures))
-    between = f" ({percent(figures[LOW])} to {percent(figures[HIGH])})" if LOW in figures else ""
-    notify(f"{phase.name}: validation {name} {percent(value)}{between}")
+    files = campaign.files(phase)
+    measured = Measured(
+        name=phase.name,
+        weights=files.model,
+        released=files.validation,
+        release=phase.figures_release,
+    )
+    figures = figures_of(campaign, measured)
     before = campaign.folder.finished_phases()[: phase.index]
     compared = against_best_before([*before, as_metrics(figures)], len(before))
     if compared is not None and compared.is_worse:
@@ -70,37 +70,70 @@ def measure(campaign: Campaign, phase: Phase) -> dict[str, Any]:
     return figures
 
 
-def _on_public_records(campaign: Campaign, phase: Phase) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A model whose figures are wanted.
+
+    Attributes:
+      name: for people, such as phase-2.
+      weights: file of its weights.
+      released: where the noisy counts of a protected validation set lie.
+      release: in the plan, that charges them.
+    """
+
+    name: str
+    weights: Path
+    released: Path
+    release: str
+
+
+def figures_of(campaign: Campaign, measured: Measured) -> dict[str, Any]:
+    """Figures of a model on the validation set; noisy ones, and charged, where that is protected.
+
+    Raises:
+      LedgerError: as `measure`.
+    """
+    event = campaign.plan.figures
+    if event is None:
+        figures = _on_public_records(campaign, measured)
+    else:
+        figures = _released(campaign, measured, event)
+    name, value = headline(as_metrics(figures))
+    between = f" ({percent(figures[LOW])} to {percent(figures[HIGH])})" if LOW in figures else ""
+    notify(f"{measured.name}: validation {name} {percent(value)}{between}")
+    return figures
+
+
+def _on_public_records(campaign: Campaign, measured: Measured) -> dict[str, Any]:
     inputs, labels = load_all(campaign.validation)
-    guesses = _guesses(campaign, phase, inputs)
+    guesses = _guesses(campaign, measured, inputs)
     return public_figures(campaign.plan.spec.model.task, guesses, labels.numpy())
 
 
-def _released(campaign: Campaign, phase: Phase, event: NoisyFigures) -> dict[str, Any]:
-    """Reserves, draws, persists and commits the noisy counts of a phase; reads them if they are."""
-    files, release = campaign.files(phase), campaign.plan.release(phase.figures_release)
-    validation = campaign.plan.spec.validation
+def _released(campaign: Campaign, model: Measured, event: NoisyFigures) -> dict[str, Any]:
+    """Reserves, draws, persists and commits the noisy counts of a model; reads them if they are."""
+    release, validation = campaign.plan.release(model.release), campaign.plan.spec.validation
     if release is None or validation is None:
-        raise ParameterError(f"{phase.figures_release} is not part of the plan")
+        raise ParameterError(f"{model.release} is not part of the plan")
 
     about = campaign.plan.spec.model
 
     def draw() -> None:
-        measured = _measured(campaign, validation)
+        records = _records(campaign, validation)
         drawn = draw_counts(
-            _guesses(campaign, phase, measured.inputs),
-            measured.labels.numpy(),
+            _guesses(campaign, model, records.inputs),
+            records.labels.numpy(),
             event,
             task=about.task,
             counted=measured_counts(about, validation),
-            owners=measured.owners,
+            owners=records.owners,
             rng=secure(),
         )
-        write_text(files.validation, drawn.to_json() + "\n")
+        write_text(model.released, drawn.to_json() + "\n")
 
     with campaign.ledger() as ledger:
-        ledger.release_once(release, draw, inputs=[files.model], artifacts=[files.validation])
-    counts = _read(files.validation)
+        ledger.release_once(release, draw, inputs=[model.weights], artifacts=[model.released])
+    counts = _read(model.released)
     name, interval = headline_of(counts)
     return {
         name: interval.value,
@@ -128,7 +161,7 @@ def _read(path: Path) -> ReleasedCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _Records:
     """Protected records that are measured, and the number of each one's group where it has one."""
 
     inputs: Tensor
@@ -136,7 +169,7 @@ class _Measured:
     owners: NDArray[np.int64] | None
 
 
-def _measured(campaign: Campaign, validation: ProtectedValidation) -> _Measured:
+def _records(campaign: Campaign, validation: ProtectedValidation) -> _Records:
     """Loads the records that are charged for: all, or the first of each group.
 
     Raises:
@@ -152,13 +185,13 @@ def _measured(campaign: Campaign, validation: ProtectedValidation) -> _Measured:
         raise DataError(
             f"{campaign.validation.name} has other records than the plan was made for; restore it"
         )
-    return _Measured(inputs=inputs, labels=labels, owners=owners)
+    return _Records(inputs=inputs, labels=labels, owners=owners)
 
 
-def _guesses(campaign: Campaign, phase: Phase, inputs: Tensor) -> NDArray[np.float64]:
-    """Probabilities by the phase's model. Private where the records are."""
+def _guesses(campaign: Campaign, measured: Measured, inputs: Tensor) -> NDArray[np.float64]:
+    """Probabilities by a model. Private where the records are."""
     return probabilities(
-        load_model(campaign, phase.index),
+        model_with(campaign, measured.weights),
         inputs,
         physical_batch=campaign.config.runtime.physical_batch,
         task=campaign.plan.spec.model.task,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from safetensors.torch import load_file, save
 from torch import nn
@@ -21,11 +23,12 @@ from dpal.ledger.resume import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.campaign_spec import Acquisition, SelectionMode
+from dpal.planning.campaign_spec import Acquisition, OptimizerSpec, SelectionMode
 from dpal.randomness import secure
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
+from dpal.runs.search_choice import optimizer_of, search_choice
 from dpal.training.arithmetic import exact_arithmetic
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
 from dpal.training.checkpoints import (
@@ -43,6 +46,33 @@ from dpal.training.train_phase import position, train_dp_sgd
 from dpal.training.weight_averaging import WeightAverage
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """What trains from where, and how.
+
+    Attributes:
+      name: for people, such as phase-2.
+      phase: whose records and steps these are.
+      optimizer: how gradients become steps.
+      model: to start from.
+      before: state of the optimizer that goes on from an earlier phase; None where it begins.
+    """
+
+    name: str
+    phase: Phase
+    optimizer: OptimizerSpec
+    model: nn.Module
+    before: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a training leaves: the released weights, and what the next phase carries on."""
+
+    weights: bytes
+    carried: bytes
+
+
 def train_model(campaign: Campaign, phase: Phase) -> None:
     """Charges the phase to the ledger, then trains and persists it.
 
@@ -51,13 +81,13 @@ def train_model(campaign: Campaign, phase: Phase) -> None:
     """
     with host().watch_training(phase.name) as monitor, campaign.ledger() as ledger:
 
-        def train(steps: ReservedSteps) -> Mapping[str, bytes]:
-            if steps.done:
-                notify(f"{phase.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
-            return _train(campaign, phase, steps, monitor)
+        def make(steps: ReservedSteps) -> Mapping[str, bytes]:
+            trained = make_steps(campaign, _training(campaign, phase), steps, monitor)
+            files = campaign.files(phase)
+            return {files.optimizer.name: trained.carried, files.model.name: trained.weights}
 
         monitor.leave(phase.name)
-        _release(campaign, phase, ledger).release_once(train)
+        _release(campaign, phase, ledger).release_once(make)
         notify(f"{phase.name}: trained {phase.steps:,} steps")
         monitor.leave(phase.name)
 
@@ -110,24 +140,59 @@ def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:
 
 
 def load_model(campaign: Campaign, phase: int) -> nn.Module:
-    """Loads the model of a finished phase; before phase 0, an earlier campaign's or a fresh one."""
-    model = build_model(campaign.plan.spec.model)
+    """Loads the model of a finished phase; before phase 0, that of the trial that goes on.
+
+    Where nothing is searched, phase 0 starts as trials do (`start_model`).
+    """
     if phase >= 0:
-        model.load_state_dict(load_file(campaign.folder.phase(phase).model))
-    elif campaign.start.earlier is not None:
-        model.load_state_dict(load_file(campaign.folder.start_model))
+        return model_with(campaign, campaign.folder.phase(phase).model)
+    choice = search_choice(campaign)
+    if choice is None:
+        return start_model(campaign)
+    return model_with(campaign, campaign.folder.phase(0).trial(choice.best).weights)
+
+
+def start_model(campaign: Campaign) -> nn.Module:
+    """The model that a campaign starts from: an earlier campaign's, or a fresh one."""
+    earlier = campaign.start.earlier
+    return model_with(campaign, None if earlier is None else campaign.folder.start_model)
+
+
+def model_with(campaign: Campaign, path: Path | None) -> nn.Module:
+    """The campaign's model with the weights of a file; None leaves them as they are built."""
+    model = build_model(campaign.plan.spec.model)
+    if path is not None:
+        model.load_state_dict(load_file(path))
     device = campaign.device
     if device != "cpu":
         exact_arithmetic()
     return model.to(device)
 
 
-def _train(
-    campaign: Campaign, phase: Phase, steps: ReservedSteps, monitor: TrainingMonitor
-) -> Mapping[str, bytes]:
-    files, runtime = campaign.files(phase), campaign.config.runtime
-    spec, recipe = campaign.plan.spec.optimizer, campaign.plan.spec.recipe
-    model = load_model(campaign, phase.index - 1)
+def _training(campaign: Campaign, phase: Phase) -> TrainingJob:
+    """A phase goes on from the model before it, with the settings that a search found."""
+    first = phase.index == 0
+    return TrainingJob(
+        name=phase.name,
+        phase=phase,
+        optimizer=optimizer_of(campaign),
+        model=load_model(campaign, phase.index - 1),
+        before=None if first else campaign.folder.phase(phase.index - 1).optimizer,
+    )
+
+
+def make_steps(
+    campaign: Campaign, training: TrainingJob, steps: ReservedSteps, monitor: TrainingMonitor
+) -> Trained:
+    """Makes the reserved steps that are still to be made.
+
+    Raises:
+      TrainingStopped: it was cancelled; it can go on from where it stopped.
+    """
+    phase, runtime, recipe = training.phase, campaign.config.runtime, campaign.plan.spec.recipe
+    model, spec = training.model, training.optimizer
+    if steps.done:
+        notify(f"{training.name}: goes on after {steps.done:,} of {phase.steps:,} steps")
     optimizer = build_optimizer(spec, model.parameters())
     average = WeightAverage(model, recipe.averaging, phase.steps)
     clipper = Clipper(recipe.clipping, max_grad_norm=spec.max_grad_norm, precision=recipe.precision)
@@ -135,9 +200,8 @@ def _train(
     committee = Committee(model, phase.steps, wanted=asked)
     if steps.state is not None:
         restore_training(steps.state, model, optimizer, average, clipper, committee)
-    elif phase.index > 0:
-        before = campaign.folder.phase(phase.index - 1)
-        restore_carried(before.optimizer, model, optimizer, average, clipper)
+    elif training.before is not None:
+        restore_carried(training.before, model, optimizer, average, clipper)
     every = _steps_between_checkpoints(campaign, phase, model)
     # Where a training was stopped would say how fast its steps are.
     hidden = campaign.plan.spec.selection is SelectionMode.HIDDEN
@@ -145,7 +209,7 @@ def _train(
     with (
         _crew(campaign, load) as crew,
         load(share=WHOLE if crew is None else crew.share) as labeled,
-        _progress(phase, steps.done, monitor) as show,
+        _progress(training, steps.done, monitor) as show,
     ):
 
         def on_step(done: int) -> None:
@@ -159,7 +223,7 @@ def _train(
                 steps.persist(state, position(phase, done=done))
             if stops:
                 so_far = f"{steps.persisted:,} of {phase.steps:,} steps"
-                monitor.leave(f"{phase.name}, after {so_far},")
+                monitor.leave(f"{training.name}, after {so_far},")
 
         train_dp_sgd(
             model,
@@ -181,10 +245,8 @@ def _train(
         )
     released = average.averaged_state_dict()
     weights = {name: value.cpu().contiguous() for name, value in released.items()}
-    return {
-        files.optimizer.name: pack_carried(model, optimizer, average, clipper, committee),
-        files.model.name: save(weights),
-    }
+    carried = pack_carried(model, optimizer, average, clipper, committee)
+    return Trained(weights=save(weights), carried=carried)
 
 
 def _steps_between_checkpoints(campaign: Campaign, phase: Phase, model: nn.Module) -> int:
@@ -242,14 +304,17 @@ def _crew(campaign: Campaign, load: Loader) -> Iterator[WorkerPool | None]:
 
 
 @contextmanager
-def _progress(phase: Phase, done: int, monitor: TrainingMonitor) -> Iterator[Callable[[int], None]]:
+def _progress(
+    training: TrainingJob, done: int, monitor: TrainingMonitor
+) -> Iterator[Callable[[int], None]]:
     """Shows finished steps in the terminal and, through the monitor, on the Prefect page."""
-    monitor.begin(f"{phase.name}: {phase.steps:,} private steps")
-    with tqdm(total=phase.steps, initial=done, desc=f"{phase.name} training", unit="step",
+    name, steps = training.name, training.phase.steps
+    monitor.begin(f"{name}: {steps:,} private steps")
+    with tqdm(total=steps, initial=done, desc=f"{name} training", unit="step",
               disable=None, leave=False) as bar:  # fmt: skip
 
         def show(step: int) -> None:
             bar.update(1)
-            monitor.show(100 * step / phase.steps)
+            monitor.show(100 * step / steps)
 
         yield show

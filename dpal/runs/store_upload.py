@@ -71,7 +71,7 @@ def put(store: Store, name: str, path: Path) -> None:
 
 def is_checkpoint(name: str) -> bool:
     """Whether a name is of what a training persists on its way."""
-    return Path(name).parts[1:2] == (_CHECKPOINTS,)
+    return _CHECKPOINTS in Path(name).parts[1:3]  # of a phase, or of one of its trials
 
 
 def retry_while_store_is_down(ask: Callable[[], Answer]) -> Answer:

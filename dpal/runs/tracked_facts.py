@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from dpal.data.sources import Source
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import Phase
-from dpal.planning.campaign_spec import CampaignSpec
+from dpal.planning.campaign_spec import CampaignSpec, OptimizerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +71,31 @@ def campaign_parameters(spec: CampaignSpec) -> dict[str, Any]:
         "batch_size": schedule.batch_size,
         "epochs_per_phase": schedule.epochs_per_phase,
         "model": spec.model.name,
-        "optimizer": spec.optimizer.name,
-        "learning_rate": f"{spec.optimizer.learning_rate:g}",
-        "max_grad_norm": f"{spec.optimizer.max_grad_norm:g}",
+        **({} if spec.search is None else {"trials": len(spec.trials)}),
+        **_optimizer_parameters(spec.trials or (spec.optimizer,)),
     }
 
 
-def phase_parameters(phase: Phase) -> dict[str, Any]:
-    """What sets a phase apart from the others; all of it as planned."""
+def _optimizer_parameters(tried: Sequence[OptimizerSpec]) -> dict[str, str]:
+    """What most decides how a training ends; of a search all values that are tried."""
+    return {
+        "optimizer": _values(one.name for one in tried),
+        "learning_rate": _values(f"{one.learning_rate:g}" for one in tried),
+        "max_grad_norm": _values(f"{one.max_grad_norm:g}" for one in tried),
+    }
+
+
+def _values(tried: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(tried))
+
+
+def phase_parameters(phase: Phase, optimizer: OptimizerSpec) -> dict[str, Any]:
+    """What sets a phase apart from the others; all of it as planned, or as a search found it.
+
+    Args:
+      phase: of the plan.
+      optimizer: that it was trained with.
+    """
     training = phase.training
     events = ", ".join(to_record(event)["mechanism"] for event in phase.selection.events)
     return {
@@ -89,4 +106,5 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         "sample_rate_old": f"{training.sample_rate_old:.6g}",
         "sample_rate_new": f"{training.sample_rate_new:.6g}",
         "expected_batch_size": f"{training.expected_batch_size:.6g}",
+        **_optimizer_parameters([optimizer]),
     }

@@ -29,6 +29,7 @@ from dpal.reports.figures.plan import (
 )
 from dpal.reports.plain_language import acquisition_chosen
 from dpal.reports.report import Table
+from dpal.reports.search_table import search_in_plan
 from dpal.reports.summary import (
     cohort_table,
     figures_in_plan,
@@ -127,6 +128,8 @@ def certified_view(
     words = [("", closing)]
     if "validation" in summary:
         words.append(("", figures_in_plan(summary)))
+    if "search" in summary:
+        words.append(("", search_in_plan(summary)))
     if spec.strategy is not asked:
         words.append(("", other_strategy(spec.strategy, asked)))
     if choice is not None:

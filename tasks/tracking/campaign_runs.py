@@ -24,6 +24,7 @@ from dpal.reports.validation_figures import against_best_before, tracked_figures
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.open_ledger import open_ledger
 from dpal.runs.released_phase import reached, released_phase
+from dpal.runs.search_choice import optimizer_of
 from dpal.runs.tracked_facts import campaign_parameters, phase_parameters
 from dpal.runs.write_certificate import certificate_in
 from tasks.boundary import is_public, task
@@ -158,7 +159,7 @@ def _track_phase(campaign: Campaign, phase: Phase, dvc_hash: str) -> None:
     }
     name = f"{campaign.config.name}/{phase.name}"
     with finished_run(existing, name, tags, day=_day(campaign)) as run:
-        run.log_params(phase_parameters(phase))
+        run.log_params(phase_parameters(phase, optimizer_of(campaign)))
         run.log_metrics(_metrics(phases[-1]))
         run.log_dict(plain(phase), "phase.json")
         run.log_table_once(ledger_story(campaign), _LEDGER)

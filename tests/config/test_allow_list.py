@@ -103,6 +103,7 @@ NO_DOORS = {
     "runtime.task_runner",
     "start.declared.adjacency",
     "start.declared.unit",
+    "search.trials.optimizer",
     "student.cut",
     "student.method",
     "student.optimizer",

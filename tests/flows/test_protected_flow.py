@@ -18,8 +18,9 @@ from dpal.data.labeling_state import load_all, read_ids
 from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.runs.open_sources import open_validation
-from dpal.runs.phase_training import load_model
+from dpal.runs.phase_training import model_with
 from dpal.runs.prepare_campaign import prepare
+from dpal.runs.search_choice import recorded_search, search_choice
 from dpal.training.evaluation import probabilities
 from dpal.training.protected_figures import confusion_counts
 from flows.campaign import run_campaign
@@ -35,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "validation": {"protected": True, "epsilon": 1.0},
     "acquisition": "random",
     "schedule__queries": [40],
+    "search": {"trials": [{"learning_rate": 1e-3}]},
 }
 
 
@@ -58,12 +60,20 @@ def phases(place, monkeypatch) -> list[dict[str, Any]]:
 
 
 def exact(phases: list[dict[str, Any]]) -> list[str]:
-    """Accuracies without noise as a program would write them, where none is a released one."""
+    """Accuracies of phases and trials without noise, as a program would write them.
+
+    Those that are released ones by chance are left out.
+    """
     campaign = prepare(parse_config(small_values(**SETTINGS)))
     inputs, labels = load_all(campaign.validation)
-    told, released = [], {phase["validation_accuracy"] for phase in phases}
-    for number in range(len(phases)):
-        model = load_model(campaign, number)
+    search = search_choice(campaign)
+    assert search is not None and len(search.reached) == 2
+    measured = [*phases, *search.reached]
+    told, released = [], {phase["validation_accuracy"] for phase in measured}
+    tried = [campaign.folder.phase(0).trial(number).weights for number in (1, 2)]
+    trained = [campaign.folder.phase(number).model for number in range(len(phases))]
+    for weights in (*trained, *tried):
+        model = model_with(campaign, weights)
         guesses = probabilities(model, inputs, physical_batch=256, task=Task.SINGLE_LABEL)
         share = float(np.trace(confusion_counts(guesses, labels.numpy()))) / RECORDS
         if share not in released:  # by chance: noise leaves one in thirty as it is
@@ -80,6 +90,11 @@ def test_mlflow_has_released_figures_and_nothing_of_the_records(place, phases):
     for child, phase in zip(children, phases, strict=True):
         for key in ("validation_accuracy", "validation_low", "validation_high"):
             assert child.data.metrics[key] == phase[key]
+    search = recorded_search(CampaignFolder(Path("artifacts/guarded")))
+    assert search is not None
+    assert parent.data.params["learning_rate"] == "0.5, 0.001"
+    chosen = f"{search['settings'][search['best'] - 1]['learning_rate']:g}"
+    assert {child.data.params["learning_rate"] for child in children} == {chosen}
     secrets = [*exact(phases), *read_ids(open_validation(parse_config(small_values(**SETTINGS))))]
     for run in (parent, *children):
         told = json.dumps([dict(run.data.metrics), dict(run.data.params), dict(run.data.tags)])
@@ -103,6 +118,10 @@ def test_prefect_shows_released_figures_and_nothing_else(place, phases):
     told = {f"{100 * phase['validation_accuracy']:.2f} %" for phase in phases}
     told |= {f"{100 * phase[f'validation_{end}']:.2f} %" for phase in phases
              for end in ("low", "high")}  # fmt: skip
+    tried = (recorded_search(CampaignFolder(Path("artifacts/guarded"))) or {})["trials"]
+    for trial in tried:
+        assert f"{100 * trial['validation_accuracy']:.2f} %" in lines
+        told |= {f"{100 * trial[f'validation_{end}']:.2f} %" for end in ("accuracy", "low", "high")}
     for secret in exact(phases):
         if (percent := f"{100 * float(secret):.2f} %") not in told:
             assert percent not in shown

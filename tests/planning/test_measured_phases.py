@@ -33,7 +33,7 @@ SPEC = small_spec(acquisition="random")
 
 def calibrated(target=TARGET, validation=PROTECTED, *, accountant=Accountant.PLD, labels=1):
     counted = MeasuredCounts(labels=labels)
-    return calibrated_figures(validation, target, phases=5, accountant=accountant, counted=counted)
+    return calibrated_figures(validation, target, models=5, accountant=accountant, counted=counted)
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)

@@ -316,7 +316,7 @@ def test_a_whole_person_replaced_moves_no_more_than_two_counts(held_out, small):
     def counted(most: int) -> np.ndarray:
         groups = measured_owners(campaign.validation, "person", most)
         charged = replace(validation, group_records=most, records=groups.rows.size)
-        measured = phase_measuring._measured(campaign, charged)
+        measured = phase_measuring._records(campaign, charged)
         assert measured.owners is not None and np.bincount(measured.owners).max() == most
         guesses = probabilities(model, measured.inputs, physical_batch=64)
         return confusion_counts(guesses, measured.labels.numpy())
@@ -369,4 +369,4 @@ def test_a_file_that_changed_since_the_plan_is_not_measured(held_out, small):
     pq.write_table(pq.read_table("validation.parquet").slice(0, 200), "validation.parquet")
     assert validation is not None
     with pytest.raises(DataError):
-        phase_measuring._measured(campaign, validation)
+        phase_measuring._records(campaign, validation)

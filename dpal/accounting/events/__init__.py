@@ -28,6 +28,7 @@ from dpal.accounting.events.release import GUIDANCE as GUIDANCE
 from dpal.accounting.events.release import NEVER_SELECTED as NEVER_SELECTED
 from dpal.accounting.events.release import SELECTION as SELECTION
 from dpal.accounting.events.release import TRAINING as TRAINING
+from dpal.accounting.events.release import TRIAL as TRIAL
 from dpal.accounting.events.release import VALIDATION as VALIDATION
 from dpal.accounting.events.release import VOTING as VOTING
 from dpal.accounting.events.release import Charge as Charge

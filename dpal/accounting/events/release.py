@@ -17,6 +17,7 @@ NEVER_SELECTED = "never_selected"
 VALIDATION = "validation"
 SELECTION, TRAINING = "selection", "training"  # kinds of releases
 GUIDANCE, VOTING, FIGURES = "guidance", "voting", "figures"
+TRIAL = "trial"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,9 @@ class Release:
 
     Attributes:
       name: unique within a campaign, such as "phase-2/training".
-      kind: "selection", "training" and "figures" of a campaign; "guidance" of a choice of public
-        records; "voting" of an ensemble of teachers.
+      kind: "selection", "training" and "figures" of a campaign, "trial" of the settings that it
+        searches among; "guidance" of a choice of public records; "voting" of an ensemble of
+        teachers.
       phase: to which it belongs; the cohort of that name enters in it.
       charges: what it costs whom.
     """
@@ -51,8 +53,11 @@ class Release:
 
     @property
     def trains(self) -> bool:
-        """Whether it ends in a model or in what stands for one: neither selects nor measures."""
-        return self.kind not in (SELECTION, FIGURES)
+        """Whether it ends in a model or in what stands for one: neither selects nor measures.
+
+        A trial does not: its model is no phase's.
+        """
+        return self.kind not in (SELECTION, FIGURES, TRIAL)
 
 
 def scale_sampling_rate(release: Release, participation: float) -> Release:

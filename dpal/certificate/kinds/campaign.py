@@ -16,6 +16,7 @@ from dpal.accounting.cohort_spending import second_opinion
 from dpal.accounting.events import (
     FIGURES,
     NEVER_SELECTED,
+    TRIAL,
     VALIDATION,
     NoisyFigures,
     PhaseExposure,
@@ -93,6 +94,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 self_training=_has_trained_itself(plan, evidence.releases),
                 protected_validation=plan.get("figures") is not None,
                 groups="groups" in plan["spec"],
+                searched="search" in plan["spec"],
             ),
         }
 
@@ -241,6 +243,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from unsound_gates(plan)
     yield from _unpaid_figures(plan, releases)
     yield from _dear_figures(plan, releases, evidence.target)
+    yield from _unpaid_trials(plan, releases)
     for phase in plan["phases"]:
         yield from _uncovered(phase, plan, releases, evidence)
 
@@ -261,8 +264,12 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
         yield "the plan protects a validation set record by record, and promises it to groups"
     if figures.get("moved", 1) < _least_moved(plan["spec"]):
         yield "the plan's figures count on fewer counts moved by a record than it moves"
-    for phase in plan["phases"]:
-        name = f"phase-{phase['index']}/figures"
+    measured = [
+        *((f"phase {phase['index']}", f"phase-{phase['index']}") for phase in plan["phases"]),
+        *((f"trial {number}", f"phase-0/trial-{number}") for number in _trials(plan["spec"])),
+    ]
+    for spoken, place in measured:
+        name = f"{place}/figures"
         paid = [
             to_record(charge.event)
             for release in held
@@ -271,7 +278,44 @@ def _unpaid_figures(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterato
             if charge.cohorts == (VALIDATION,)
         ]
         if not (len(paid) == 1 and is_same_json(paid[0], {**figures, "mechanism": _MEASURED})):
-            yield f"phase {phase['index']} is measured on protected records and does not charge it"
+            yield f"{spoken} is measured on protected records and does not charge it"
+
+
+def _trials(spec: Mapping[str, Any]) -> range:
+    """Numbers of the trials of a search, from 1; none where there is no search."""
+    search = spec.get("search")
+    return range(1, 1 if search is None else 2 + len(search["others"]))
+
+
+def _unpaid_trials(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator[str]:
+    """Trials of a search that the plan makes and no held release charges in full."""
+    trial, numbers = plan.get("trial"), _trials(plan["spec"])
+    if (trial is None) is not (not numbers):
+        yield "the plan searches among settings and has no trials, or the reverse"
+        return
+    if trial is None:
+        return
+    first = {**plan["phases"][0], "index": 0, "catch_up": None, "training": trial}
+    for number in numbers:
+        mine = [
+            charge.event
+            for release in held
+            if release.name == f"phase-0/trial-{number}/training" and release.kind == TRIAL
+            for charge in release.charges
+            if charge.cohorts == ("0",) and isinstance(charge.event, PhaseExposure)
+        ]
+        [needed] = _trained(first, "0", entries_may_differ=False)
+        if not (len(mine) == 1 and _covers(mine[0], *needed)):
+            yield f"trial {number} trains on the initial cohort and does not charge all of it"
+    if {release.name for release in held if release.kind == TRIAL} != {
+        f"phase-0/trial-{number}/training" for number in numbers
+    }:
+        yield "trials are held that the plan does not make"
+
+
+def _covers(paid: PhaseExposure, steps: int, noise: float, rate: float) -> bool:
+    """Whether what was charged is at least what is done."""
+    return paid.steps >= steps and paid.noise_multiplier <= noise and paid.sample_rate >= rate
 
 
 def _least_moved(spec: Mapping[str, Any]) -> int:
@@ -383,7 +427,7 @@ def _uncovered(
     gates = any("threshold" in other["selection"] for other in plan["phases"])
     # Behind gates a record and its replacement may have entered in different phases, unseen.
     unseen = hidden and gates and evidence.target.adjacency is Adjacency.REPLACE_ONE
-    mine = [release for release in releases if release.phase == index]
+    mine = [one for one in releases if one.phase == index and one.kind != TRIAL]
     steps = [phase["selection"][key] for key in ("scores", "threshold", "answers")
              if key in phase["selection"]]  # fmt: skip
     # A gate counts records that entered earlier, but for a first cohort that was drawn by chance.
@@ -401,13 +445,7 @@ def _uncovered(
                 yield f"phase {index} selects from cohort {cohort} and does not charge it"
         exposed = [e for selects, e in charged if not selects and isinstance(e, PhaseExposure)]
         for steps_, noise, rate in _trained(phase, cohort, entries_may_differ=unseen):
-            paid = [
-                exposure
-                for exposure in exposed
-                if exposure.steps >= steps_
-                and exposure.noise_multiplier <= noise
-                and exposure.sample_rate >= rate
-            ]
+            paid = [exposure for exposure in exposed if _covers(exposure, steps_, noise, rate)]
             if not paid:
                 yield f"phase {index} trains on cohort {cohort} and does not charge all of it"
             else:
