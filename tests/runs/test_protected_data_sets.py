@@ -159,7 +159,7 @@ def test_all_that_a_person_can_be_moves_no_more_than_is_paid_for(held_out, small
     model = build_model(campaign.plan.spec.model)
 
     def counted(*, without_third: bool = False) -> np.ndarray:
-        measured = phase_measuring._measured(campaign, validation)
+        measured = phase_measuring._records(campaign, validation)
         assert measured.owners is not None
         kept = measured.owners != 1 if without_third else np.full(measured.owners.size, True)
         guesses = probabilities(model, measured.inputs, physical_batch=64)
