@@ -46,6 +46,11 @@ class TrialFolder:
         """Noisy counts on a protected validation set; absent where that is public."""
         return self.root / "validation.json"
 
+    @property
+    def released(self) -> list[Path]:
+        """Its files, as far as there are any."""
+        return [path for path in (self.weights, self.validation) if path.is_file()]
+
 
 @dataclass(frozen=True)
 class PhaseFolder:
@@ -132,7 +137,8 @@ class PhaseFolder:
         confidential = [self.selection, self.labels, self.pool]
         measured = [self.validation] if self.validation.is_file() else []
         searched = [self.search] if self.search.is_file() else []
-        tried = sorted(self.root.glob("trial-*/*.*"))
+        tried = [path for trial in sorted(self.root.glob("trial-*")) if trial.is_dir()
+                 for path in TrialFolder(trial).released]  # fmt: skip
         further = [*measured, *searched, *tried]
         return [*confidential, self.model, self.optimizer, *further, self.metrics, self.ledger]
 

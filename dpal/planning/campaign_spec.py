@@ -469,12 +469,13 @@ class CampaignSpec:
     def _check_search(self) -> None:
         if self.search is None:
             return
-        for number, tried in enumerate(self.trials):
-            if tried in self.trials[:number]:
-                first = self.trials.index(tried) + 1
+        alike = [tried.alike for tried in self.trials]
+        for number, tried in enumerate(alike):
+            if tried in alike[:number]:
                 raise ParameterError(
                     f"search.trials has one training twice (1 is `training` itself): trial "
-                    f"{number + 1} is trial {first}; each is charged, so leave one out"
+                    f"{number + 1} trains like trial {alike.index(tried) + 1}, and each is "
+                    "charged; leave one out"
                 )
 
     def _check_validation(self) -> None:

@@ -8,7 +8,7 @@ by more noise on the gradients, and the rest works on single records or on relea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dpal import check
@@ -50,6 +50,12 @@ class OptimizerSpec:
         )
         check.within(0, 1, **{"training.momentum": self.momentum})
         check.at_least(0, **{"training.weight_decay": self.weight_decay})
+
+    @property
+    def alike(self) -> OptimizerSpec:
+        """The same without what it ignores: equal ones train alike."""
+        plain = {} if self.name in ("sgd", "sgd_agc") else {"momentum": 0.0}
+        return replace(self, **plain, **({} if self.name == "sgd_agc" else {"agc_clipping": 1.0}))
 
 
 class ClippingKind(StrEnum):

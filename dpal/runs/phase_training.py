@@ -13,6 +13,7 @@ from torch import nn
 from tqdm import tqdm
 
 from dpal.accounting.cohort_spending import campaign_epsilon
+from dpal.accounting.events import Release
 from dpal.data.process_share import WHOLE
 from dpal.data.readers import blank_record
 from dpal.data.records import WORKERS, load_labeled
@@ -22,7 +23,7 @@ from dpal.ledger.release_protocol import CampaignLedger
 from dpal.ledger.resume import ReservedSteps
 from dpal.ledger.training_releases import TrainingRelease
 from dpal.models.build_model import build_model
-from dpal.planning.campaign_plan import Phase
+from dpal.planning.campaign_plan import Phase, trial_release
 from dpal.planning.campaign_spec import Acquisition, OptimizerSpec, SelectionMode
 from dpal.randomness import secure
 from dpal.runs.campaign_run import Campaign
@@ -99,33 +100,64 @@ def start_over(campaign: Campaign, redraw: Sequence[str]) -> None:
       BudgetExceeded: the promise has no room for that. Nothing was thrown away.
       LedgerError: a name is none of an unfinished training that has persisted something.
     """
-    phases = {phase.training_release: phase for phase in campaign.plan.phases}
+    trials = range(1, 1 + len(campaign.plan.spec.trials))
+    trainings = {
+        **{trial_release(number): partial(trial_training, campaign, number) for number in trials},
+        **{one.training_release: partial(_release, campaign, one) for one in campaign.plan.phases},
+    }
     for name in redraw:
-        phase = phases.get(planned_name(name))
-        if phase is None:
+        training = trainings.get(planned_name(name))
+        if training is None:
             raise LedgerError(
-                f"--redraw {name}: only trainings can be drawn again ({', '.join(phases)}); "
+                f"--redraw {name}: only trainings can be drawn again ({', '.join(trainings)}); "
                 "nothing was charged"
             )
         with campaign.ledger() as ledger:
-            _release(campaign, phase, ledger).start_over(name)
+            training(ledger).start_over(name)
             fits = _rest_fits(campaign, ledger)
-        notify(f"{name}: thrown away and charged; {phase.name} trains anew")
+        notify(f"{name}: thrown away and charged; it trains anew")
         if not fits:
             notify("what is left of the plan no longer fits into the promise and will be refused")
 
 
 def _release(campaign: Campaign, phase: Phase, ledger: CampaignLedger) -> TrainingRelease:
-    files, release = campaign.files(phase), campaign.plan.release(phase.training_release)
-    if release is None:
-        raise ParameterError(f"{phase.training_release} is not part of the plan")
+    files, inputs = campaign.files(phase), []
+    if phase.index == 0 and (choice := search_choice(campaign)) is not None:
+        # What a search came to decides where the training starts, and with which settings.
+        inputs = [files.search, files.trial(choice.best).weights]
     return TrainingRelease(
         ledger=ledger,
-        release=release,
-        inputs=[files.selection, files.labels, files.pool],
+        release=_planned(campaign, phase.training_release),
+        inputs=[files.selection, files.labels, files.pool, *inputs],
         artifacts=[files.optimizer, files.model],
         checkpoints=files.checkpoints,
     )
+
+
+def trial_training(campaign: Campaign, number: int, ledger: CampaignLedger) -> TrainingRelease:
+    """The release of a trial's weights.
+
+    Args:
+      campaign: that searches.
+      number: of the trial, from 1.
+      ledger: of the campaign.
+    """
+    placed = campaign.folder.phase(0)
+    files = placed.trial(number)
+    return TrainingRelease(
+        ledger=ledger,
+        release=_planned(campaign, trial_release(number)),
+        inputs=[placed.selection, placed.labels, placed.pool],
+        artifacts=[files.weights],
+        checkpoints=files.checkpoints,
+    )
+
+
+def _planned(campaign: Campaign, name: str) -> Release:
+    release = campaign.plan.release(name)
+    if release is None:
+        raise ParameterError(f"{name} is not part of the plan")
+    return release
 
 
 def _rest_fits(campaign: Campaign, ledger: CampaignLedger) -> bool:

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from dpal.errors import ParameterError
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.resume import ReservedSteps
-from dpal.ledger.training_releases import TrainingRelease
 from dpal.planning.campaign_plan import Phase, TrainingPhase, trial_release
 from dpal.reports.search_table import settings_in_words
 from dpal.reports.validation_figures import as_metrics, headline, percent
@@ -23,26 +21,31 @@ from dpal.runs.campaign_run import Campaign
 from dpal.runs.host import TrainingMonitor, host
 from dpal.runs.notify import notify
 from dpal.runs.phase_measuring import Measured, figures_of
-from dpal.runs.phase_training import TrainingJob, make_steps, start_model
-from dpal.runs.search_choice import SearchChoice
+from dpal.runs.phase_training import TrainingJob, make_steps, start_model, trial_training
+from dpal.runs.search_choice import SearchChoice, recorded_search
 
 
 def search_settings(campaign: Campaign, phase: Phase) -> None:
     """Makes the trials that are not made yet and writes down which one goes on.
 
-    Nothing is done where the plan has no search, or in a later phase than the first.
+    Nothing is done where the plan has no search, or in a later phase than the first. Which trial it
+    is follows from what was released each time that it is asked: a file that names another one is
+    written anew, and refused where phase 0 has trained by it.
 
     Raises:
       TrainingStopped: it was cancelled; it can go on from where it stopped.
       LedgerError: a trial or its figures are not what they were, or not planned.
     """
     trial, files = campaign.plan.trial, campaign.files(phase)
-    if trial is None or phase.index > 0 or files.search.is_file():
+    if trial is None or phase.index > 0:
         return
     numbers = range(1, 1 + len(campaign.plan.spec.trials))
     reached = [_tried(campaign, phase, trial, number) for number in numbers]
     values = [headline(metrics)[1] for metrics in reached]
     best = max(numbers, key=lambda number: (values[number - 1], -number))  # of equals the first
+    told = recorded_search(campaign.folder)
+    if told is not None and told["best"] == best:
+        return
     choice = SearchChoice(settings=campaign.plan.spec.trials, reached=tuple(reached), best=best)
     write_text(files.search, choice.to_json() + "\n")
     goes_on = f"{percent(values[best - 1])}; {settings_in_words(asdict(choice.optimizer))}"
@@ -53,20 +56,11 @@ def _tried(
     campaign: Campaign, phase: Phase, trial: TrainingPhase, number: int
 ) -> Mapping[str, object]:
     """Metrics of one trial, which is trained and measured unless it was."""
-    name = trial_release(number)
-    spoken, placed = f"trial {number} of {len(campaign.plan.spec.trials)}", campaign.files(phase)
-    files, release = placed.trial(number), campaign.plan.release(name)
-    if release is None:
-        raise ParameterError(f"{name} is not part of the plan")
+    name, files = trial_release(number), campaign.files(phase).trial(number)
+    spoken = f"trial {number} of {len(campaign.plan.spec.trials)}"
     with host().watch_training(spoken) as monitor, campaign.ledger() as ledger:
         monitor.leave(spoken)
-        TrainingRelease(
-            ledger=ledger,
-            release=release,
-            inputs=[placed.selection, placed.labels, placed.pool],
-            artifacts=[files.weights],
-            checkpoints=files.checkpoints,
-        ).release_once(
+        trial_training(campaign, number, ledger).release_once(
             lambda steps: {
                 files.weights.name: _weights(campaign, phase, trial, number, steps, monitor)
             }

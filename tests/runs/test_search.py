@@ -22,6 +22,7 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
+from dpal.ledger.folder_lock import leading_process, lock_folder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.release_records import release_from
 from dpal.planning.campaign_plan import Plan
@@ -166,7 +167,7 @@ def test_a_trial_whose_weights_are_gone_is_not_made_again(workplace, monkeypatch
 
 
 def test_a_choice_that_is_gone_stops_the_campaign(workplace, monkeypatch):
-    config = settings(stop={"patience": 2})
+    config = settings()
     with monkeypatch.context() as patch:
         patch.setattr(search_settings, "notify", lambda *_: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
@@ -180,11 +181,77 @@ def test_a_choice_that_is_gone_stops_the_campaign(workplace, monkeypatch):
         phase_training.load_model(campaign, -1)
 
 
-def test_trials_cannot_be_drawn_again(searched, monkeypatch):
+def test_finished_trials_cannot_be_drawn_again(searched, monkeypatch):
     monkeypatch.chdir(searched.root.parent.parent)
     campaign = prepare(settings(validation=PROTECTED))
     with pytest.raises(LedgerError):
         start_over(campaign, ["phase-0/trial-1/training"])
+
+
+def test_a_trial_that_lost_its_checkpoint_can_be_paid_again(workplace, monkeypatch):
+    config = settings(runtime__checkpoint_steps=1, privacy__epsilon=20.0)
+    real = phase_training.make_steps
+
+    def dies(campaign, training, steps, monitor):
+        real(campaign, training, steps, monitor)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_settings, "make_steps", dies)
+        with pytest.raises(Killed):
+            dpal.run(config)
+    (checkpoint,) = Path("artifacts/small/phase-0/trial-1/checkpoints").rglob("*.safetensors")
+    checkpoint.unlink()
+    name = "phase-0/trial-1/training"
+    with pytest.raises(LedgerError) as refused:
+        dpal.run(config)
+    assert f"--redraw {name}" in str(refused.value)
+    campaign = prepare(config)
+    with leading_process(campaign.folder.root), lock_folder(campaign.folder.root):
+        start_over(campaign, [name])
+    with closing(LedgerStore(LEDGER)) as store:
+        reserved = [e.release for e in store.verified() if e.kind is EntryKind.RESERVE]
+    assert reserved.count(f"{name}#2") == 1
+
+
+@pytest.mark.parametrize("moment", ["before phase 0", "inside it", "after it"])
+def test_a_choice_that_somebody_edited_decides_nothing(workplace, monkeypatch, moment):
+    """A search goes on with what the released figures say, whatever the file does."""
+    config = settings(search={"trials": [{"learning_rate": 1e-4}]}, runtime__checkpoint_steps=1)
+    real = phase_training.make_steps
+
+    def dies(campaign, training, steps, monitor):
+        if moment == "inside it":
+            real(campaign, training, steps, monitor)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if moment == "after it":
+            patch.setattr("dpal.runs.campaign_use_cases.keep_files", keep_until_phase_0())
+        else:
+            patch.setattr(phase_training, "make_steps", dies)
+        with pytest.raises(Killed):
+            dpal.run(config)
+    path = CampaignFolder(Path("artifacts/small")).phase(0).search
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert told["best"] == 1
+    path.write_text(json.dumps({**told, "best": 2}), encoding="utf-8")
+    if moment != "after it":
+        folder = dpal.run(config)
+        assert json.loads(folder.phase(0).search.read_text(encoding="utf-8"))["best"] == 1
+        return
+    with pytest.raises(LedgerError):
+        dpal.run(config)
+
+
+def keep_until_phase_0():
+    """Stands for the store, and dies when phase 0 is finished."""
+
+    def keep(run):
+        if run.folder.phase(0).manifest.is_file():
+            raise Killed
+
+    return keep
 
 
 def test_the_report_shows_every_trial(searched):
@@ -246,6 +313,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "none": {"trials": []},
     "twice": {"trials": [{"learning_rate": 2.0}, {"learning_rate": 2}]},
     "as it is": {"trials": [{"learning_rate": 0.5}]},
+    "ignored": {"trials": [{"optimizer": "adam"}, {"optimizer": "adam", "momentum": 0.5}]},
     "no rate": {"trials": [{"learning_rate": 0}]},
     "unknown": {"trials": [{"rate": 1}]},
     "momentum": {"trials": [{"momentum": 1.0}]},
@@ -266,7 +334,17 @@ def test_a_training_pool_trains_no_trials():
 
 
 @pytest.mark.parametrize(
-    "edit", ["one fewer", "fewer steps", "more noise", "lower rate", "other cohort", "no trials"]
+    "edit",
+    [
+        "one fewer",
+        "fewer steps",
+        "more noise",
+        "lower rate",
+        "other cohort",
+        "no trials",
+        "untrained",
+        "unlike phase 0",
+    ],
 )
 def test_what_trials_cost_cannot_be_left_out_of_a_certificate(searched, edit):
     """The plan lists trials; held releases have to charge each of them in full."""
@@ -288,6 +366,10 @@ def test_what_trials_cost_cannot_be_left_out_of_a_certificate(searched, edit):
         del held[index]
     elif edit == "no trials":
         plan["trial"] = None
+    elif edit == "untrained":
+        plan["trial"] = {**plan["trial"], "sample_rate_new": 0.0}
+    elif edit == "unlike phase 0":  # charged in full, and other than what is said of a search
+        plan["trial"] = {**plan["trial"], "noise_multiplier": 99.0}
     elif edit == "other cohort":
         held[index] = replace(held[index], charges=(replace(charge, cohorts=("1",)),))
     else:

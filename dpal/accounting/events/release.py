@@ -55,7 +55,7 @@ class Release:
     def trains(self) -> bool:
         """Whether it ends in a model or in what stands for one: neither selects nor measures.
 
-        A trial does not: its model is no phase's.
+        Trials of settings are not counted: their models are no phase's.
         """
         return self.kind not in (SELECTION, FIGURES, TRIAL)
 

@@ -296,6 +296,9 @@ def _unpaid_trials(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator
     if trial is None:
         return
     first = {**plan["phases"][0], "index": 0, "catch_up": None, "training": trial}
+    like = plan["phases"][0]["training"]
+    if not is_same_json({**trial, "steps": 0}, {**like, "steps": 0}):
+        yield "trials train at another noise or rate than phase 0"
     for number in numbers:
         mine = [
             charge.event
@@ -304,8 +307,8 @@ def _unpaid_trials(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator
             for charge in release.charges
             if charge.cohorts == ("0",) and isinstance(charge.event, PhaseExposure)
         ]
-        [needed] = _trained(first, "0", entries_may_differ=False)
-        if not (len(mine) == 1 and _covers(mine[0], *needed)):
+        needed = _trained(first, "0", entries_may_differ=False)
+        if not (len(mine) == len(needed) == 1 and _covers(mine[0], *needed[0])):
             yield f"trial {number} trains on the initial cohort and does not charge all of it"
     if {release.name for release in held if release.kind == TRIAL} != {
         f"phase-0/trial-{number}/training" for number in numbers
