@@ -54,8 +54,9 @@ class OptimizerSpec:
     @property
     def alike(self) -> OptimizerSpec:
         """The same without what it ignores: equal ones train alike."""
-        plain = {} if self.name in ("sgd", "sgd_agc") else {"momentum": 0.0}
-        return replace(self, **plain, **({} if self.name == "sgd_agc" else {"agc_clipping": 1.0}))
+        momentum = self.momentum if self.name in ("sgd", "sgd_agc") else 0.0
+        clipping = self.agc_clipping if self.name == "sgd_agc" else 1.0
+        return replace(self, momentum=momentum, agc_clipping=clipping)
 
 
 class ClippingKind(StrEnum):
