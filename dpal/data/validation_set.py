@@ -94,11 +94,18 @@ def scale_remarks(deviations: Sequence[float]) -> tuple[str, ...]:
     )
 
 
-def require_other_records(pool: Source, validation: Source) -> None:
+def require_other_records(pool: Source, validation: Source, *, protected: bool = False) -> None:
     """Requires a validation set that is not made of records of the pool.
 
     Records of small tables are alike by chance: as often as records of the pool are like each
-    other is no sign, nor are a few. Reads both files once more; memory: 16 bytes a record.
+    other is no sign, nor are a few where the set is public. Reads both files once more; memory: 16
+    bytes a record.
+
+    Args:
+      pool: private records.
+      validation: of which none should be a record of the pool.
+      protected: whether its records are promised something of their own, which one that is in both
+        would lose twice.
 
     Raises:
       DataError: more of it is in the pool.
@@ -109,7 +116,7 @@ def require_other_records(pool: Source, validation: Source) -> None:
     both = np.isin(public.contents ^ (public.owners << np.uint64(1)),
                    private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
     copied = shared.mean() > COINCIDENCE + 2 * _alike(private.contents)
-    if both.mean() > COINCIDENCE or (copied and shared.sum() > _BY_CHANCE):
+    if both.mean() > COINCIDENCE or (copied and shared.sum() > (0 if protected else _BY_CHANCE)):
         raise DataError.before_release(
             f"{{shared}} of {shared.size:,} rows of {validation.name} are rows of the pool "
             f"{pool.name}, so that figures would tell how well they were learned by heart; keep "

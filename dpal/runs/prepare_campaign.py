@@ -155,7 +155,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
     held = None if begins else folder.read_record().get("config", {}).get("privacy", {})
     if begins:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
-        require_other_records(pool, validation)
+        require_other_records(pool, validation, protected=protected)
         remarks = class_remarks(pool_holds, validation_holds, class_names)
         unscaled = not protected and not config.data.normalisation.kind.given
         if validation.content is Content.FEATURES and unscaled:

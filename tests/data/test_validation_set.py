@@ -113,7 +113,10 @@ def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
     values = np.random.default_rng(3).normal(0, 1, (120, 4)).astype(np.float32)
     pool = source(write(tmp_path / "pool", values[:100], prefix="p"))
     few = np.concatenate([values[104:120], values[:1]])
-    require_other_records(pool, source(write(tmp_path / "few", few, prefix="v")))
+    held_out = source(write(tmp_path / "few", few, prefix="v"))
+    require_other_records(pool, held_out)
+    with pytest.raises(DataError, match="pool"):  # of protected ones it would lose twice
+        require_other_records(pool, held_out, protected=True)
     more = np.concatenate([values[104:120], values[:4]])
     with pytest.raises(DataError, match="pool"):
         require_other_records(pool, source(write(tmp_path / "more", more, prefix="v")))
