@@ -7,7 +7,7 @@ before the start commits to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from dpal.accounting.events import (
     NEVER_SELECTED,
     TRIAL,
     VALIDATION,
+    Event,
     NoisyFigures,
     PhaseExposure,
     Release,
@@ -300,13 +301,13 @@ def _unpaid_trials(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator
     if not is_same_json({**trial, "steps": 0}, {**like, "steps": 0}):
         yield "trials train at another noise or rate than phase 0"
     for number in numbers:
-        mine = [
+        mine = _exposures(
             charge.event
             for release in held
             if release.name == f"phase-0/trial-{number}/training" and release.kind == TRIAL
             for charge in release.charges
-            if charge.cohorts == ("0",) and isinstance(charge.event, PhaseExposure)
-        ]
+            if charge.cohorts == ("0",)
+        )
         needed = _trained(first, "0", entries_may_differ=False)
         if not (len(mine) == len(needed) == 1 and _covers(mine[0], *needed[0])):
             yield f"trial {number} trains on the initial cohort and does not charge all of it"
@@ -314,6 +315,11 @@ def _unpaid_trials(plan: Mapping[str, Any], held: Sequence[Release]) -> Iterator
         f"phase-0/trial-{number}/training" for number in numbers
     }:
         yield "trials are held that the plan does not make"
+
+
+def _exposures(events: Iterable[Event]) -> list[PhaseExposure]:
+    """Those that are steps of a training."""
+    return [event for event in events if isinstance(event, PhaseExposure)]
 
 
 def _covers(paid: PhaseExposure, steps: int, noise: float, rate: float) -> bool:
@@ -446,7 +452,7 @@ def _uncovered(
         for step in steps if cohort in asked else []:
             if not any(is_same_json(step, _without_mechanism(record)) for record in selected):
                 yield f"phase {index} selects from cohort {cohort} and does not charge it"
-        exposed = [e for selects, e in charged if not selects and isinstance(e, PhaseExposure)]
+        exposed = _exposures(event for selects, event in charged if not selects)
         for steps_, noise, rate in _trained(phase, cohort, entries_may_differ=unseen):
             paid = [exposure for exposure in exposed if _covers(exposure, steps_, noise, rate)]
             if not paid:
