@@ -19,7 +19,7 @@ def test_small_real_tables_in_five_commands(tmp_path, monkeypatch, orchestrated,
     """Tables of 569, 150 and 1,797 records whose columns differ in scale up to 100,000-fold.
 
     Reached in trials: 98.6, 97.4 and 93.7 %; most frequent are 62, 36 and 12 %. Of 33 records or
-    more, what is right 94 times in 100 is right less than 80 times in one run of 300.
+    more, what is right 94 times in 100 is right less than 73 times in one run of 20,000.
     """
     monkeypatch.chdir(tmp_path)
     table = SETS[name](as_frame=True).frame
@@ -37,4 +37,4 @@ def test_small_real_tables_in_five_commands(tmp_path, monkeypatch, orchestrated,
         assert done.returncode == 0, done.stderr
     said = pd.Series(pq.read_table("said.parquet")["class_name"].to_pylist()).astype(int)
     truth = table[new]["target"].reset_index(drop=True)
-    assert (said == truth).mean() > 0.8 > truth.value_counts(normalize=True).max() + 0.1
+    assert (said == truth).mean() > 0.73 > truth.value_counts(normalize=True).max() + 0.1
