@@ -65,11 +65,14 @@ def installation(workplace):
         return ended.stdout
 
     yield dpal, api, lambda: start("worker", "campaigns")
-    for process in reversed(started):
+    for process in reversed(started):  # the worker while its server is still there
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-    for process in started:
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:  # a run that is still going on does not end it
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
 
 
 def wait(holds, what, patience=PATIENCE):
