@@ -24,6 +24,11 @@ _TIMES = (
 )
 
 _PUBLIC_VALIDATION = "metrics on the validation set are not charged, and that set is not protected"
+_HYPERPARAMETERS = "hyperparameters are not charged, on whatever data they were chosen"
+_OTHER_HYPERPARAMETERS = (
+    "hyperparameters that differ in no trial of the plan are not charged, on whatever data they "
+    "were chosen"
+)
 
 _CAMPAIGN: dict[str, Any] = {
     "assumptions": {
@@ -42,7 +47,7 @@ _CAMPAIGN: dict[str, Any] = {
     },
     "exceptions": [
         _PUBLIC_VALIDATION,
-        "hyperparameters are not charged, on whatever data they were chosen",
+        _HYPERPARAMETERS,
         "who is in the pool, its size and the plan are public",
         "checks of the data before the start (a missing value, a repeated id) are not charged",
         "what the labeler sees is not protected from the labeler",
@@ -131,7 +136,7 @@ _GROUPS = {
     "are averaged, and the average is clipped as one record's would be; it is selected by its "
     "first record, and sizes here count groups"
 }
-SEARCHED = {
+_SEARCHED = {
     "tuning": "settings of the training were chosen among the trials that the plan lists, and "
     "every trial and every figure of it that reads private records is charged here; other searches "
     "are not: where several campaigns were run on the same records to choose between them, each "
@@ -171,6 +176,7 @@ def statements_about(
     secret_draws: bool,
     self_training: bool,
     protected_validation: bool = False,
+    measured_groups: bool = False,
     groups: bool = False,
     searched: bool = False,
 ) -> dict[str, Any]:
@@ -181,6 +187,7 @@ def statements_about(
       secret_draws: whether cohorts were drawn by secret coins.
       self_training: whether its plan has a phase on pseudo-labels.
       protected_validation: whether figures are charged to the records that they are of.
+      measured_groups: whether whole groups of these are.
       groups: whether all records of a group take part together.
       searched: whether settings of the training were tried first, each trial charged.
     """
@@ -190,17 +197,18 @@ def statements_about(
         (secret_draws, {"secret_draws": WHO_WAS_DRAWN}),
         (self_training, _SELF_TRAINING),
         (groups, _GROUPS),
-        (searched, SEARCHED),
+        (searched, _SEARCHED),
     ):
         said |= sentences if needed else {}
+    instead = {}
     if protected_validation:
+        figures = _PROTECTED_GROUPS if measured_groups else _PROTECTED_VALIDATION
+        instead[_PUBLIC_VALIDATION] = figures
+    if searched:
+        instead[_HYPERPARAMETERS] = _OTHER_HYPERPARAMETERS
+    if instead:
         listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
-        said["exceptions"] = [
-            (_PROTECTED_GROUPS if groups else _PROTECTED_VALIDATION)
-            if exception == _PUBLIC_VALIDATION
-            else exception
-            for exception in listed
-        ]
+        said["exceptions"] = [instead.get(exception, exception) for exception in listed]
     if groups:
         listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
         said["exceptions"] = [_WHO_BELONGS_TOGETHER, *listed]

@@ -25,6 +25,7 @@ from dpal.ledger.datasets import BlockShare, share_record
 from dpal.planning.campaign_spec import CampaignSpec, SelectionMode
 from dpal.planning.measured_phases import (
     expected_auc_half_width,
+    figures_name,
     figures_release,
     headline_half_width,
 )
@@ -168,7 +169,7 @@ class Phase:
     @property
     def figures_release(self) -> str:
         """Name of the release of its figures, where validation records are protected."""
-        return f"{self.name}/figures"
+        return figures_name(self.index)
 
 
 @dataclass(frozen=True)

@@ -228,14 +228,16 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
             f"of {told['groups']:,} groups of which none is in the pool, the first "
             f"{told['group_records']} of each at most"
         )
+    searched = certified.plan.trial is not None
+    models = "The model of each phase and trial" if searched else "Each phase's model"
     text = (
-        f"Each phase's model is measured once on {told['records']:,} records that are {whose}, "
-        f"by counts with noise {told['noise']:.3g}. All phases together cost each {unit} of them "
+        f"{models} is measured once on {told['records']:,} records that are {whose}, "
+        f"by counts with noise {told['noise']:.3g}. All of them together cost each {unit} there "
         f"epsilon {told['epsilon']:.4f}, which no {unit} of the pool pays. {figure} is then known "
         f"to ± {100 * told['half_width']:.1f} points (95 %, where it is 80 %{usual}); "
         f"without noise so many records would tell it to ± {100 * sampling:.1f}. "
-        f"{_area(certified, told)}The released phase and an early stop are chosen by these figures "
-        "alone."
+        f"{_area(certified, told)}The released phase, {'the best trial ' if searched else ''}and "
+        "an early stop are chosen by these figures alone."
     )
     return Remark(topic="What figures cost", text=text, numbers=dict(told))
 

@@ -36,13 +36,18 @@ def figures_release(index: int, event: NoisyFigures, *, trial: int | None = None
       event: what it costs the records of the validation set.
       trial: number of the trial, from 1; None for the phase's own model.
     """
-    measured = f"phase-{index}" if trial is None else f"phase-{index}/trial-{trial}"
     return Release(
-        name=f"{measured}/figures",
+        name=figures_name(index, trial=trial),
         kind=FIGURES,
         phase=index,
         charges=(Charge(cohorts=(VALIDATION,), event=event),),
     )
+
+
+def figures_name(index: int, *, trial: int | None = None) -> str:
+    """Name of that release in the ledger."""
+    measured = f"phase-{index}" if trial is None else f"phase-{index}/trial-{trial}"
+    return f"{measured}/figures"
 
 
 def measured_counts(model: ModelSpec, validation: ProtectedValidation) -> MeasuredCounts:

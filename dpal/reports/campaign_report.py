@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpal.certificate.sentences import SEARCHED, STATEMENTS, WHO_WAS_DRAWN
+from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN, statements_about
 from dpal.reports.audit_summary import defects
 from dpal.reports.figures.campaign import budget_chart, learning_chart
 from dpal.reports.plain_language import (
@@ -97,6 +97,18 @@ def campaign_report(
     name, value = headline(phases[chosen])
     kept, _ = kept_so_far(facts.spent, summary)
     keeps = figures_in_words(summary["accountant"]) if kept else None
+    said = {
+        **STATEMENTS,
+        **statements_about(
+            stopped=False,
+            secret_draws=False,
+            self_training=False,
+            protected_validation="validation" in summary,
+            measured_groups="groups" in summary.get("validation", {}),
+            groups=summary.get("groups") is not None,
+            searched="search" in summary,
+        ),
+    }
     certified = (
         f"Certified before anything was released, whatever path a record takes: "
         f"{summary['worst_epsilon']:.4f} by {summary['accountant'].upper()}; second opinion "
@@ -144,9 +156,9 @@ def campaign_report(
             ),
         ),
         uncovered=(
-            *STATEMENTS["exceptions"],
+            *said["exceptions"],
             *([WHO_WAS_DRAWN] if draws_secretly(summary) else []),
-            STATEMENTS["tuning"] if search is None else SEARCHED["tuning"],
+            said["tuning"],
             others(summary),
         ),
         cards=(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpal.certificate.sentences import NO_DATA_SET, STATEMENTS
+from dpal.accounting.events import FIGURES, TRIAL
+from dpal.certificate.sentences import NO_DATA_SET, STATEMENTS, statements_about
 from dpal.ledger.campaign_account import (
     CampaignAccount,
     State,
@@ -15,6 +16,7 @@ from dpal.ledger.campaign_account import (
 from dpal.ledger.data_set_history import dataset_of, history, parts_of
 from dpal.ledger.datasets import data_set
 from dpal.ledger.entries import Entry, EntryKind
+from dpal.privacy import Unit
 from dpal.reports.charts import style_of
 from dpal.reports.commands import check_commands
 from dpal.reports.ledger_tables import (
@@ -91,7 +93,20 @@ def ledger_report(
     name, head = dataset_of(entries, campaign), entries[-1]
     again = (f"dpal ledger page {campaign} --to page.html", "This page, made anew.")
     checks = check_commands(campaign, certificate=certificate, has_model=has_model)
-    beyond = [*STATEMENTS["exceptions"], STATEMENTS["tuning"], _OTHERS if name else NO_DATA_SET]
+    kinds, grouped = {one.kind for one in account.planned}, account.target.unit is Unit.GROUP
+    said = {
+        **STATEMENTS,
+        **statements_about(
+            stopped=False,
+            secret_draws=False,
+            self_training=False,
+            protected_validation=FIGURES in kinds,
+            measured_groups=grouped,
+            groups=grouped and not name,  # of a data set one record of each group takes part
+            searched=TRIAL in kinds,
+        ),
+    }
+    beyond = [*said["exceptions"], said["tuning"], _OTHERS if name else NO_DATA_SET]
     return Report(
         title=title,
         about=f"Privacy ledger, as of entry {head.sequence} of {when(head.recorded_at)} UTC",

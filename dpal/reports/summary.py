@@ -154,8 +154,9 @@ def figures_in_plan(summary: Mapping[str, Any]) -> str:
         area = f", AUC ± {100 * told['auc_half_width']:.1f} and what bins hide (at 80 %)"
     return (
         f"validation set protected: {figure} ± {100 * told['half_width']:.1f} points in each phase "
-        f"(95 %, at 80 % {figure}){area}, at epsilon {told['epsilon']:.4f} for all phases together "
-        f"on {told['records']:,} records{whose}"
+        f"(95 %, at 80 % {figure}){area}, at epsilon {told['epsilon']:.4f} for all phases "
+        f"{'and trials ' if 'search' in summary else ''}together on {told['records']:,} "
+        f"records{whose}"
     )
 
 

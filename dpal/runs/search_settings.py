@@ -14,11 +14,12 @@ from dataclasses import asdict, replace
 
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.resume import ReservedSteps
-from dpal.planning.campaign_plan import Phase, TrainingPhase, trial_release
+from dpal.planning.campaign_plan import Phase
+from dpal.planning.measured_phases import figures_name
 from dpal.reports.search_table import settings_in_words
 from dpal.reports.validation_figures import as_metrics, headline, percent
 from dpal.runs.campaign_run import Campaign
-from dpal.runs.host import TrainingMonitor, host
+from dpal.runs.host import host
 from dpal.runs.notify import notify
 from dpal.runs.phase_measuring import Measured, figures_of
 from dpal.runs.phase_training import TrainingJob, make_steps, start_model, trial_training
@@ -40,7 +41,8 @@ def search_settings(campaign: Campaign, phase: Phase) -> None:
     if trial is None or phase.index > 0:
         return
     numbers = range(1, 1 + len(campaign.plan.spec.trials))
-    reached = [_tried(campaign, phase, trial, number) for number in numbers]
+    tried = replace(phase, training=trial)
+    reached = [_tried(campaign, tried, number) for number in numbers]
     values = [headline(metrics)[1] for metrics in reached]
     best = max(numbers, key=lambda number: (values[number - 1], -number))  # of equals the first
     told = recorded_search(campaign.folder)
@@ -52,40 +54,33 @@ def search_settings(campaign: Campaign, phase: Phase) -> None:
     notify(f"search: trial {best} of {len(values)} goes on ({goes_on})")
 
 
-def _tried(
-    campaign: Campaign, phase: Phase, trial: TrainingPhase, number: int
-) -> Mapping[str, object]:
-    """Metrics of one trial, which is trained and measured unless it was."""
-    name, files = trial_release(number), campaign.files(phase).trial(number)
-    spoken = f"trial {number} of {len(campaign.plan.spec.trials)}"
-    with host().watch_training(spoken) as monitor, campaign.ledger() as ledger:
-        monitor.leave(spoken)
-        trial_training(campaign, number, ledger).release_once(
-            lambda steps: {
-                files.weights.name: _weights(campaign, phase, trial, number, steps, monitor)
-            }
-        )
+def _tried(campaign: Campaign, phase: Phase, number: int) -> Mapping[str, object]:
+    """Metrics of one trial, which is trained and measured unless it was.
+
+    Args:
+      campaign: that searches.
+      phase: phase 0, with the steps of a trial.
+      number: of the trial, from 1.
+    """
+    files, trials = campaign.files(phase).trial(number), campaign.plan.spec.trials
+    name = f"trial {number} of {len(trials)}"
+    with host().watch_training(name) as monitor, campaign.ledger() as ledger:
+
+        def make(steps: ReservedSteps) -> Mapping[str, bytes]:
+            job = TrainingJob(
+                name=name,
+                phase=phase,
+                optimizer=trials[number - 1],
+                model=start_model(campaign),
+            )
+            return {files.weights.name: make_steps(campaign, job, steps, monitor).weights}
+
+        monitor.leave(name)
+        trial_training(campaign, number, ledger).release_once(make)
     measured = Measured(
-        name=spoken,
+        name=name,
         weights=files.weights,
         released=files.validation,
-        release=name.replace("/training", "/figures"),
+        release=figures_name(phase.index, trial=number),
     )
     return as_metrics(figures_of(campaign, measured))
-
-
-def _weights(
-    campaign: Campaign,
-    phase: Phase,
-    trial: TrainingPhase,
-    number: int,
-    steps: ReservedSteps,
-    monitor: TrainingMonitor,
-) -> bytes:
-    training = TrainingJob(
-        name=f"trial {number} of {len(campaign.plan.spec.trials)}",
-        phase=replace(phase, training=trial),
-        optimizer=campaign.plan.spec.trials[number - 1],
-        model=start_model(campaign),
-    )
-    return make_steps(campaign, training, steps, monitor).weights

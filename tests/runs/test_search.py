@@ -18,6 +18,7 @@ from dpal.canonical import plain
 from dpal.certificate.checks import any_failed
 from dpal.certificate.evidence import evidence_from
 from dpal.certificate.kinds.campaign import _unpaid_figures, _unpaid_trials
+from dpal.certificate.sentences import STATEMENTS, statements_about
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import ConfigError, DataError, LedgerError, ParameterError
 from dpal.files.artifacts import CampaignFolder
@@ -84,6 +85,7 @@ def test_the_certificate_counts_them_and_holds(searched):
     assert not any("trial" in one["release"] for one in events["1"])
     assert len(certificate["models"]) == 2  # of phases alone
     assert "trials" in certificate["tuning"]
+    assert sum("trial" in one for one in certificate["exceptions"]) == 1
 
 
 def test_the_best_by_the_released_figure_goes_on(searched):
@@ -155,12 +157,21 @@ def test_a_kill_repeats_no_trial(workplace, monkeypatch, moment):
     assert len(reserved) == len(set(reserved))
 
 
-def test_a_trial_whose_weights_are_gone_is_not_made_again(workplace, monkeypatch):
-    config = settings()
+def run_until(monkeypatch: pytest.MonkeyPatch, config: CampaignConfig, name: str) -> None:
+    """Runs a campaign that is killed where its search first calls a function."""
+
+    def dies(*_: object) -> None:
+        raise Killed
+
     with monkeypatch.context() as patch:
-        patch.setattr(search_settings, "write_text", lambda *_: (_ for _ in ()).throw(Killed()))
+        patch.setattr(search_settings, name, dies)
         with pytest.raises(Killed):
             dpal.run(config)
+
+
+def test_a_trial_whose_weights_are_gone_is_not_made_again(workplace, monkeypatch):
+    config = settings()
+    run_until(monkeypatch, config, "write_text")
     CampaignFolder(Path("artifacts/small")).phase(0).trial(2).weights.unlink()
     with pytest.raises(LedgerError):
         dpal.run(config)
@@ -168,10 +179,7 @@ def test_a_trial_whose_weights_are_gone_is_not_made_again(workplace, monkeypatch
 
 def test_a_choice_that_is_gone_stops_the_campaign(workplace, monkeypatch):
     config = settings()
-    with monkeypatch.context() as patch:
-        patch.setattr(search_settings, "notify", lambda *_: (_ for _ in ()).throw(Killed()))
-        with pytest.raises(Killed):
-            dpal.run(config)
+    run_until(monkeypatch, config, "notify")
     campaign = prepare(config)
     campaign.folder.phase(0).search.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError):
@@ -262,6 +270,20 @@ def test_the_report_shows_every_trial(searched):
     expected = [["1", "0.5"], ["2", "0.0001"], ["3", "2"]]
     expected[best - 1][0] += " (goes on)"
     assert tried[:3] == expected
+    page = (searched.root / "ledger.html").read_text(encoding="utf-8")
+    said = statements_about(
+        stopped=False,
+        secret_draws=False,
+        self_training=False,
+        protected_validation=True,
+        searched=True,
+    )
+    holds = {said["tuning"], *said["exceptions"]}
+    does_not = {STATEMENTS["tuning"], *STATEMENTS["exceptions"]} - holds
+    assert len(does_not) == 3
+    for shown in (page, text):  # as sentences, with a capital
+        assert not [one for one in holds if one[1:] not in shown]
+        assert not [one for one in does_not if one[1:] in shown]
 
 
 MODES: dict[str, dict[str, Any]] = {

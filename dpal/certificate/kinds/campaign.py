@@ -94,6 +94,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 secret_draws=any("draw" in phase["selection"] for phase in plan["phases"]),
                 self_training=_has_trained_itself(plan, evidence.releases),
                 protected_validation=plan.get("figures") is not None,
+                measured_groups="groups" in plan["spec"].get("validation", {}),
                 groups="groups" in plan["spec"],
                 searched="search" in plan["spec"],
             ),
