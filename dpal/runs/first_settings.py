@@ -161,8 +161,7 @@ class Training:
         None where nothing is known of them, or the model is another.
       logit_noise: of such a model, how far noise may move what it says.
       normalises: whether numbers are centred and scaled by the validation set.
-      learning_rate, max_grad_norm, optimizer: where they do not follow.
-      epochs: passes over the labels.
+      learning_rate, max_grad_norm: where they do not follow.
     """
 
     extractor: str
@@ -173,8 +172,6 @@ class Training:
     normalises: bool = False
     learning_rate: float = 1.0
     max_grad_norm: float = 1.0
-    optimizer: str = "sgd"
-    epochs: int = _PASSES
 
 
 def _training(look: DataLook, weights: Path | None, *, is_public: bool) -> Training:
@@ -259,7 +256,7 @@ def first_settings(
     initial, queries, acquisition, why = _buying(look, wanted)
     batch = max(1, min(initial, math.ceil(wanted / 2)))
     phases = 1 + len(queries)
-    epochs = max(4, round(training.epochs / phases))
+    epochs = max(4, round(_PASSES / phases))
     schedule = {"initial": initial, "queries": queries, "batch_size": batch,
                 "epochs_per_phase": epochs}  # fmt: skip
     rate, bound = training.learning_rate, training.max_grad_norm
@@ -324,7 +321,7 @@ def first_settings(
         _commented(f"  name: {training.model}", training.why),
         "",
         "training:",
-        f"  optimizer: {training.optimizer}",
+        "  optimizer: sgd",
         _commented(f"  learning_rate: {rate:g}", "the more labels, and the less noise, the larger")
         if training.width is not None
         else f"  learning_rate: {rate:g}",
