@@ -32,6 +32,7 @@ SECONDS = Path(__file__).with_name("seconds.json")
 # Where whole flows, faults and browsers are; statistics, accuracy and benchmarks are elsewhere.
 FOLDERS = ("browser", "faults", "flows", "ledger", "runs", "store", "tasks")
 NEVER = ("timing", "statistical", "shared_data")
+_LAST_WORDS = 1500  # characters of what a failed file said, at the end of everything
 _BROWSER = ("/usr/bin/chromium", "/usr/bin/chromedriver")
 
 
@@ -58,7 +59,10 @@ def main() -> int:
     print(f"\n{table(done)}")
     if given.measure:
         SECONDS.write_text(measured(known, done), encoding="utf-8")
-    return 1 if any(ran.outcome in BAD for ran in done) else 0
+    failed = [ran for ran in done if ran.outcome in BAD]
+    for ran in failed:  # once more, and last: where the end of a long log is all that is kept
+        print(f"\n{ran.choice.file}: {ran.outcome.value}\n{ran.said[-_LAST_WORDS:]}")
+    return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:
