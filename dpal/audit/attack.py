@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpal.accounting.cohort_spending import campaign_epsilon, certificate_grid
-from dpal.accounting.events import Release
+from dpal.accounting.events import TRIAL, Release
 from dpal.accounting.step_curves import Direction
 from dpal.accounting.worst_path import campaign_profile
 from dpal.audit import lower_bound, statistics
@@ -22,8 +22,8 @@ _SHARES = (0.15, 0.9)  # of the canaries that are guessed, fixed before any scor
 
 
 def training_releases(plan: Plan) -> list[Release]:
-    """What the plan's training releases, without its selections."""
-    return [release for release in plan.releases() if release.trains]
+    """What the plan's training releases, that of trials included, without its selections."""
+    return [release for release in plan.releases() if release.trains or release.kind == TRIAL]
 
 
 def attack_findings(trained: CanaryRun, ran: Plan) -> list[AuditFinding]:

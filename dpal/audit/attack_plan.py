@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -21,7 +21,8 @@ from dpal.audit.samplers import sampler_findings
 from dpal.audit.selections import selection_findings
 from dpal.audit.single_draws import drill_findings
 from dpal.audit.steps import step_findings
-from dpal.planning.campaign_plan import Plan
+from dpal.planning.campaign_plan import Plan, TrainingPhase
+from dpal.planning.campaign_spec import CampaignSpec
 from dpal.randomness import BitSource
 
 _RECORDS = 40  # whose single steps are looked at
@@ -77,16 +78,26 @@ def audit(
       on_step: called after each step of training on canaries.
     """
     check.at_least(2, **{"validation records": len(inputs)})
-    spec, part, physical = plan.spec, plan.phases[0].parts[-1], effort.physical_batch
+    spec, physical = plan.spec, effort.physical_batch
     few, few_labels = inputs[:_RECORDS], labels[:_RECORDS]
     ran = with_fewer_steps(plan, most_steps=effort.most_steps)
     wrong = min(len(inputs), _MISLABELED)
     findings: list[AuditFinding] = []
 
-    say("audit: single steps")
-    findings += step_findings(spec, part, few, few_labels, physical_batch=physical, rng=fresh())
-    say("audit: noise, batches and samplers")
-    findings += noise_findings(spec, part, draws=effort.draws, physical_batch=physical, fresh=fresh)
+    say("audit: single steps and their noise")
+    for clipped, at in _clipped_alike(plan):
+        found = [
+            *step_findings(
+                clipped, at, few, few_labels, physical_batch=physical, rng=fresh()
+            ),
+            *noise_findings(
+                clipped, at, draws=effort.draws, physical_batch=physical, fresh=fresh
+            ),
+        ]  # fmt: skip
+        norm = clipped.optimizer.max_grad_norm
+        trial = "" if clipped is spec else f", at max_grad_norm {norm:g}"
+        findings += [replace(one, what=f"{one.what}{trial}") for one in found]
+    say("audit: batches and samplers")
     findings += inclusion_findings(plan, draws=effort.draws, rng=fresh())
     findings += sampler_findings(plan, draws=effort.draws, rng=fresh())
     say("audit: selections of simulated records")
@@ -100,7 +111,7 @@ def audit(
         plan, few, few_labels, physical_batch=physical, rng=fresh(), train=briefly
     )
     findings += replay_findings(plan, draws=effort.draws, fresh=fresh)
-    steps, planned = (sum(phase.steps for phase in which.phases) for which in (ran, plan))
+    steps, planned = ran.steps, plan.steps
     say(f"audit: training {steps:,} steps on {effort.canaries + wrong:,} canaries")
     trained = train_on_canaries(ran, inputs[:wrong], labels[:wrong], canaries=effort.canaries,
                                 physical_batch=physical, fresh=fresh, on_step=on_step)  # fmt: skip
@@ -129,3 +140,14 @@ def audit(
         ),
         ran=campaign_epsilon(training_releases(ran), spec.target),
     )
+
+
+def _clipped_alike(plan: Plan) -> Iterator[tuple[CampaignSpec, TrainingPhase]]:
+    """The campaign's own training, and a trial of a search for each other clipping norm."""
+    spec = plan.spec
+    yield spec, plan.phases[0].parts[-1]
+    if plan.trial is not None:
+        others = {tried.max_grad_norm: tried for tried in spec.trials}
+        others.pop(spec.optimizer.max_grad_norm)
+        for tried in others.values():
+            yield replace(spec, optimizer=tried, search=None), plan.trial

@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from dpal.audit.steps import without_chance
 from dpal.data.records import LabeledSet
 from dpal.labels import UNKNOWN, Task
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
-from dpal.planning.campaign_plan import Phase, Plan
-from dpal.planning.campaign_spec import CampaignSpec, Groups
+from dpal.planning.campaign_plan import Phase, Plan, TrainingPhase
+from dpal.planning.campaign_spec import CampaignSpec, Groups, OptimizerSpec
 from dpal.planning.training_recipe import Clipping
 from dpal.privacy import Adjacency
 from dpal.randomness import BitSource
@@ -142,7 +143,9 @@ def train_on_canaries(
     fresh: Callable[[], BitSource],
     on_step: Callable[[], None] = lambda: None,
 ) -> CanaryRun:
-    """Runs all training of a plan on canaries.
+    """Runs all training of a plan on canaries, the trials of a search first.
+
+    Phase 0 goes on from the trial of the campaign's own settings, as if it had been the best.
 
     Args:
       plan: steps, rates, noise, divisors, clipping norm and optimizer are its.
@@ -170,13 +173,11 @@ def train_on_canaries(
         build_model(spec.model),
         shape=spec.model.input_shape,
         canaries=canaries,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+        max_grad_norm=max(tried.max_grad_norm for tried in (spec.optimizer, *spec.trials)),
     )
-    # The weights of the canaries stay at zero: whoever processes what is released may well
-    # leave some of it out, and so every step attacks anew.
-    optimizer = build_optimizer(spec.optimizer, model.core.parameters())
     steps: list[CanaryStep] = []
-    for phase in plan.phases:
+
+    def train(phase: Phase, settings: OptimizerSpec, optimizer: Optimizer) -> None:
         entered = everyone.cohorts <= phase.index
         labeled = LabeledSet(
             inputs=everyone.inputs[torch.from_numpy(entered)],
@@ -184,24 +185,36 @@ def train_on_canaries(
             cohorts=everyone.cohorts[entered],
             owners=None if everyone.owners is None else everyone.owners[entered],
         )
-        watch = _Watch(phase, spec, model, cohorts, steps, on_step)
+        watch = _Watch(phase, settings.max_grad_norm, model, cohorts, steps, on_step)
         training.train_dp_sgd(
             model,
             optimizer,
             labeled,
             phase,
-            spec.optimizer,
+            settings,
             physical_batch=physical_batch,
             rng=fresh(),
             recipe=replace(without_chance(spec.recipe), clipping=Clipping()),
             group_records=1 if spec.groups is None else spec.groups.records,
             on_step=watch,
         )
+
+    # The weights of the canaries stay at zero: whoever processes what is released may well
+    # leave some of it out, and so every step attacks anew.
+    fresh_weights = {name: value.clone() for name, value in model.core.state_dict().items()}
+    if plan.trial is not None:
+        initial = replace(plan.phases[0], training=plan.trial)
+        for settings in reversed(spec.trials):
+            model.core.load_state_dict(fresh_weights)
+            train(initial, settings, build_optimizer(settings, model.core.parameters()))
+    optimizer = build_optimizer(spec.optimizer, model.core.parameters())
+    for phase in plan.phases:
+        train(phase, spec.optimizer, optimizer)
     return CanaryRun(
         included=included,
         cohorts=cohorts,
         steps=tuple(steps),
-        planned=sum(phase.steps for phase in plan.phases),
+        planned=plan.steps,
         mislabeled_included=wrong,
         losses=_losses(model.core, inputs, mistaken, spec.model.task),
         adjacency=spec.target.adjacency,
@@ -209,17 +222,20 @@ def train_on_canaries(
 
 
 def with_fewer_steps(plan: Plan, *, most_steps: int) -> Plan:
-    """The plan with fewer steps in every part, in proportion, at least one in each."""
-    total = sum(phase.steps for phase in plan.phases)
-    if total <= most_steps:
+    """The plan with fewer steps in every trial and part, in proportion, at least one in each."""
+    if plan.steps <= most_steps:
         return plan
-    share = most_steps / total
+    share = most_steps / plan.steps
+
+    def fewer(part: TrainingPhase) -> TrainingPhase:
+        return replace(part, steps=max(1, int(part.steps * share)))
+
     phases = []
     for phase in plan.phases:
-        parts = [replace(part, steps=max(1, int(part.steps * share))) for part in phase.parts]
-        caught = parts[0] if phase.catch_up is not None else None
-        phases.append(replace(phase, training=parts[-1], catch_up=caught))
-    return replace(plan, phases=tuple(phases))
+        caught = None if phase.catch_up is None else fewer(phase.catch_up)
+        phases.append(replace(phase, training=fewer(phase.training), catch_up=caught))
+    trial = None if plan.trial is None else fewer(plan.trial)
+    return replace(plan, phases=tuple(phases), trial=trial)
 
 
 class _Watch:
@@ -228,14 +244,14 @@ class _Watch:
     def __init__(
         self,
         phase: Phase,
-        spec: CampaignSpec,
+        max_grad_norm: float,
         model: CanaryModel,
         cohorts: NDArray[np.int16],
         steps: list[CanaryStep],
         on_step: Callable[[], None],
     ) -> None:
         self._parts = [part for part in phase.parts for _ in range(part.steps)]
-        self._phase, self._norm, self._model = phase.index, spec.optimizer.max_grad_norm, model
+        self._phase, self._norm, self._model = phase.index, max_grad_norm, model
         self._cohorts, self._steps, self._on_step = cohorts, steps, on_step
 
     def __call__(self, step: int) -> None:

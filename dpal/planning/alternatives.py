@@ -60,7 +60,7 @@ class Alternative:
             "first_noise": plan.phases[0].training.noise_multiplier,
             "noise_multiplier": [phase.training.noise_multiplier for phase in plan.phases],
             "steps": [phase.steps for phase in plan.phases],
-            "total_steps": sum(phase.steps for phase in plan.phases),
+            "total_steps": plan.steps,
             "sample_rate_old": [phase.training.sample_rate_old for phase in plan.phases],
             "sample_rate_new": [phase.training.sample_rate_new for phase in plan.phases],
             "expected_precision": mean_precision(plan),

@@ -208,6 +208,12 @@ class Plan(DecidedPlan):
         shared = [phase.most_labels for phase in phases if shares_its_cap(phase.selection)]
         return alone + max(shared, default=0)
 
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all phases, and of the trials before them."""
+        tried = 0 if self.trial is None else len(self.spec.trials) * self.trial.steps
+        return tried + sum(phase.steps for phase in self.phases)
+
     def releases(self) -> Iterator[Release]:
         """Yields everything that leaves the trusted process, in order."""
         for phase in self.phases:
