@@ -14,7 +14,7 @@ LEDGER ?= postgres
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments notebooks clean
+.PHONY: help install data demo demo-capc test lint format slow coverage chosen faults accuracy bench overhead browser screenshots architecture deployments notebooks docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV), a few minutes ..."
 	@# torch first and exactly, so that a CPU build provided on this machine is taken
 	$(BIN)/pip install -q --disable-pip-version-check $(PIP_FLAGS) "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install -q --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 data: $(STAMP) ## restore the sample data
@@ -87,8 +87,13 @@ deployments: $(STAMP) ## write prefect.yaml anew, from the kinds of runs
 notebooks: data ## execute the notebooks of docs/notebooks anew
 	$(BIN)/python -m docs.run_notebooks
 
-architecture: $(STAMP) ## draw the picture of the layers in docs/architecture.md anew
+architecture: $(STAMP) ## draw the pictures of the documentation anew, and the table of rooms
 	$(BIN)/python -m docs.draw_architecture
+	$(BIN)/python -m docs.draw_pictures
+
+docs: $(STAMP) ## build the site into build/site; a broken link or a page outside of it fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open build/site/index.html; with its search: $(BIN)/python -m http.server -d build/site"
 
 clean: ## remove the environment; campaigns and their ledger stay
 	rm -rf $(VENV)

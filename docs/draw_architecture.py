@@ -6,6 +6,8 @@ import ast
 import tomllib
 from pathlib import Path
 
+from docs.drawing import Drawing
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- generated: make architecture -->\n", "<!-- end of what is generated -->\n"
@@ -27,16 +29,29 @@ def first_line(module: str) -> str:
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 
+def layers_drawing() -> Drawing:
+    """The layers from the highest to the lowest; each may import what is below it."""
+    shown = [
+        "flows: cli, ops",
+        "tasks: tracking, training_pool",
+        *(", ".join(room.removeprefix("dpal.") for room in rooms) for rooms in layers()),
+    ]
+    drawing = Drawing(
+        width=640, height=44 * len(shown) + 24, title="Layers: each may import what is below it."
+    )
+    for number, words in enumerate(shown):
+        top = 16 + 44 * number
+        drawing.labeled_box(70, top, 500, 30, words)
+        if number:
+            drawing.arrow((320, top - 14), (320, top))
+    return drawing
+
+
 def generated() -> str:
     """The picture of the layers, and a table of every room."""
     above = ["flows.cli", "flows.ops", "flows", "tasks", "tasks.tracking", "tasks.training_pool"]
-    lines = ["```mermaid", "flowchart TD", '  flows["flows: cli, ops"] --> tasks']
-    names = ["tasks", *(f"layer{number}" for number in range(len(layers())))]
-    for number, rooms in enumerate(layers()):
-        shown = ", ".join(room.removeprefix("dpal.") for room in rooms)
-        lines.append(f'  {names[number + 1]}["{shown}"]')
-        lines.append(f"  {names[number]} --> {names[number + 1]}")
-    lines += ["```", "", "| room | what is in it |", "|---|---|"]
+    lines = ["![The layers, from flows down to errors](images/layers.svg)", ""]
+    lines += ["| room | what is in it |", "|---|---|"]
     for room in [*above, *(room for rooms in layers() for room in rooms)]:
         lines.append(f"| `{room.replace('.', '/')}` | {first_line(room)} |")
     return "\n".join(lines) + "\n"

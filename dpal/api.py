@@ -37,8 +37,9 @@ def settings(source: str | Path | Mapping[str, Any], **changes: Any) -> RunConfi
     Raises:
       ConfigError: the file cannot be read, or settings are unknown or contradict each other.
 
-    >>> settings({"name": "clinic"}, **{"schedule.initial": 500}).schedule.initial
-    500
+    Examples:
+      >>> settings({"name": "clinic"}, **{"schedule.initial": 500}).schedule.initial
+      500
     """
     values = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(Path(source))
     for key, value in changes.items():
