@@ -12,7 +12,7 @@ from dpal.errors import AllowListError
 from flows.ops.diagnosis import Diagnosis
 
 _PAGE = {"Origin": "http://a-page-of-somebody-else.example"}
-_SERVE = "start it by dpal serve, or as docs/operations.md says"
+_SERVE = "start it by dpal serve (docs/serve.md), or as docs/operations.md says"
 
 
 def prefect_doors() -> Iterator[Diagnosis]:
@@ -47,7 +47,7 @@ def mlflow_doors(uri: str, login: tuple[str, str] | None) -> Iterator[Diagnosis]
     if login is None:
         yield Diagnosis("mlflow", f"{uri} asks for no password: anybody may change it", _SERVE)
     elif answer.is_success and answer.json()["user"]["is_admin"]:
-        advice = "give workers an account that is none: docs/operations.md"
+        advice = "give workers an account that is none: docs/serve.md"
         yield Diagnosis("mlflow", f"{login[0]} is an administrator there", advice)
 
 

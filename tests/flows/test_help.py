@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from flows.cli.main import app
+from tests.conftest import ROOT
 
 
 def commands(command, path):
@@ -51,3 +52,36 @@ def test_examples_that_are_none_are_noticed():
     assert examples(None) == examples("See the manual.") == []
     assert faults("dpal nothing x.yaml") == ["dpal nothing x.yaml"]
     assert faults("dpal plan x.yaml --gone") == ["--gone"]
+
+
+# --- and so are those of the documentation
+
+
+def typed_on(page):
+    """Commands in the code blocks of a page that are typed into a terminal."""
+    found, block = [], None
+    for line in page.splitlines():
+        if line.startswith("```"):
+            block = [] if block is None and line.strip("` ") in ("", "sh", "bash") else None
+        elif block is not None:
+            before = block.pop() if block and block[-1].endswith("\\") else ""
+            block.append(before.rstrip("\\") + re.sub(r"(^|\s)#.*", "", line))
+            if not block[-1].endswith("\\"):
+                found += re.split(r" && | \| ", block[-1])
+    return [one.strip() for one in found if one.startswith("dpal ")]
+
+
+PAGES = ["README.md", "mlflow/README.md", *(f"docs/{path.relative_to(ROOT / 'docs')}"
+         for path in sorted((ROOT / "docs").rglob("*.md")))]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page_are_there(page):
+    typed = typed_on((ROOT / page).read_text(encoding="utf-8"))
+    assert [fault for one in typed for fault in faults(one)] == []
+
+
+def test_pages_have_commands():
+    assert len(typed_on((ROOT / "README.md").read_text(encoding="utf-8"))) >= 5
+    page = "```\ndpal run a.yaml --gone  # why\ndpal plan \\\n  --lost\n```\n```text\ndpal x\n```\n"
+    assert [fault for one in typed_on(page) for fault in faults(one)] == ["--gone", "--lost"]
