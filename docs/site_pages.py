@@ -44,6 +44,7 @@ BROUGHT_IN = {
 _LINK = re.compile(
     r"(?P<before>\[(?P<label>[^\[\]]*)\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)"
 )
+_NAMED_BLOCK = re.compile(r"^(```sh) [\w-]+$", re.MULTILINE)  # a test finds it by its name
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
@@ -58,6 +59,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turns links of pages in docs that lead out of docs."""
     place = page.file.src_uri
     brought = {there: here for here, there in BROUGHT_IN.items() if here != "README.md"}
+    markdown = _NAMED_BLOCK.sub(r"\1", markdown)
     return with_links(markdown, source=brought.get(place, f"docs/{place}"), place=place)
 
 

@@ -31,13 +31,14 @@ class DpalError(Exception):
       detail: the message with what is left out of it; empty where it is all public.
       kept: the confidential file that holds the detail, once the error left a task.
 
-    >>> error = DpalError("row {row} of pool.parquet has no label; fill it in", row=17)
-    >>> print(error)
-    row [...] of pool.parquet has no label; fill it in
-    >>> print(error.for_owner())
-    row 17 of pool.parquet has no label; fill it in
-    >>> print(DataError.before_release("a teacher has no record"))
-    a teacher has no record; nothing was released
+    Examples:
+      >>> error = DpalError("row {row} of pool.parquet has no label; fill it in", row=17)
+      >>> print(error)
+      row [...] of pool.parquet has no label; fill it in
+      >>> print(error.for_owner())
+      row 17 of pool.parquet has no label; fill it in
+      >>> print(DataError.before_release("a teacher has no record"))
+      a teacher has no record; nothing was released
     """
 
     code: ClassVar[str] = "error"

@@ -59,11 +59,12 @@ def test_examples_that_are_none_are_noticed():
 
 def typed_on(page):
     """Commands in the code blocks of a page that are typed into a terminal."""
-    found, block = [], None
+    found, block, shell = [], None, False
     for line in page.splitlines():
         if line.startswith("```"):
-            block = [] if block is None and line.strip("` ") in ("", "sh", "bash") else None
-        elif block is not None:
+            shell = block is None and line.strip("` ").split(" ")[0] in ("", "sh", "bash")
+            block = [] if block is None else None
+        elif block is not None and shell:
             before = block.pop() if block and block[-1].endswith("\\") else ""
             block.append(before.rstrip("\\") + re.sub(r"(^|\s)#.*", "", line))
             if not block[-1].endswith("\\"):
