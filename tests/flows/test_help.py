@@ -59,16 +59,19 @@ def test_examples_that_are_none_are_noticed():
 
 def typed_on(page):
     """Commands in the code blocks of a page that are typed into a terminal."""
-    found, block, shell = [], None, False
+    found: list[str] = []
+    inside, shell, begun = False, False, ""
     for line in page.splitlines():
         if line.startswith("```"):
-            shell = block is None and line.strip("` ").split(" ")[0] in ("", "sh", "bash")
-            block = [] if block is None else None
-        elif block is not None and shell:
-            before = block.pop() if block and block[-1].endswith("\\") else ""
-            block.append(before.rstrip("\\") + re.sub(r"(^|\s)#.*", "", line))
-            if not block[-1].endswith("\\"):
-                found += re.split(r" && | \| ", block[-1])
+            inside = not inside
+            shell = inside and line.strip("` ").split(" ")[0] in ("", "sh", "bash")
+        elif shell:
+            begun += re.sub(r"(^|\s)#.*", "", line)
+            if begun.endswith("\\"):  # goes on in the next line
+                begun = begun.removesuffix("\\")
+            else:
+                found += re.split(r" && | \| ", begun)
+                begun = ""
     return [one.strip() for one in found if one.startswith("dpal ")]
 
 
