@@ -50,7 +50,8 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages to those that lie in docs."""
-    for name, content in [*generated().items(), *pictures().items()]:
+    brought: dict[str, str | bytes] = {**generated(), **pictures()}
+    for name, content in brought.items():
         files.append(File.generated(config, name, content=content))
     return files
 
