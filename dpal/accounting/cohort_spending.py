@@ -3,6 +3,9 @@
 A cohort's figures show how evenly a plan spends. The promise is kept by the campaign's
 epsilon, the envelope over every path a record can take (`dpal.accounting.worst_path`):
 where noisy outputs decide who joins which cohort, figures of single cohorts prove nothing.
+
+Sums are kept: planning, the certificate and the pages of a campaign ask for the same ones, and
+they follow from the releases and the target alone.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +35,8 @@ from dpal.accounting.worst_path import (
 )
 from dpal.privacy import Accountant as Accountant
 from dpal.privacy import PrivacyTarget
+
+_KEPT = 256  # sums of each kind: numbers, and the releases that they are of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +65,15 @@ def spending(cohort: str, releases: Sequence[Release], target: PrivacyTarget) ->
       releases: of a campaign, in order, finished or not.
       target: gives delta and adjacency.
     """
+    return _spending(cohort, tuple(releases), target)
+
+
+@lru_cache(maxsize=_KEPT)
+def _spending(cohort: str, releases: tuple[Release, ...], target: PrivacyTarget) -> Spending:
     if cohort == VALIDATION:
         measured = about_validation(releases)
         return replace(spending(NEVER_SELECTED, measured, target), cohort=VALIDATION)
-    releases = about_pool(releases)
+    releases = tuple(about_pool(releases))
     path = path_of(releases, entry_phase(cohort, releases))
     steering = _steering(releases)
     thresholds = [event for event in path.events if event in steering]
@@ -106,6 +117,13 @@ def campaign_epsilon(
       target: gives delta and adjacency.
       accountant: PLD, the tight envelope; or RDP, the worst path by basic composition.
     """
+    return _campaign_epsilon(tuple(releases), target, accountant)
+
+
+@lru_cache(maxsize=_KEPT)
+def _campaign_epsilon(
+    releases: tuple[Release, ...], target: PrivacyTarget, accountant: Accountant
+) -> float:
     if measured := about_validation(releases):
         apart = (about_pool(releases), measured)
         return max(campaign_epsilon(part, target, accountant=accountant) for part in apart)
@@ -152,6 +170,11 @@ def _campaign_by_rdp(releases: Sequence[Release], target: PrivacyTarget) -> floa
 
 def second_opinion(releases: Sequence[Release], target: PrivacyTarget) -> float:
     """The same epsilon by dp-accounting."""
+    return _second_opinion(tuple(releases), target)
+
+
+@lru_cache(maxsize=_KEPT)
+def _second_opinion(releases: tuple[Release, ...], target: PrivacyTarget) -> float:
     # dp-accounting takes half a second to import: only whoever asks for its opinion waits.
     from dpal.accounting import second_opinion as oracle
 

@@ -67,7 +67,6 @@ def recompute_figures(
     )
 
 
-@lru_cache(maxsize=32)
 def by_dp_accounting(releases: tuple[Release, ...], target: PrivacyTarget) -> float:
     """A campaign's epsilon over all paths by dp-accounting; infinite far above the target."""
     return float(second_opinion(releases, target))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon, second_opinion, spending
 from dpal.accounting.events import VALIDATION, Release
 from dpal.accounting.validation_cohort import about_validation
+from dpal.canonical import canonical_json
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.budget import Budget
 from dpal.planning.campaign_plan import CertifiedPlan, CohortCertificate, Plan
@@ -41,10 +43,18 @@ def certified_plan(spec: CampaignSpec) -> CertifiedPlan:
     the paths, that concerns the cohorts that they lead to, and not the initial one. Where secret
     coins draw the initial cohort, the envelope lies lower, and the plan is solved above it.
 
+    A plan follows from its specification alone, so that the last ones are kept and not made again.
+
     Raises:
       PlanRejected: no plan keeps the promise.
       ParameterError: an adaptive clipping bound's count has too little noise for some part.
     """
+    return _certified_plan(spec, canonical_json(spec))
+
+
+@lru_cache(maxsize=64)
+def _certified_plan(spec: CampaignSpec, written: str) -> CertifiedPlan:
+    """The plan of a specification, and of its text: 8 and 8.0 are equal and have two digests."""
     wanted, limit = spec.planning_epsilon, spec.planning_epsilon
     highest = wanted + _UNSPLIT * spec.splits_budget
     tried: list[tuple[float, float]] = []  # limits, and what the envelope came to

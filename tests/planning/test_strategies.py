@@ -11,8 +11,9 @@ from pytest import approx
 
 from dpal.accounting import rdp
 from dpal.accounting.cohort_spending import Accountant
+from dpal.canonical import digest
 from dpal.errors import ParameterError
-from dpal.planning import budget
+from dpal.planning import budget, certify_campaign
 from dpal.planning.campaign_spec import Acquisition, SelectionMode, Strategy
 from dpal.planning.certify_campaign import PLANNERS, certified_or_next_best, certified_plan
 from dpal.planning.paper_plan import published_phases
@@ -125,10 +126,22 @@ def test_answers_of_half_the_pool_are_planned_for_in_both_directions(strategy):
     assert min(entered) > 7.7
 
 
+def test_a_plan_is_made_once_for_each_way_to_write_what_is_asked():
+    whole = campaign(epsilon=8, queries=(), acquisition=Acquisition.RANDOM)
+    fraction = campaign(epsilon=8.0, queries=(), acquisition=Acquisition.RANDOM)
+    assert whole == fraction and digest(whole) != digest(fraction)
+    plans = {digest(spec): certified_plan(spec) for spec in (whole, fraction)}
+    for spec in (whole, fraction):
+        assert digest(plans[digest(spec)].plan.spec) == digest(spec)
+        assert certified_plan(replace(spec)) is plans[digest(spec)]
+
+
 def test_where_a_strategy_keeps_no_promise_the_best_other_one_plans(monkeypatch):
     def refuse(budget):
         raise ParameterError("no plan this way")
 
+    anew = certify_campaign._certified_plan.__wrapped__  # keeps no plans
+    monkeypatch.setattr(certify_campaign, "_certified_plan", anew)
     spec = campaign(
         epsilon=2.0, initial=200, queries=(100,), epochs=1, acquisition=Acquisition.RANDOM
     )
