@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has a core of its own; threads of torch and numpy beyond that wait for each other
@@ -30,6 +31,9 @@ from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.errors import DpalError
 from dpal.planning.campaign_spec import CampaignSpec
 from dpal.randomness import Words
+
+if TYPE_CHECKING:
+    from prefect.context import SettingsContext
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("DPAL_DATA", ROOT.parent / "shared" / "data"))
@@ -178,7 +182,7 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_api(prefect_home: Path) -> Iterator[str]:
+def prefect_api(prefect_home: Path, mlflow_tables: None) -> Iterator[str]:
     """A real Prefect server of its own, on a free port."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
@@ -223,12 +227,51 @@ def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
     raise RuntimeError("the Prefect server of the tests did not start")
 
 
-@pytest.fixture
-def orchestrated(prefect_api: str) -> Iterator[str]:
-    """Flows called in this process talk to the test server."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+@pytest.fixture(scope="session")
+def prefect_settings(prefect_api: str) -> SettingsContext:
+    """Settings of flows in this process; made once, as Prefect checks all of them each time."""
+    from prefect.context import SettingsContext, get_settings_context
+    from prefect.settings import PREFECT_API_URL
 
-    with temporary_settings(updates={PREFECT_API_URL: prefect_api}):
+    given = get_settings_context()
+    settings = given.settings.copy_with_update(updates={PREFECT_API_URL: prefect_api})
+    return SettingsContext(profile=given.profile, settings=settings)
+
+
+@pytest.fixture(scope="session")
+def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """MLflow's tables are made once, by its migrations, and copied into each new SQLite file.
+
+    A second of fifty migrations for every folder in which a test tells MLflow something. Commands
+    in processes of their own migrate as ever.
+    """
+    import mlflow.store.db.utils as store
+    import sqlalchemy as sa
+
+    migrate, made = store._initialize_tables, tmp_path_factory.mktemp("tables") / "mlflow.sqlite"
+
+    def copy(engine: sa.Engine) -> None:
+        if engine.dialect.name != "sqlite" or sa.inspect(engine).get_table_names():
+            migrate(engine)
+            return
+        if not made.exists():
+            migrate(first := sa.create_engine(f"sqlite:///{made}"))
+            first.dispose()
+        with (
+            closing(sqlite3.connect(made)) as source,
+            closing(sqlite3.connect(str(engine.url.database))) as target,
+        ):
+            source.backup(target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_initialize_tables", copy)
+        yield
+
+
+@pytest.fixture
+def orchestrated(prefect_api: str, prefect_settings: SettingsContext) -> Iterator[str]:
+    """Flows called in this process talk to the test server."""
+    with prefect_settings.model_copy():
         yield prefect_api
 
 
