@@ -74,7 +74,7 @@ def hockey_stick(p: Density, q: Density, epsilon: float) -> float:
 def exact_epsilon(p: Density, q: Density, delta: float) -> float:
     """The least epsilon of two laws on the same cells, in both directions, by halving."""
     low, high = 0.0, 40.0
-    for _ in range(60):
+    for _ in range(36):  # 40 / 2^36 is below 1e-9, as near as anything is compared
         middle = (low + high) / 2
         worst = max(hockey_stick(p, q, middle), hockey_stick(q, p, middle))
         low, high = (low, middle) if worst <= delta else (middle, high)
