@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,15 +228,25 @@ def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
     raise RuntimeError("the Prefect server of the tests did not start")
 
 
-@pytest.fixture(scope="session")
-def prefect_settings(prefect_api: str) -> SettingsContext:
-    """Settings of flows in this process; made once, as Prefect checks all of them each time."""
+@cache
+def _settings_for(api: str) -> SettingsContext:
     from prefect.context import SettingsContext, get_settings_context
-    from prefect.settings import PREFECT_API_URL
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 
     given = get_settings_context()
-    settings = given.settings.copy_with_update(updates={PREFECT_API_URL: prefect_api})
+    # Whoever calls a flow waits for the thread of its heartbeats, half a second on average.
+    settings = given.settings.copy_with_update(
+        updates={PREFECT_API_URL: api, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    )
     return SettingsContext(profile=given.profile, settings=settings)
+
+
+def flows_at(api: str) -> SettingsContext:
+    """A context in which flows called in this process talk to a server.
+
+    The settings are made once, as Prefect checks all that it has each time.
+    """
+    return _settings_for(api).model_copy()
 
 
 @pytest.fixture(scope="session")
@@ -269,9 +280,9 @@ def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def orchestrated(prefect_api: str, prefect_settings: SettingsContext) -> Iterator[str]:
+def orchestrated(prefect_api: str) -> Iterator[str]:
     """Flows called in this process talk to the test server."""
-    with prefect_settings.model_copy():
+    with flows_at(prefect_api):
         yield prefect_api
 
 

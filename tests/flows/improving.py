@@ -12,7 +12,7 @@ import yaml
 
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from tests.conftest import PUBLIC, write_blobs
+from tests.conftest import PUBLIC, flows_at, write_blobs
 from tests.flows.calling import Result, call
 
 NEAR = ("near-private/components", "near-private/support")
@@ -69,10 +69,8 @@ def place(
     prefect_api: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, list[Result]]]:
     """A near_private run that trains its start, and a diverse_public one of the same start."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     folder = tmp_path_factory.mktemp("public")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         write_blobs(folder / "pool.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")

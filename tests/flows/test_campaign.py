@@ -25,7 +25,7 @@ from dpal.runs.verify_ledger import verify_ledger
 from flows.campaign import run_campaign
 from flows.cli.ledger_view import as_object
 from tasks.training_pool.wait_for_training import artifacts_of
-from tests.conftest import write_blobs
+from tests.conftest import flows_at, write_blobs
 from tests.flows.calling import call
 
 pytestmark = pytest.mark.usefixtures("orchestrated")
@@ -49,15 +49,13 @@ def last_flow_run(name: str):
 @pytest.fixture(scope="module")
 def finished(prefect_api, tmp_path_factory):
     """One campaign, run once, looked at by many tests."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     from dpal.config.campaign import parse_config
     from tests.conftest import small_values
 
     place = tmp_path_factory.mktemp("finished")
     write_blobs(place / "pool.parquet", 600, seed=1)
     write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(place)
         config = parse_config(
             small_values(name="whole", runtime__dvc_remote="remote", data__label_column="label")

@@ -28,7 +28,7 @@ from dpal.data.labeling_state import read_selection
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.ledger_store import LedgerStore
 from dpal.ledger.stamped_day import today_in_utc
-from tests.conftest import write_blobs, write_config
+from tests.conftest import flows_at, write_blobs, write_config
 from tests.flows.calling import call
 from tests.flows.leaks import counted, files_below, naming, planned_numbers, text_of, times_in
 from tests.flows.test_campaign import last_flow_run, runs_of
@@ -47,12 +47,10 @@ SCHEDULE = {"initial": 1000, "queries": [1500, 1500], "batch_size": 250, "epochs
 @pytest.fixture(scope="module")
 def finished(prefect_api, prefect_home, tmp_path_factory):
     """One campaign through the command, its files as open as the most careless umask allows."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     place, umask = tmp_path_factory.mktemp("hidden"), os.umask
     write_blobs(place / "pool.parquet", 6000, seed=1, prefix=IDS)
     write_blobs(place / "validation.parquet", 300, seed=2, prefix="v")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(place)
         day = today_in_utc().isoformat()
         write_config(

@@ -18,7 +18,7 @@ from dpal.files.artifacts import CampaignFolder
 from dpal.labels import Task
 from dpal.runs.released_phase import reached
 from dpal.training.metrics import evaluation_metrics
-from tests.conftest import shared_file, write_config
+from tests.conftest import flows_at, shared_file, write_config
 from tests.flows.calling import call, sentence
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared_data, pytest.mark.usefixtures("orchestrated")]
@@ -37,10 +37,8 @@ def true_labels(path: Path) -> dict[str, tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def yeast(prefect_api, tmp_path_factory):
     """A hidden selection by entropy; once for the tests of this module."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     place, path = tmp_path_factory.mktemp("yeast"), str(shared_file("yeast.parquet"))
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(place)
         write_config(
             place / "yeast.yaml",

@@ -24,7 +24,7 @@ from dpal.runs.search_choice import recorded_search, search_choice
 from dpal.training.evaluation import probabilities
 from dpal.training.protected_figures import confusion_counts
 from flows.campaign import run_campaign
-from tests.conftest import small_values, write_blobs
+from tests.conftest import flows_at, small_values, write_blobs
 from tests.flows.calling import call, sentence
 from tests.flows.test_campaign import last_flow_run, runs_of
 from tests.runs.test_protected_validation import RECORDS, mislabel
@@ -42,12 +42,10 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def place(prefect_api, tmp_path_factory) -> Iterator[Path]:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     root = tmp_path_factory.mktemp("guarded")
     write_blobs(root / "pool.parquet", 600, seed=1)
     mislabel(write_blobs(root / "validation.parquet", RECORDS, seed=2, prefix="held"))
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(root)
         run_campaign(parse_config(small_values(**SETTINGS)))
     yield root

@@ -14,7 +14,7 @@ import pytest
 
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import EntryKind
-from tests.conftest import write_blobs
+from tests.conftest import flows_at, write_blobs
 from tests.flows.calling import call, sentence
 from tests.flows.improving import NEAR, certificate, entries, released, verified, write
 
@@ -24,10 +24,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(prefect_api, tmp_path_factory):
     """A start that this module's improvements begin with."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     folder = tmp_path_factory.mktemp("starts")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         write_blobs(folder / "pool.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from dpal.data.labeling_state import EXCLUDED, labels_of
 from dpal.files.artifacts import CampaignFolder
 from dpal.runs.released_phase import released_weights
-from tests.conftest import write_blobs, write_config
+from tests.conftest import flows_at, write_blobs, write_config
 from tests.flows.calling import call, sentence
 
 SCHEDULE = {"initial": 100, "queries": [40], "batch_size": 50, "epochs_per_phase": 2}
@@ -35,10 +35,8 @@ def privacy(epsilon: float) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def place(prefect_api, tmp_path_factory):
     """Register, run, add a second file, run again; once for all tests of this module."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     folder = tmp_path_factory.mktemp("rerun")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         write_blobs(folder / "pool" / "january.parquet", 600, seed=1)
         write_blobs(folder / "validation.parquet", 300, seed=2, prefix="v")

@@ -12,7 +12,7 @@ import pytest
 from dpal.canonical import file_digest
 from dpal.config.campaign import parse_config
 from dpal.files.artifacts import CampaignFolder
-from tests.conftest import small_values, write_blobs
+from tests.conftest import flows_at, small_values, write_blobs
 from tests.flows.calling import call, sentence
 
 pytestmark = pytest.mark.slow
@@ -21,8 +21,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def campaign(prefect_api, tmp_path_factory):
     """A campaign of one phase, pushed to a remote, told of in an MLflow of its own."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     from flows.campaign import run_campaign
 
     place = tmp_path_factory.mktemp("restored")
@@ -30,7 +28,7 @@ def campaign(prefect_api, tmp_path_factory):
     write_blobs(place / "validation.parquet", 100, seed=2, prefix="v")
     schedule = {"initial": 60, "queries": [], "batch_size": 30, "epochs_per_phase": 1}
     values = small_values(name="back", schedule=schedule, runtime__dvc_remote=str(place / "remote"))
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(place)
         run_campaign(parse_config(values))
     return place

@@ -12,7 +12,7 @@ import yaml
 from dpal.data.inbox.state import Stage, WatchFolder
 from dpal.data.labeling_state import labels_of
 from dpal.files.artifacts import CampaignFolder
-from tests.conftest import write_blobs
+from tests.conftest import flows_at, write_blobs
 from tests.flows.calling import call, sentence
 from tests.flows.watching import watch_values
 
@@ -35,10 +35,8 @@ def blocks():
 @pytest.fixture(scope="module")
 def place(prefect_api, mlflow_uri, tmp_path_factory):
     """What happened in the folder, step by step."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     folder = tmp_path_factory.mktemp("watch")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         # Other tests may have deployed campaigns to this server, and no worker is there.
         patch.setattr("tasks.watch_campaigns.campaign_deployment", lambda: None)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpal.errors import LedgerMissing
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from tests.conftest import PUBLIC
+from tests.conftest import PUBLIC, flows_at
 from tests.flows.calling import Result, call
 
 LABELS, WIDTH, TEACHERS = 4, 8, 6
@@ -182,10 +182,8 @@ def voted(
     prefect_api: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, Result, Result, dict[Path, bytes]]]:
     """Six teachers with spare blocks, and a student; run twice."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     folder = tmp_path_factory.mktemp("votes")
-    with pytest.MonkeyPatch.context() as patch, temporary_settings({PREFECT_API_URL: prefect_api}):
+    with pytest.MonkeyPatch.context() as patch, flows_at(prefect_api):
         patch.chdir(folder)
         write_data(folder)
         file = write_settings("votes")
