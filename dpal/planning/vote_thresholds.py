@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.prior_spend import total_epsilon
@@ -103,7 +105,7 @@ def _fits(spec: VotingSpec, rule: VotingRule) -> bool:
     """Whether all queries keep the promise, by few orders; what was spent before counts too."""
     queries, delta = sum(spec.blocks), spec.target.delta
     orders = _TRIED_ORDERS
-    own = queries * query_curve(rule, orders)
+    own = queries * _cost_of_one(rule)
     events = [charge.event for release in spec.before.releases for charge in release.charges]
     at = np.searchsorted(ORDERS, orders - 1e-9)
     earlier = sum(
@@ -111,6 +113,12 @@ def _fits(spec: VotingSpec, rule: VotingRule) -> bool:
     )
     slack = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     return bool((own + earlier + slack).min() <= spec.target.epsilon)
+
+
+@lru_cache(maxsize=4096)
+def _cost_of_one(rule: VotingRule) -> NDArray[np.float64]:
+    """Costs of one query at the orders that are tried, kept: sweeps try the same rules again."""
+    return query_curve(rule, _TRIED_ORDERS)
 
 
 def _certified(spec: VotingSpec, rule: VotingRule) -> VotingRule:
