@@ -11,10 +11,12 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelling
 
 from dpal.errors import TrainingStopped
 from tasks.training_monitor import (
+    HEARTBEAT_SECONDS,
     FlowRunMonitor,
     monitoring_training,
     watching_for_cancellation,
@@ -96,9 +98,13 @@ def test_a_training_in_its_campaigns_process_is_known_to_live(orchestrated):
         with watching_for_cancellation(), without_heart():
             return training()
 
+    with temporary_settings(
+        {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: HEARTBEAT_SECONDS}
+    ):  # as Prefect's own
+        run = campaign()
     flows = [
         related["prefect.resource.name"]
-        for one in heartbeats(campaign())
+        for one in heartbeats(run)
         for related in one["related"]
         if related["prefect.resource.role"] == "flow"
     ]
