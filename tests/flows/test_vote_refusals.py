@@ -369,7 +369,7 @@ def test_ballots_that_are_gone_cannot_clear_an_account():
 def test_thresholds_of_classes_are_explained_and_swept():
     rng = np.random.default_rng(1)
     truth = rng.integers(0, 3, (12, 1))
-    said = np.where(rng.random((12, 60)) < 0.9, truth, rng.integers(0, 3, (12, 60)))
+    said = np.where(rng.random((12, 30)) < 0.9, truth, rng.integers(0, 3, (12, 30)))
     file = write_ballots("classes.parquet", said, column="class", names=("a", "b", "c"))
     done = vote(file, "--explain", "--json")
     assert done.returncode == 0, done
