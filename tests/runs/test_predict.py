@@ -19,8 +19,9 @@ from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.errors import DataError, ParameterError
+from dpal.inference.released_model import DESCRIPTION
 from dpal.runs.first_settings import first_settings, look_at
-from dpal.runs.predict import DESCRIPTION, open_model, predict
+from dpal.runs.predict import open_model, predict
 
 RNG = np.random.default_rng(8)
 HELD_OUT = ImportSettings(held_out=0.3)
