@@ -83,26 +83,33 @@ def input_columns(model: ReleasedModel, picture: Shape | None = None) -> list[In
     return [InputColumn(name="image", kind=InputKind.PICTURE, example=file)]
 
 
+def require_columns(model: ReleasedModel, records: pd.DataFrame) -> None:
+    """Requires that records have all columns that a model takes.
+
+    Raises:
+      DataError: one is not there.
+    """
+    names = [column.name for column in input_columns(model)]
+    missing = [name for name in names if name not in records.columns]
+    if missing:
+        raise DataError(
+            f"records have no column {missing[0]!r}; this model takes {', '.join(names)}"
+        )
+
+
 def read_records(model: ReleasedModel, records: pd.DataFrame) -> Tensor:
     """Turns records into what a model's extractor, or its network, takes.
 
     Args:
       model: what predicts.
-      records: n rows, with the columns that `input_columns` names; others are passed over.
+      records: n rows with all columns, see `require_columns`; others are passed over.
 
     Returns:
       (n, *shape), as `dpal.data.readers.decode` gives it.
 
     Raises:
-      DataError: a column is not there, or a cell cannot be read.
+      DataError: a cell cannot be read.
     """
-    columns = input_columns(model)
-    missing = [column.name for column in columns if column.name not in records.columns]
-    if missing:
-        raise DataError(
-            f"records have no column {missing[0]!r}; this model takes "
-            f"{', '.join(column.name for column in columns)}"
-        )
     if table := _table_of(model):
         cells = {column.name: _cells(column, records[column.name]) for column in table.columns}
         encoded_cells = table.encode(pa.RecordBatch.from_pydict(cells))

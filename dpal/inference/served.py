@@ -13,7 +13,7 @@ from dpal.inference.answers import (
     require_shape,
     require_threshold,
 )
-from dpal.inference.input_columns import read_records
+from dpal.inference.input_columns import read_records, require_columns
 from dpal.inference.released_model import kept_model
 from dpal.labels import THRESHOLD
 
@@ -45,6 +45,7 @@ class BundledModel:
           ParameterError: the threshold is no probability, or does nothing.
         """
         require_threshold(self._model, threshold)
+        require_columns(self._model, records)
         parts = [np.empty((0, self._model.spec.classes))]
         for start in range(0, len(records), _RECORDS_AT_ONCE):
             inputs = read_records(self._model, records.iloc[start : start + _RECORDS_AT_ONCE])

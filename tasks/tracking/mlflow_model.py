@@ -102,9 +102,12 @@ class _Dated:
         mlflow_model.utc_time_created = str(self._made)
         how.pop("validate_serving_input", None)
         mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, **how)
-        for kept in mlflow_model.flavors[mlflow.pyfunc.FLAVOR_NAME]["artifacts"].values():
+        about = mlflow_model.flavors[mlflow.pyfunc.FLAVOR_NAME]
+        about["model_code_path"] = Path(about["model_code_path"]).name
+        for kept in about["artifacts"].values():
             kept["uri"] = kept["path"]
-        mlflow_model.save(str(Path(path) / MLMODEL_FILE_NAME))
+        described = {**mlflow_model.to_dict(), "artifact_path": "model"}
+        Model.from_dict(described).save(str(Path(path) / MLMODEL_FILE_NAME))
 
 
 def log_model(campaign: Campaign, run: TrackedRun) -> str:

@@ -15,9 +15,6 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-from dpal.errors import DpalError
-from dpal.inference.served import BundledModel
-
 
 class RefusedRecords(MlflowException):
     """What is wrong with records, in one sentence: a bad request, not a broken server."""
@@ -34,7 +31,13 @@ class CampaignModel(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Builds the architecture and loads its weights."""
-        self._served = BundledModel(Path(context.artifacts["model_spec"]).parent)
+        # Not above: MLflow also runs this file when it logs a model, before the package that is
+        # named here lies beside it.
+        from dpal.errors import DpalError
+        from dpal.inference.served import BundledModel
+
+        self._refused = DpalError
+        self._model = BundledModel(Path(context.artifacts["model_spec"]).parent)
 
     def predict(
         self,
@@ -54,8 +57,8 @@ class CampaignModel(PythonModel):
           params: `threshold`, if it is to be another than 0.5.
         """
         try:
-            return self._served.answer(model_input, **(params or {}))
-        except DpalError as error:
+            return self._model.answer(model_input, **(params or {}))
+        except self._refused as error:
             raise RefusedRecords(str(error), error_code=INVALID_PARAMETER_VALUE) from None
 
 
