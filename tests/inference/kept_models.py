@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -74,9 +76,7 @@ def picture_model(place: Path) -> KeptModel:
         pixels = rng.normal(80 if dark else 150, 60, size).clip(0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(folder / f"{number:03}.{('png', 'bmp')[number % 3 == 0]}")
     rule = PictureRule(size=(16, 16))
-    run, folder = _kept(
-        place, pictures, ImportSettings(picture_rule=rule), **{"data.extractor": "scattering"}
-    )
+    run, folder = _kept(place, pictures, ImportSettings(picture_rule=rule))
     new = place / "new"
     shutil.copytree(pictures / "test" / "dark", new)
     records = pd.DataFrame({"image": [path.read_bytes() for path in sorted(new.iterdir())]})
@@ -104,13 +104,21 @@ def text_model(place: Path) -> KeptModel:
 MAKERS = {"table": table_model, "pictures": picture_model, "texts": text_model}
 
 
+def as_json(records: pd.DataFrame) -> list[dict[str, Any]]:
+    """Records as they are sent: bytes in base64, and nothing for what is missing."""
+    rows = json.loads(records.map(
+        lambda cell: base64.b64encode(cell).decode() if isinstance(cell, bytes) else cell
+    ).to_json(orient="records"))  # fmt: skip
+    assert isinstance(rows, list)
+    return rows
+
+
 def _kept(
     place: Path,
     source: Path,
     how: ImportSettings,
     *,
     weights: Path | None = None,
-    **changes: object,
 ) -> tuple[Path, Path]:
     """Imports, runs a campaign, logs its model; returns the run's folder and the model's."""
     pool = place / "pool.parquet"
@@ -118,7 +126,7 @@ def _kept(
     text = first_settings(look_at(pool), "kept", why_public="made up for a test", weights=weights)
     values = yaml.safe_load(text)
     values["runtime"] = {"artifacts": str(place / "artifacts")}
-    config = dpal.settings(values, **changes)
+    config = dpal.settings(values)
     assert isinstance(config, CampaignConfig)
     run = dpal.run(config).root
     mlflow.set_tracking_uri(f"sqlite:///{place / 'mlflow.sqlite'}")
