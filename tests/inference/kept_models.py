@@ -13,6 +13,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import yaml
 from PIL import Image
 
@@ -21,6 +22,7 @@ from dpal.config.campaign import CampaignConfig
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.importing.write_pool import import_source
 from dpal.runs.first_settings import first_settings, look_at
+from dpal.runs.predict import open_model, predict
 from dpal.runs.prepare_campaign import prepare
 from tasks.tracking.mlflow_model import log_model
 from tasks.tracking.mlflow_run import TrackedRun
@@ -34,14 +36,14 @@ class KeptModel:
     Attributes:
       run: the folder of its campaign.
       folder: what MLflow hands out; nothing else of its campaign is needed.
-      source: new records, as a person has them.
-      records: the same, as MLflow takes them.
+      records: new records, as MLflow takes them.
+      expected: what `dpal predict` says of the same records, as a person has them.
     """
 
     run: Path
     folder: Path
-    source: Path
     records: pd.DataFrame
+    expected: pd.DataFrame
 
 
 def table_model(place: Path) -> KeptModel:
@@ -62,7 +64,7 @@ def table_model(place: Path) -> KeptModel:
     run, folder = _kept(place, source, settings)
     texts = {"smokes": str, "job": str, "seen": str}
     records = pd.read_csv(source, dtype=texts, keep_default_na=False, na_values={"age": [""]})
-    return KeptModel(run=run, folder=folder, source=source, records=records)
+    return KeptModel(run=run, folder=folder, records=records, expected=_said(run, source))
 
 
 def picture_model(place: Path) -> KeptModel:
@@ -80,7 +82,7 @@ def picture_model(place: Path) -> KeptModel:
     new = place / "new"
     shutil.copytree(pictures / "test" / "dark", new)
     records = pd.DataFrame({"image": [path.read_bytes() for path in sorted(new.iterdir())]})
-    return KeptModel(run=run, folder=folder, source=new, records=records)
+    return KeptModel(run=run, folder=folder, records=records, expected=_said(run, new))
 
 
 def text_model(place: Path) -> KeptModel:
@@ -96,9 +98,10 @@ def text_model(place: Path) -> KeptModel:
     public = write_folder(place / "bert")
     settings = ImportSettings(labels=("label",), texts=("text",), held_out=0.3)
     run, folder = _kept(place, source, settings, weights=public)
+    expected = _said(run, source)
     shutil.rmtree(public)  # the model has what it needs with it
     records = pd.DataFrame({"text_a": [row["text"] for row in rows]})
-    return KeptModel(run=run, folder=folder, source=source, records=records)
+    return KeptModel(run=run, folder=folder, records=records, expected=expected)
 
 
 MAKERS = {"table": table_model, "pictures": picture_model, "texts": text_model}
@@ -111,6 +114,12 @@ def as_json(records: pd.DataFrame) -> list[dict[str, Any]]:
     ).to_json(orient="records"))  # fmt: skip
     assert isinstance(rows, list)
     return rows
+
+
+def _said(run: Path, source: Path) -> pd.DataFrame:
+    target = run / "said.parquet"
+    predict(open_model(run), source, target, ImportSettings())
+    return pq.read_table(target).to_pandas()
 
 
 def _kept(

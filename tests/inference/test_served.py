@@ -9,15 +9,13 @@ import sys
 import mlflow
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from fastapi.testclient import TestClient
 from mlflow.models import Model
 from mlflow.pyfunc.scoring_server import init
 
-from dpal.data.importing.settings import ImportSettings
-from dpal.runs.predict import open_model, predict
+from dpal.runs.predict import open_model
 from tests.inference.kept_models import MAKERS, as_json
 
 NEEDED = {"mlflow", "numpy", "pandas", "pillow", "pyarrow", "safetensors", "torch"}
@@ -52,14 +50,6 @@ def kept(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(kept, tmp_path_factory):
-    """What `dpal predict` says of the new records."""
-    target = tmp_path_factory.mktemp("said") / "said.parquet"
-    predict(open_model(kept.run), kept.source, target, ImportSettings())
-    return pq.read_table(target).to_pandas()
-
-
-@pytest.fixture(scope="module")
 def server(kept):
     """MLflow's own application, without a socket."""
     with TestClient(init(mlflow.pyfunc.load_model(str(kept.folder)))) as client:
@@ -75,18 +65,18 @@ def require_same(answers: pd.DataFrame, expected: pd.DataFrame) -> None:
     assert answers["probability"].tolist() == pytest.approx(both[1].max(axis=1), abs=1e-6)
 
 
-def test_it_says_what_dpal_predict_says(kept, expected):
+def test_it_says_what_dpal_predict_says(kept):
     assert json.loads((kept.run / "calibration.json").read_text())["temperature"] != 1
     model = mlflow.pyfunc.load_model(str(kept.folder))
     columns = model.metadata.get_input_schema().input_names()
-    require_same(model.predict(kept.records[columns]), expected)
+    require_same(model.predict(kept.records[columns]), kept.expected)
 
 
-def test_it_says_the_same_over_http(kept, server, expected):
+def test_it_says_the_same_over_http(kept, server):
     rows = as_json(kept.records.drop(columns="id", errors="ignore"))
     answer = server.post("/invocations", json={"dataframe_records": rows})
     assert answer.status_code == 200, answer.text
-    require_same(pd.DataFrame(answer.json()["predictions"]), expected)
+    require_same(pd.DataFrame(answer.json()["predictions"]), kept.expected)
 
 
 def test_its_example_is_answered_and_is_nobodys(kept, server):
@@ -111,16 +101,16 @@ def test_a_column_that_is_not_there_is_one_sentence(kept, server):
     assert "\n" not in said and secret["colour"] not in answer.text
 
 
-def test_a_threshold_moves_two_classes_and_is_refused_of_three(kept, server, expected):
+def test_a_threshold_moves_two_classes_and_is_refused_of_three(kept, server):
     rows = as_json(kept.records.drop(columns="id", errors="ignore").iloc[:40])
     answer = server.post(
         "/invocations", json={"dataframe_records": rows, "params": {"threshold": 0.2}}
     )
     said = answer.json()
-    if len(expected["probabilities"][0]) > 2:
+    if len(kept.expected["probabilities"][0]) > 2:
         assert answer.status_code == 400 and "threshold" in said["message"]
         return
-    second = [row[1] for row in expected["probabilities"][:40]]
+    second = [row[1] for row in kept.expected["probabilities"][:40]]
     assert [each["label"] for each in said["predictions"]] == [int(p > 0.2) for p in second]
 
 
@@ -139,7 +129,7 @@ def test_nothing_in_it_names_a_place_or_needs_what_no_index_has(kept):
     assert about["metadata"]["class_names"] == list(open_model(kept.run).class_names)
 
 
-def test_it_answers_where_everything_else_is_blocked(kept, expected, tmp_path):
+def test_it_answers_where_everything_else_is_blocked(kept, tmp_path):
     records = tmp_path / "records.pickle"
     kept.records.to_pickle(records)
     program = ANSWER_ALONE.format(heavy=HEAVY, folder=str(kept.folder), records=str(records))
@@ -148,7 +138,7 @@ def test_it_answers_where_everything_else_is_blocked(kept, expected, tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    require_same(pd.DataFrame(json.loads(done.stdout)).reset_index(drop=True), expected)
+    require_same(pd.DataFrame(json.loads(done.stdout)).reset_index(drop=True), kept.expected)
 
 
 def test_the_image_that_would_be_built_holds_the_model_alone(kept, tmp_path):

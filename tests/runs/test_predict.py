@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.errors import DataError, ParameterError
+from dpal.inference.answers import require_threshold
 from dpal.inference.released_model import DESCRIPTION
+from dpal.labels import THRESHOLD
 from dpal.runs.first_settings import first_settings, look_at
 from dpal.runs.predict import open_model, predict
 
@@ -115,6 +118,15 @@ def test_a_threshold_moves_two_classes(people, tmp_path):
     assert pq.read_schema(tmp_path / "0.parquet").metadata[b"threshold"] == b"0.01"
     with pytest.raises(ParameterError):
         predicted(model, pool, tmp_path / "x.parquet", threshold=1.5)
+
+
+def test_a_threshold_of_three_classes_is_refused(people):
+    model = open_model(people / "artifacts" / "made")
+    three = replace(model, spec=replace(model.spec, classes=3))
+    require_threshold(model, 0.3)
+    require_threshold(three, THRESHOLD)
+    with pytest.raises(ParameterError):
+        require_threshold(three, 0.3)
 
 
 def test_a_model_that_mlflow_kept_says_the_same(people, tmp_path):
