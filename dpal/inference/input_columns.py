@@ -32,11 +32,14 @@ _SMALL = (1, 32, 32)  # the example's picture, where nobody asks for it
 class InputKind(StrEnum):
     """What the cells of a column are.
 
-    NUMBER: a number; none where it is missing. TEXT: a text, also a category or a date (ISO 8601).
-    NUMBERS: a list of numbers, all lists equally long. PICTURE: the bytes of a picture's file.
+    NUMBER, CATEGORY, DATE (ISO 8601): of a table; nothing where one is missing.
+    TEXT: a text. NUMBERS: a list of numbers, all lists equally long. PICTURE: the bytes of a
+    picture's file.
     """
 
     NUMBER = "number"
+    CATEGORY = "category"
+    DATE = "date"
     TEXT = "text"
     NUMBERS = "numbers"
     PICTURE = "picture"
@@ -112,11 +115,24 @@ def read_records(model: ReleasedModel, records: pd.DataFrame) -> Tensor:
     """
     if table := _table_of(model):
         cells = {column.name: _cells(column, records[column.name]) for column in table.columns}
-        encoded_cells = table.encode(pa.RecordBatch.from_pydict(cells))
-        return torch.from_numpy(encoded_cells)
+        features = table.encode(pa.RecordBatch.from_pydict(cells), _require_numbers)
+        return torch.from_numpy(features)
     column = _READERS[model.content](model, records)
     deep = model.content is Content.IMAGE and any(is_deep(file.as_py() or b"") for file in column)
     return decode(model.content, column, rows=None, encoding=model.encoding, deep=deep)
+
+
+def _require_numbers(name: str, read: int, unread: int) -> None:
+    """Requires that cells of a column of numbers or dates are some; a file's are counted instead.
+
+    Raises:
+      DataError: some are given and none.
+    """
+    if unread:
+        raise DataError(
+            f"column {name!r} has cells that are no numbers (or dates, where it has these: "
+            "2026-01-31); leave them out where they are missing"
+        )
 
 
 def _table_of(model: ReleasedModel) -> TableEncoding | None:
@@ -126,11 +142,11 @@ def _table_of(model: ReleasedModel) -> TableEncoding | None:
 def _of_table(column: Column) -> InputColumn:
     if not isinstance(column, NumberColumn):
         value = column.values[0] if column.values else ""
-        return InputColumn(name=column.name, kind=InputKind.TEXT, example=value)
+        return InputColumn(name=column.name, kind=InputKind.CATEGORY, example=value)
     mean = math.expm1(column.mean) + column.low if column.logarithm else column.mean
     if column.dated:
         day = np.datetime64(round(mean), "D")
-        return InputColumn(name=column.name, kind=InputKind.TEXT, example=str(day))
+        return InputColumn(name=column.name, kind=InputKind.DATE, example=str(day))
     return InputColumn(name=column.name, kind=InputKind.NUMBER, example=mean)
 
 

@@ -103,6 +103,7 @@ def predict(
     calibrated: bool = True,
     device: str = "cpu",
     physical_batch: int = 256,
+    on_read: Callable[[int], object] = lambda count: None,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> Predicted:
     """Writes what a model says of records: id, classes or labels, all probabilities.
@@ -116,6 +117,7 @@ def predict(
       calibrated: whether probabilities are those at the model's temperature, where it has one.
       device: where the model computes.
       physical_batch: records per forward pass.
+      on_read: told how many more records were read, which comes first, unless they are a pool.
       on_rows: told how many more records were predicted.
 
     Raises:
@@ -127,7 +129,7 @@ def predict(
     if not calibrated:
         model = replace(model, temperature=None)
     network = model.build().to(device)
-    with _records(model, place, settings, target) as (source, report):
+    with _records(model, place, settings, target, on_read) as (source, report):
         counts = np.zeros(model.spec.classes, np.int64)
         rows = 0
 
@@ -159,7 +161,11 @@ def predict(
 
 @contextmanager
 def _records(
-    model: ReleasedModel, place: Path, settings: ImportSettings, target: Path
+    model: ReleasedModel,
+    place: Path,
+    settings: ImportSettings,
+    target: Path,
+    on_read: Callable[[int], object],
 ) -> Iterator[tuple[Source, ImportReport | None]]:
     """Records as a source that the model reads; imported first, where they are no pool.
 
@@ -183,7 +189,8 @@ def _records(
     )
     with workspace(target) as folder:
         path = folder / "records.parquet"
-        report = import_source(place, path, replace(settings, whole=True), like=recipe)
+        whole = replace(settings, whole=True)
+        report = import_source(place, path, whole, like=recipe, on_rows=on_read)
         yield opened(path), report
 
 

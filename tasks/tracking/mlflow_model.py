@@ -17,6 +17,7 @@ from mlflow.data.pandas_dataset import from_pandas
 from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types.schema import (
+    AnyType,
     Array,
     ColSpec,
     DataType,
@@ -42,8 +43,13 @@ from dpal.runs.model_description import describe_model, shape_of_pictures
 from dpal.runs.released_phase import released_calibration, released_weights
 from tasks.tracking.mlflow_run import TrackedRun
 
-_KINDS: dict[InputKind, DataType | Array] = {
-    InputKind.NUMBER: DataType.double,
+_ANY = AnyType()  # type: ignore[no-untyped-call] # of MLflow
+_KINDS: dict[InputKind, DataType | Array | AnyType] = {
+    # Of doubles MLflow would refuse whole numbers, and of strings a flag or a column without cells,
+    # as pandas reads them. Cells that do not fit, the model refuses itself.
+    InputKind.NUMBER: _ANY,
+    InputKind.CATEGORY: _ANY,
+    InputKind.DATE: _ANY,
     InputKind.TEXT: DataType.string,
     InputKind.PICTURE: DataType.binary,
     # Of floats MLflow would refuse every number that comes as JSON.
@@ -176,7 +182,11 @@ def log_weights(
             signature=_signature(columns, spec.task),
             input_example=pd.DataFrame({column.name: [column.example] for column in columns}),
             validate_serving_input=False,  # it would load the model into this process
-            metadata={"class_names": list(model.class_names), "dpal": dpal.__version__},
+            metadata={
+                "class_names": list(model.class_names),
+                "columns": {column.name: column.kind.value for column in columns},
+                "dpal": dpal.__version__,
+            },
             pip_requirements=list(bundle.requirements),
         )
     return str(logged.model_uri)

@@ -15,7 +15,7 @@ LATER = {"tokenizers", "cryptography"}
 # The rooms of dpal that predictions need. Training is there for `predictions.py` and its losses.
 ROOMS = {"canonical", "check", "data", "errors", "features", "inference", "labels", "models",
          "plugins", "randomness", "training"}  # fmt: skip
-MOST_LINES = 6500
+MOST_LINES = 7000
 
 
 def sources() -> dict[str, str]:

@@ -62,8 +62,7 @@ def table_model(place: Path) -> KeptModel:
     table.to_csv(source, index=False)
     settings = ImportSettings(labels=("ill",), held_out=0.3)
     run, folder = _kept(place, source, settings)
-    texts = {"smokes": str, "job": str, "seen": str}
-    records = pd.read_csv(source, dtype=texts, keep_default_na=False, na_values={"age": [""]})
+    records = pd.read_csv(source)
     return KeptModel(run=run, folder=folder, records=records, expected=_said(run, source))
 
 

@@ -101,6 +101,16 @@ def test_a_column_that_is_not_there_is_one_sentence(kept, server):
     assert "\n" not in said and secret["colour"] not in answer.text
 
 
+def test_a_cell_that_is_no_number_is_one_sentence(kept, server):
+    row = as_json(kept.records.drop(columns="id", errors="ignore"))[0]
+    if "age" not in row:
+        pytest.skip("of a table alone")
+    for given, status in (("75", 200), (75, 200), (None, 200), ("?", 200), ("old", 400)):
+        answer = server.post("/invocations", json={"dataframe_records": [{**row, "age": given}]})
+        assert answer.status_code == status, answer.text
+    assert "'age'" in answer.json()["message"] and "old" not in answer.text
+
+
 def test_a_threshold_moves_two_classes_and_is_refused_of_three(kept, server):
     rows = as_json(kept.records.drop(columns="id", errors="ignore").iloc[:40])
     answer = server.post(

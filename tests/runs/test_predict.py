@@ -120,6 +120,16 @@ def test_a_threshold_moves_two_classes(people, tmp_path):
         predicted(model, pool, tmp_path / "x.parquet", threshold=1.5)
 
 
+def test_both_reading_and_predicting_are_told(people, tmp_path):
+    read, predicted_rows = list[int](), list[int]()
+    predict(
+        open_model(people / "artifacts" / "made"), people / "people.csv", tmp_path / "o.parquet",
+        HELD_OUT, physical_batch=100, on_read=read.append, on_rows=predicted_rows.append,
+    )  # fmt: skip
+    assert sum(read) == sum(predicted_rows) == 500
+    assert len(read) > 1, "it is told as it goes on"
+
+
 def test_a_threshold_of_three_classes_is_refused(people):
     model = open_model(people / "artifacts" / "made")
     three = replace(model, spec=replace(model.spec, classes=3))
