@@ -33,10 +33,8 @@ class CampaignModel(PythonModel):
         """Builds the architecture and loads its weights."""
         # Not above: MLflow also runs this file when it logs a model, before the package that is
         # named here lies beside it.
-        from dpal.errors import DpalError
         from dpal.inference.served import BundledModel
 
-        self._refused = DpalError
         self._model = BundledModel(Path(context.artifacts["model_spec"]).parent)
 
     def predict(
@@ -56,9 +54,11 @@ class CampaignModel(PythonModel):
           model_input: records.
           params: `threshold`, if it is to be another than 0.5.
         """
+        from dpal.errors import DpalError
+
         try:
             return self._model.answer(model_input, **(params or {}))
-        except self._refused as error:
+        except DpalError as error:
             raise RefusedRecords(str(error), error_code=INVALID_PARAMETER_VALUE) from None
 
 
