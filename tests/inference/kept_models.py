@@ -79,7 +79,7 @@ def picture_model(place: Path) -> KeptModel:
     rule = PictureRule(size=(16, 16))
     run, folder = _kept(place, pictures, ImportSettings(picture_rule=rule))
     new = place / "new"
-    shutil.copytree(pictures / "test" / "dark", new)
+    shutil.copytree(pictures / "train" / "dark", new)  # also of the other size
     records = pd.DataFrame({"image": [path.read_bytes() for path in sorted(new.iterdir())]})
     return KeptModel(run=run, folder=folder, records=records, expected=_said(run, new))
 
