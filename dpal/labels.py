@@ -7,6 +7,8 @@ from enum import StrEnum
 # A class number; or, for each label, 0, 1, or UNKNOWN.
 Label = int | tuple[int, ...]
 
+# Above which a label is said: public and the same for all, as a tuned one would read records.
+THRESHOLD = 0.5
 UNKNOWN = (
     -1
 )  # among several labels: one that nobody gave, or was not sure of; never learned or judged

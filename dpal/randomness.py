@@ -12,7 +12,6 @@ import os
 from typing import Protocol
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpal.errors import NoiseReused
@@ -37,6 +36,9 @@ class SecureBits:
     # NIST SP 800-38A: one key serves far more than 2**64 blocks of 16 bytes in practice;
     # a fresh object still takes a fresh key, so streams of two releases never overlap.
     def __init__(self) -> None:
+        # Imported here: models that are served take `seeded` alone, and bring no cryptography.
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
         cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16)))
         self._stream = cipher.encryptor()
         self._process = os.getpid()

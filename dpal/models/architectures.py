@@ -52,27 +52,30 @@ class Architecture:
         return made
 
 
+# Not spelled out: beside a registered model this package has another name.
+_HERE = __name__.rpartition(".")[0]
+
 _BUILT_IN = (
-    Architecture(name="logistic", made_by="dpal.models.small.logistic", drops=False),
-    Architecture(name="mlp", made_by="dpal.models.small.mlp", drops=False, has_widths=True),
+    Architecture(name="logistic", made_by=f"{_HERE}.small.logistic", drops=False),
+    Architecture(name="mlp", made_by=f"{_HERE}.small.mlp", drops=False, has_widths=True),
     Architecture(
-        name="tutorial_cnn", made_by="dpal.models.small.TutorialCnn", drops=False, is_backbone=True
+        name="tutorial_cnn", made_by=f"{_HERE}.small.TutorialCnn", drops=False, is_backbone=True
     ),
-    Architecture(name="resnet9", made_by="dpal.models.resnet9.ResNet9", is_backbone=True),
+    Architecture(name="resnet9", made_by=f"{_HERE}.resnet9.ResNet9", is_backbone=True),
     Architecture(
-        name="equivariant_resnet9", made_by="dpal.models.equivariant.resnet9.EquivariantResNet9"
+        name="equivariant_resnet9", made_by=f"{_HERE}.equivariant.resnet9.EquivariantResNet9"
     ),
     Architecture(
-        name="wide_resnet16_4", made_by="dpal.models.wide_resnet.WideResNet16x4", is_backbone=True
+        name="wide_resnet16_4", made_by=f"{_HERE}.wide_resnet.WideResNet16x4", is_backbone=True
     ),
-    Architecture(name="resnet50", made_by="dpal.models.resnet50.ResNet50", is_backbone=True),
-    Architecture(name="densenet121", made_by="dpal.models.densenet.DenseNet121", is_backbone=True),
+    Architecture(name="resnet50", made_by=f"{_HERE}.resnet50.ResNet50", is_backbone=True),
+    Architecture(name="densenet121", made_by=f"{_HERE}.densenet.DenseNet121", is_backbone=True),
     Architecture(
-        name="nfnet_f0", made_by="dpal.models.nfnet.NFNet", has_own_format=True, is_backbone=True
+        name="nfnet_f0", made_by=f"{_HERE}.nfnet.NFNet", has_own_format=True, is_backbone=True
     ),
     Architecture(
         name="text_classifier",
-        made_by="dpal.models.text.TextClassifier",
+        made_by=f"{_HERE}.text.TextClassifier",
         reads_texts=True,
         is_backbone=True,
     ),

@@ -14,6 +14,7 @@ from dpal.canonical import file_digest
 from dpal.errors import DataError
 from dpal.files.artifacts import CampaignFolder, signature_of
 from dpal.files.atomic_writes import write_text
+from dpal.inference.released_model import ReleasedModel
 from dpal.reports.model_card import card_as_markdown
 from dpal.reports.validation_figures import (
     BALANCED,
@@ -27,7 +28,7 @@ from dpal.reports.validation_figures import (
     worthless,
 )
 from dpal.runs.kinds import recorded_kind
-from dpal.runs.predict import ReleasedModel, open_model
+from dpal.runs.predict import open_model
 from dpal.runs.released_phase import released_calibration, released_figures
 from dpal.runs.run_facts import read_run_certificate
 

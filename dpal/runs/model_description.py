@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 from dpal.canonical import plain
 from dpal.config.campaign import CampaignConfig
 from dpal.data.importing.recipe import RECIPE
-from dpal.data.sources import Source
+from dpal.data.pictures import Shape, picture_shape
+from dpal.data.readers import raw_batches
+from dpal.data.sources import Content, Source
 from dpal.features.spec import ExtractorSpec
 from dpal.models.spec import ModelSpec
 from dpal.runs.absolute_paths import with_absolute_paths
@@ -51,3 +53,12 @@ def model_files(reading: CampaignConfig) -> dict[str, str | None]:
         "backbone": None if backbone is None else str(backbone.weights),
         "weights": None if weights is None else str(weights),
     }
+
+
+def shape_of_pictures(source: Source) -> Shape | None:
+    """Channels, height and width of pictures, as all of a source must have; None of others."""
+    if source.content is not Content.IMAGE:
+        return None
+    for batch in raw_batches(source, [Content.IMAGE.value]):
+        return picture_shape(batch.table.column(0)[0].as_py())
+    return None

@@ -16,68 +16,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from safetensors.torch import load_file
-from torch import nn
 
-from dpal import check
-from dpal.data.importing.recipe import ImportRecipe, recipe_from, recipe_in
+from dpal.data.importing.recipe import ImportRecipe, recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import ImportReport, import_source
 from dpal.data.readers import raw_batches, records_of
 from dpal.data.sources import Content, Role, Source, open_source
-from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
-from dpal.features.extractors import build_extractor, embeds_texts, text_encoding
-from dpal.features.spec import ExtractorKind, ExtractorSpec
 from dpal.files.artifacts import CampaignFolder
 from dpal.files.atomic_writes import workspace, write_private_parquet
-from dpal.labels import Task
-from dpal.models.build_model import build_model
-from dpal.models.spec import ModelSpec, spec_from
+from dpal.inference.answers import (
+    ModelAnswers,
+    calibrated_probabilities,
+    require_shape,
+    require_threshold,
+)
+from dpal.inference.released_model import DESCRIPTION, ReleasedModel, described_model, kept_model
+from dpal.labels import THRESHOLD, Task
 from dpal.runs.released_phase import released_calibration, released_weights
-from dpal.training.calibration import at_temperature
-from dpal.training.evaluation import probabilities
-from dpal.training.metrics import THRESHOLD
-
-DESCRIPTION = "model_spec.json"  # in the folder of a model that MLflow kept
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleasedModel:
-    """A model that predicts.
-
-    Attributes:
-      weights: its file.
-      spec: its architecture.
-      content, texts: what a record is.
-      extractor: what makes its features.
-      class_names: in class order; numbers where the data named none.
-      recipe: how its pool was imported; None where it was not.
-      public_model: folder of the public model that texts are read with; None for others.
-      temperature: what its logits are divided by, so that probabilities fit; None where no public
-        records said one.
-    """
-
-    weights: Path
-    spec: ModelSpec
-    content: Content
-    texts: tuple[str, ...]
-    extractor: ExtractorSpec
-    class_names: tuple[str, ...]
-    recipe: ImportRecipe | None
-    public_model: Path | None
-    temperature: float | None = None
-
-    def build(self) -> nn.Module:
-        """The network with its weights."""
-        # A text model's sizes lie beside its public weights.
-        public = None if self.public_model is None else str(self.public_model)
-        network = build_model(replace(self.spec, weights=public))
-        network.load_state_dict(load_file(self.weights))
-        return network.eval()
 
 
 def open_model(place: Path) -> ReleasedModel:
@@ -88,9 +44,7 @@ def open_model(place: Path) -> ReleasedModel:
     """
     kept = place / "artifacts" if (place / "artifacts" / DESCRIPTION).is_file() else place
     if (kept / DESCRIPTION).is_file():
-        facts = json.loads((kept / DESCRIPTION).read_text(encoding="utf-8"))
-        backbone = next(iter(kept.glob("backbone*")), None)
-        return _released(facts, kept / "model.safetensors", kept, backbone)
+        return kept_model(kept)
     folder = CampaignFolder(place)
     record = folder.read_record()
     if not folder.finished_phases():
@@ -106,7 +60,7 @@ def open_model(place: Path) -> ReleasedModel:
     )
     fitted = released_calibration(folder) or {}
     facts = {**record["model"], "temperature": fitted.get("temperature")}
-    return _released(facts, released_weights(folder), public, backbone)
+    return described_model(facts, released_weights(folder), public, backbone)
 
 
 def _files_in(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,31 +70,6 @@ def _files_in(settings: Mapping[str, Any]) -> dict[str, Any]:
         "weights": settings["model"].get("weights"),
         "backbone": None if backbone is None else backbone["weights"],
     }
-
-
-def _released(
-    facts: Mapping[str, Any], weights: Path, public: Path | None, backbone: Path | None
-) -> ReleasedModel:
-    spec, content = spec_from(facts["spec"]), Content(facts["content"])
-    extractor = ExtractorSpec(
-        **{
-            **facts["extractor"],
-            "kind": ExtractorKind(facts["extractor"]["kind"]),
-            "weights": None if backbone is None else str(backbone),
-        }
-    )
-    recipe = facts.get("recipe")
-    return ReleasedModel(
-        weights=weights,
-        spec=spec,
-        content=content,
-        texts=tuple(facts["texts"]),
-        extractor=extractor,
-        class_names=tuple(facts["class_names"]) or tuple(map(str, range(spec.classes))),
-        recipe=None if recipe is None else recipe_from(recipe),
-        public_model=public if content is Content.TEXT and not embeds_texts(extractor) else None,
-        temperature=facts.get("temperature"),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +103,7 @@ def predict(
     calibrated: bool = True,
     device: str = "cpu",
     physical_batch: int = 256,
+    on_read: Callable[[int], object] = lambda count: None,
     on_rows: Callable[[int], object] = lambda count: None,
 ) -> Predicted:
     """Writes what a model says of records: id, classes or labels, all probabilities.
@@ -187,18 +117,19 @@ def predict(
       calibrated: whether probabilities are those at the model's temperature, where it has one.
       device: where the model computes.
       physical_batch: records per forward pass.
+      on_read: told how many more records were read, which comes first, unless they are a pool.
       on_rows: told how many more records were predicted.
 
     Raises:
       DataError: records are of another kind than those that the model learned from.
     """
-    check.inside(0, 1, threshold=threshold)
+    require_threshold(model, threshold)
     if target.suffix != ".parquet" or target.exists():
         raise DataError(f"{target} must be a new file whose name ends in .parquet")
     if not calibrated:
         model = replace(model, temperature=None)
     network = model.build().to(device)
-    with _records(model, place, settings, target) as (source, report):
+    with _records(model, place, settings, target, on_read) as (source, report):
         counts = np.zeros(model.spec.classes, np.int64)
         rows = 0
 
@@ -206,21 +137,13 @@ def predict(
             nonlocal rows
             for batch in raw_batches(source, ["id", source.content.value]):
                 inputs = records_of(source, batch.table.column(1), rows=batch.numbers)
-                if tuple(inputs.shape[1:]) != model.spec.input_shape:
-                    raise DataError(
-                        f"records of {place} have shape {tuple(inputs.shape[1:])}, and the model "
-                        f"learned from {model.spec.input_shape}; import them in that form first"
-                    )
-                guesses = probabilities(
-                    network, inputs, physical_batch=physical_batch, task=model.spec.task
-                )
-                if model.temperature is not None:
-                    guesses = at_temperature(model.spec.task, guesses, model.temperature)
-                answered, said = _answers(model, batch.table.column(0), guesses, threshold)
-                counts[:] += said
+                require_shape(model, inputs, f"records of {place}")
+                guesses = calibrated_probabilities(model, network, inputs, physical_batch)
+                answers = ModelAnswers(model=model, probabilities=guesses, threshold=threshold)
+                counts[:] += answers.counts
                 rows += len(guesses)
                 on_rows(len(guesses))
-                yield answered
+                yield _answered(model, batch.table.column(0), answers)
 
         write_private_parquet(target, _schema(model, threshold), batches)
     said, temperature = tuple(counts.tolist()), model.temperature or 1.0
@@ -238,18 +161,18 @@ def predict(
 
 @contextmanager
 def _records(
-    model: ReleasedModel, place: Path, settings: ImportSettings, target: Path
+    model: ReleasedModel,
+    place: Path,
+    settings: ImportSettings,
+    target: Path,
+    on_read: Callable[[int], object],
 ) -> Iterator[tuple[Source, ImportReport | None]]:
     """Records as a source that the model reads; imported first, where they are no pool.
 
     Raises:
       DataError: they are a pool whose columns became other numbers than those of the model's own.
     """
-    encoding = text_encoding(model.extractor) if embeds_texts(model.extractor) else None
-    if model.public_model is not None:
-        length = model.spec.input_shape[-1]
-        encoding = TextEncoding(folder=model.public_model, max_tokens=length)
-    extractor = build_extractor(model.extractor, model.content, texts=len(model.texts))
+    encoding, extractor = model.encoding, model.build_extractor()
 
     def opened(path: Path) -> Source:
         source = open_source(
@@ -266,7 +189,8 @@ def _records(
     )
     with workspace(target) as folder:
         path = folder / "records.parquet"
-        report = import_source(place, path, replace(settings, whole=True), like=recipe)
+        whole = replace(settings, whole=True)
+        report = import_source(place, path, whole, like=recipe, on_rows=on_read)
         yield opened(path), report
 
 
@@ -309,26 +233,9 @@ def _schema(model: ReleasedModel, threshold: float) -> pa.Schema:
     return pa.schema([("id", pa.string()), *said, ("probabilities", numbers)], metadata=about)
 
 
-def _answers(
-    model: ReleasedModel, ids: pa.Array, guesses: Floats, threshold: float
-) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-    """Rows of the answer, and how many records were said to have each class or label."""
-    schema, names = _schema(model, threshold), model.class_names
-    columns: list[Any] = [ids.cast(pa.string())]
-    if model.spec.task is Task.SINGLE_LABEL:
-        best = guesses.argmax(axis=1)
-        if model.spec.classes == 2 and threshold != THRESHOLD:
-            best = (guesses[:, 1] > threshold).astype(np.int64)
-        columns += [best, [names[k] for k in best], guesses[np.arange(len(best)), best]]
-        said = np.bincount(best, minlength=model.spec.classes)
-    else:
-        likely = guesses > threshold
-        listed = [np.flatnonzero(row).tolist() for row in likely]
-        columns += [listed, [[names[k] for k in row] for row in listed]]
-        said = likely.sum(axis=0)
-    columns.append(guesses.tolist())
-    arrays = [
-        values if isinstance(values, pa.Array) else pa.array(values, schema.field(position).type)
-        for position, values in enumerate(columns)
-    ]
-    return pa.record_batch(arrays, schema=schema), said.astype(np.int64)
+def _answered(model: ReleasedModel, ids: pa.Array, answers: ModelAnswers) -> pa.RecordBatch:
+    """Rows of the answer."""
+    schema = _schema(model, answers.threshold)
+    columns = answers.columns()
+    arrays = [pa.array(columns[name], schema.field(name).type) for name in schema.names[1:]]
+    return pa.record_batch([ids.cast(pa.string()), *arrays], schema=schema)

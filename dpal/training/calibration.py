@@ -10,6 +10,9 @@ import scipy
 from dpal.labels import UNKNOWN, Task
 from dpal.training.metrics import Floats, Labels
 
+# Models of earlier versions, in registries, import it from here.
+from dpal.training.predictions import at_temperature as at_temperature
+
 _BINS = 15
 _TINY = 1e-12
 _COLDEST, _HOTTEST = 0.05, 20.0
@@ -69,15 +72,6 @@ def calibration_error(task: Task, probabilities: Floats, labels: Labels) -> floa
     counts = np.bincount(bins, minlength=_BINS)
     apart = np.bincount(bins, weights=right - sure, minlength=_BINS)
     return float(np.abs(apart).sum() / max(1, counts.sum()))
-
-
-def at_temperature(task: Task, probabilities: Floats, temperature: float) -> Floats:
-    """Probabilities (n, classes) of logits that are divided by a temperature."""
-    if task is Task.SINGLE_LABEL:
-        logits = np.log(np.clip(probabilities, _TINY, 1))
-        return np.asarray(scipy.special.softmax(logits / temperature, axis=1))
-    logits = scipy.special.logit(np.clip(probabilities, _TINY, 1 - _TINY))
-    return np.asarray(scipy.special.expit(logits / temperature))
 
 
 def best_temperature(task: Task, probabilities: Floats, labels: Labels) -> float:

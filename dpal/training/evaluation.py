@@ -1,39 +1,14 @@
-"""Predictions of a released model: post-processing, free of charge."""
+"""How good a model's predictions of labeled records are: post-processing, free of charge."""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpal.data.readers import to_input
 from dpal.labels import Task
-from dpal.training.losses import probabilities_of
 from dpal.training.metrics import evaluation_metrics
-from dpal.training.physical_batches import chunks
 
-
-def probabilities(
-    model: nn.Module, inputs: Tensor, *, physical_batch: int, task: Task = Task.SINGLE_LABEL
-) -> NDArray[np.float64]:
-    """Probabilities of classes or labels, shape (n, classes).
-
-    Args:
-      model: from records to logits.
-      inputs: (n, *input_shape) decoded records.
-      physical_batch: records per forward pass.
-      task: what a label is, and so what logits mean.
-    """
-    device = next(model.parameters()).device
-    link = probabilities_of(task)
-    model.eval()
-    with torch.no_grad():
-        parts = [
-            link(model(to_input(chunk.to(device))).double())[: rows.stop - rows.start]
-            for rows, chunk in chunks(inputs, physical_batch=physical_batch)
-        ]
-    return torch.cat(parts).cpu().numpy()
+# Models of earlier versions, in registries, import it from here.
+from dpal.training.predictions import probabilities as probabilities
 
 
 def evaluate(

@@ -13,9 +13,8 @@ import scipy
 from numpy.typing import NDArray
 
 from dpal.errors import ParameterError
+from dpal.labels import THRESHOLD as THRESHOLD
 from dpal.labels import Task
-
-THRESHOLD = 0.5  # public and the same for all labels: a tuned one would read records
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.integer]

@@ -8,11 +8,13 @@ therefore filled up to a multiple of `GRAIN` with blank records whose results ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dpal.data.records import Batch
+if TYPE_CHECKING:  # models that are served chunk records, and read no pool
+    from dpal.data.records import Batch
 
 GRAIN = 32
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -64,10 +64,12 @@ def predict_command(
             registry = mlflow or os.environ.get("MLFLOW_TRACKING_URI") or default_registry()
             place = download_model(model, registry, Path(folder))
         opened = open_model(place)
-        with tqdm(desc="predicting", unit="rec", disable=None, leave=False) as bar:
+        shown: dict[str, Any] = {"unit": "rec", "disable": None, "leave": False}
+        with tqdm(desc="reading", **shown) as read, tqdm(desc="predicting", **shown) as bar:
             found = predict(
                 opened, source, to, ImportSettings(id=ids, pictures=pictures),
-                threshold=threshold, calibrated=not uncalibrated, device=device, on_rows=bar.update,
+                threshold=threshold, calibrated=not uncalibrated, device=device,
+                on_read=read.update, on_rows=bar.update,
             )  # fmt: skip
     if as_json:
         typer.echo(json.dumps({"file": str(to), **asdict(found)}, indent=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,11 @@ from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.importing.write_pool import import_source
 from dpal.errors import DataError, ParameterError
+from dpal.inference.answers import require_threshold
+from dpal.inference.released_model import DESCRIPTION
+from dpal.labels import THRESHOLD
 from dpal.runs.first_settings import first_settings, look_at
-from dpal.runs.predict import DESCRIPTION, open_model, predict
+from dpal.runs.predict import open_model, predict
 
 RNG = np.random.default_rng(8)
 HELD_OUT = ImportSettings(held_out=0.3)
@@ -114,6 +118,24 @@ def test_a_threshold_moves_two_classes(people, tmp_path):
     assert pq.read_schema(tmp_path / "0.parquet").metadata[b"threshold"] == b"0.01"
     with pytest.raises(ParameterError):
         predicted(model, pool, tmp_path / "x.parquet", threshold=1.5)
+
+
+def test_both_reading_and_predicting_are_told(people, tmp_path):
+    read, predicted_rows = list[int](), list[int]()
+    predict(
+        open_model(people / "artifacts" / "made"), people / "people.csv", tmp_path / "o.parquet",
+        HELD_OUT, physical_batch=100, on_read=read.append, on_rows=predicted_rows.append,
+    )  # fmt: skip
+    assert sum(read) == sum(predicted_rows) == 500
+
+
+def test_a_threshold_of_three_classes_is_refused(people):
+    model = open_model(people / "artifacts" / "made")
+    three = replace(model, spec=replace(model.spec, classes=3))
+    require_threshold(model, 0.3)
+    require_threshold(three, THRESHOLD)
+    with pytest.raises(ParameterError):
+        require_threshold(three, 0.3)
 
 
 def test_a_model_that_mlflow_kept_says_the_same(people, tmp_path):

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dpal.data.importing.cells import cell_text
 from dpal.data.importing.importers import PART, OpenedSource, Part, RawLabel, Several
-from dpal.data.importing.picture_files import NamedPicture, encoded, picture_parts
+from dpal.data.importing.picture_files import NamedPicture, picture_parts
+from dpal.data.importing.picture_form import encoded
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.parquet import reading
 from dpal.data.sources import Content

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.data.importing.importers import OpenedSource
-from dpal.data.importing.picture_files import NamedPicture, encoded, picture_parts
+from dpal.data.importing.picture_files import NamedPicture, picture_parts
+from dpal.data.importing.picture_form import encoded
 from dpal.data.importing.settings import ImportSettings
 from dpal.data.parquet import reading
 from dpal.data.sources import Content

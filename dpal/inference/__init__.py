@@ -1,0 +1,1 @@
+"""Predictions of a released model: what `dpal predict` and served models share."""
