@@ -53,7 +53,8 @@ _LOG = logging.getLogger(__name__)
 # record's rounding does to a sum grows with the number of records in it.
 RECORDS_PER_SUM = 256
 
-_TRIED_ON = 16  # records on which ways are timed
+# Records on which ways are timed: few, but enough to keep the device busy.
+_TRIED_ON, _TRIED_IN_BULK = 16, 256
 
 
 @dataclass(eq=False)
@@ -329,9 +330,10 @@ class BookKeeping:
         if shape in layer.way:
             return layer.way[shape]
         ways = layer.rule.ways(inputs, grads, records)
-        if len(ways) > 1 and records >= _TRIED_ON:
-            views = _TRIED_ON * copies
-            trial = (inputs[:views], grads[:views], _TRIED_ON)
+        tried = _TRIED_ON if inputs.device.type == "cpu" else _TRIED_IN_BULK
+        if len(ways) > 1 and records >= tried:
+            views = tried * copies
+            trial = (inputs[:views], grads[:views], tried)
             ways = (min(ways, key=lambda way: _seconds(layer.rule, trial, way)),)
             layer.way[shape] = ways[0]
         elif len(ways) == 1:

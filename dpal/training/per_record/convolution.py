@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from dpal.training.per_record.layer_rule import (
-    FLOATS_AT_ONCE,
     GHOST,
     INSTANTIATE,
     KEEP,
@@ -16,6 +15,7 @@ from dpal.training.per_record.layer_rule import (
     PerRecord,
     Rule,
     SquaredNorms,
+    at_once,
     gram_product,
     measured,
     weigh_records,
@@ -100,8 +100,8 @@ class ConvolutionRule(Rule):
         """See `Rule`."""
         images, back = _images(inputs), _images(grads)
         copies = len(images) // records
-        at_once = self._at_once(images, back, copies, gram=way != INSTANTIATE)
-        parts = [self._measure(a, b, copies, way) for a, b in _split(images, back, at_once)]
+        many = self._at_once(images, back, copies, gram=way != INSTANTIATE)
+        parts = [self._measure(a, b, copies, way) for a, b in _split(images, back, many)]
         value, rounding = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         if "bias" in self._wanted:
             value = value + self._bias(back, records).square().sum(dim=1)
@@ -127,13 +127,13 @@ class ConvolutionRule(Rule):
     def _matrices(self, images: Tensor, back: Tensor, copies: int) -> Tensor:
         """Gradients (n, out, taps * channels / groups) of every record's filter, taps first."""
         groups, out = self._geometry.groups, back.shape[1]
-        records, at_once = len(images) // copies, self._at_once(images, back, copies)
+        records, many = len(images) // copies, self._at_once(images, back, copies)
         matrices = back.new_empty(records * groups, out // groups, self._shape[1:].numel())
-        for number, (a, b) in enumerate(_split(images, back, at_once)):
+        for number, (a, b) in enumerate(_split(images, back, many)):
             read, sent = self._geometry.patches(a, _places(b)), rows(b, groups)
             if copies > 1:
                 read, sent = (_join_copies(values, copies, groups) for values in (read, sent))
-            start = number * at_once // copies * groups
+            start = number * many // copies * groups
             torch.bmm(sent.transpose(1, 2), read, out=matrices[start : start + len(sent)])
         return matrices.reshape(records, out, -1)
 
@@ -147,7 +147,7 @@ class ConvolutionRule(Rule):
         each = max(copies * images.shape[1] * taps * back[0, 0].numel(), self._shape.numel())
         if gram:
             each = max(positions**2, copies * images[0].numel())
-        return copies * max(1, FLOATS_AT_ONCE // each)
+        return copies * at_once(images, each)
 
 
 def _images(values: Tensor) -> Tensor:
@@ -159,8 +159,8 @@ def _places(back: Tensor) -> Pair:
     return back.shape[2], back.shape[3]
 
 
-def _split(images: Tensor, back: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(torch.split(images, at_once), torch.split(back, at_once), strict=True)
+def _split(images: Tensor, back: Tensor, many: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(images, many), torch.split(back, many), strict=True)
 
 
 def _join_copies(values: Tensor, copies: int, groups: int) -> Tensor:

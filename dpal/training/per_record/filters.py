@@ -10,11 +10,11 @@ from torch import Tensor
 from dpal.models.filters import FilterConv2d
 from dpal.training.per_record.convolution import ConvolutionRule
 from dpal.training.per_record.layer_rule import (
-    FLOATS_AT_ONCE,
     INSTANTIATE,
     KEEP,
     PerRecord,
     SquaredNorms,
+    at_once,
     squared,
 )
 from dpal.training.per_record.patches import Geometry
@@ -63,14 +63,10 @@ class FilterRule(ConvolutionRule):
     ) -> SquaredNorms:
         """See `Rule`."""
         copies = len(inputs) // records
-        at_once = max(1, FLOATS_AT_ONCE // self._shape.numel())
+        many = copies * at_once(inputs, self._shape.numel())
         parts = [
             squared(self.per_record(a, b, len(a) // copies))
-            for a, b in zip(
-                torch.split(inputs, at_once * copies),
-                torch.split(grads, at_once * copies),
-                strict=True,
-            )
+            for a, b in zip(torch.split(inputs, many), torch.split(grads, many), strict=True)
         ]
         return SquaredNorms.exact(torch.cat(parts))
 

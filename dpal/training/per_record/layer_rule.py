@@ -23,8 +23,10 @@ GRAM_ROUNDING = 1e-6
 # number of positions, of which no fewer than 4 are taken.
 INSTANTIATED_ROUNDING = {Precision.FP32: 2e-10, Precision.TF32: 1e-5, Precision.BF16: 1e-5}
 
-FLOATS_SQUARED_AT_ONCE = 1 << 18  # squares are written and read again at once
-FLOATS_AT_ONCE = 1 << 20  # temporaries of this size stay in a processor's cache
+# Floats of a temporary. On a processor it stays in the cache; an accelerator is given so much that
+# starting a kernel is little beside running it (256 MiB: small enough for any of them).
+_IN_CACHE, _IN_BULK = 1 << 20, 1 << 26
+_SQUARES_IN_CACHE = 1 << 18  # squares are written and read again at once
 
 PerRecord = Mapping[str, Tensor]
 """For each of a layer's parameters one tensor (n, *parameter.shape)."""
@@ -132,9 +134,20 @@ def squares(values: Tensor) -> Tensor:
     axes = tuple(range(1, values.dim()))
     if not axes or not values.numel():
         return values.square().reshape(len(values), -1).sum(dim=1)
-    at_once = max(1, FLOATS_SQUARED_AT_ONCE // values[0].numel())
+    each = values[0].numel() * (_IN_CACHE // _SQUARES_IN_CACHE)
+    parts = torch.split(values, at_once(values, each))
     # Not vector_norm: it adds one after the other, 7e-4 wrong for ten million values.
-    return torch.cat([part.square().sum(dim=axes) for part in torch.split(values, at_once)])
+    return torch.cat([part.square().sum(dim=axes) for part in parts])
+
+
+def at_once(values: Tensor, each: int) -> int:
+    """How many records to take at a time, at least one.
+
+    Args:
+      values: of the layer; says which device computes.
+      each: floats of the largest temporary of one record.
+    """
+    return max(1, (_IN_CACHE if values.device.type == "cpu" else _IN_BULK) // max(each, 1))
 
 
 def inner(first: Tensor, second: Tensor) -> Tensor:

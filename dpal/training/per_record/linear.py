@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from dpal.training.per_record.layer_rule import (
-    FLOATS_AT_ONCE,
     GHOST,
     INSTANTIATE,
     KEEP,
     PerRecord,
     Rule,
     SquaredNorms,
+    at_once,
     gram_product,
     measured,
     weigh_records,
@@ -70,12 +70,12 @@ class LinearRule(Rule):
             # In float64, as one factor may be too small for a square that the other makes up for.
             sent = back.double().square().sum(dim=(1, 2))
             return SquaredNorms.exact((sent * (size + ones)).float())
-        at_once = _at_once(features, back)
-        if records <= at_once:
+        many = _at_once(features, back)
+        if records <= many:
             return self._measure(features, back, way)
         parts = [
             self._measure(a, b, way)
-            for a, b in zip(torch.split(features, at_once), torch.split(back, at_once), strict=True)
+            for a, b in zip(torch.split(features, many), torch.split(back, many), strict=True)
         ]
         return SquaredNorms(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
@@ -147,5 +147,4 @@ def _positions(values: Tensor, records: int) -> Tensor:
 
 def _at_once(features: Tensor, back: Tensor) -> int:
     positions, wide = features.shape[1:]
-    each = max(positions**2, wide * back.shape[-1])
-    return max(1, FLOATS_AT_ONCE // each)
+    return at_once(features, max(positions**2, wide * back.shape[-1]))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from dpal.training.per_record.layer_rule import FLOATS_AT_ONCE, PerRecord, Rule, inner
+from dpal.training.per_record.layer_rule import PerRecord, Rule, at_once, inner
 from dpal.training.per_record.patches import rows
 
 
@@ -61,10 +61,10 @@ class ChannelRule(Rule):
 
     def per_record(self, inputs: Tensor, grads: Tensor, records: int) -> PerRecord:
         """See `Rule`."""
-        at_once = max(1, FLOATS_AT_ONCE // 4 // max(inputs[0].numel(), 1))
+        many = at_once(inputs, 4 * inputs[0].numel())
         parts = [
             self._sums(rows(a), rows(b))
-            for a, b in zip(torch.split(inputs, at_once), torch.split(grads, at_once), strict=True)
+            for a, b in zip(torch.split(inputs, many), torch.split(grads, many), strict=True)
         ]
         sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         named = dict(zip(("weight", "bias"), sums, strict=True))
