@@ -26,25 +26,43 @@ class Compared:
 
 
 def comparison_table(campaigns: Sequence[Compared]) -> Table:
-    """One row a campaign. An epsilon stands with its delta, adjacency and unit."""
-    return table("Campaigns side by side", map(_row, campaigns))
+    """One row a campaign: how far it is, what it spent and reached, and what sets it apart.
+
+    What holds for all of them alike is no column: `comparability_note` says it.
+    """
+    settings = [_settings(campaign) for campaign in campaigns]
+    apart = [key for key in settings[0] if len({each[key] for each in settings}) > 1]
+    rows = (
+        _row(campaign) | {key: each[key] for key in apart}
+        for campaign, each in zip(campaigns, settings, strict=True)
+    )
+    return table("Campaigns side by side", rows)
 
 
 def comparability_note(campaigns: Sequence[Compared]) -> str:
-    """Whether epsilons of these campaigns may be set side by side, in words."""
-    keys = ("delta", "adjacency", "unit")
-    if len({tuple(campaign.summary[key] for key in keys) for campaign in campaigns}) == 1:
-        return "All promise at the same delta, adjacency and unit."
+    """What holds for all campaigns, and whether their epsilons may be set side by side, in words.
+
+    An epsilon stands with its delta, adjacency and unit: here, or in a row of its own.
+    """
+    promises = [_promise(campaign) for campaign in campaigns]
+    settings = [_settings(campaign) for campaign in campaigns]
+    shared = [
+        f"{key} {value}"
+        for key, value in settings[0].items()
+        if all(each[key] == value for each in settings)
+    ]
+    told = f"All have {', '.join(shared)}. " if shared else ""
+    if all(promise == promises[0] for promise in promises):
+        return f"{told}Their epsilons may be compared."
     return (
-        "Their deltas, adjacencies or units differ: a smaller epsilon is not always the stronger "
-        "promise here."
+        f"{told}Their deltas, adjacencies or units differ: a smaller epsilon is not always the "
+        "stronger promise here."
     )
 
 
 def _row(campaign: Compared) -> dict[str, object]:
     summary, last = campaign.summary, campaign.reached or campaign.phases[-1]
     name, value = headline(last)
-    by_chance = summary["acquisition"] == "random"
     return {
         "campaign": summary["name"],
         "phases": f"{len(campaign.phases)}/{len(summary['phases'])}",
@@ -52,9 +70,25 @@ def _row(campaign: Compared) -> dict[str, object]:
         "validation": f"{percent(value)} {name}",
         "epsilon spent": f"{last['campaign_epsilon']:.4f}",
         "of": f"{summary['target_epsilon']:g}",
+    }
+
+
+def _promise(campaign: Compared) -> dict[str, str]:
+    """What an epsilon means; it cannot be compared with one of another meaning."""
+    summary = campaign.summary
+    return {
         "delta": f"{summary['delta']:.3g}",
         "adjacency": summary["adjacency"],
         "unit": summary["unit"],
+    }
+
+
+def _settings(campaign: Compared) -> dict[str, str]:
+    """The promise, and how records are found and noise is planned."""
+    summary = campaign.summary
+    by_chance = summary["acquisition"] == "random"
+    return {
+        **_promise(campaign),
         "selection": "random" if by_chance else summary["selection"],
         "strategy": summary["strategy"],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,9 @@ from flows.cli.terminal import out, print_table
 if TYPE_CHECKING:
     from dpal.files.artifacts import CampaignFolder
 
-EXAMPLE = "Example: dpal status artifacts/digits"
+EXAMPLE = "Example: dpal status artifacts/digits --watch"
+_FINISHED = "finished"
+_SECONDS = 2.0  # between two looks
 
 
 def status(
@@ -31,16 +34,40 @@ def status(
         Path | None, typer.Argument(help="Campaign folder; all if left out.")
     ] = None,
     artifacts: Annotated[Path, typer.Option(help="Folder of all campaigns.")] = Path("artifacts"),
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep looking, until Ctrl-C or none is under way.")
+    ] = False,
 ) -> None:
     """Show how far campaigns are and what they wait for."""
+    if not watch:
+        _show(campaign, artifacts)
+        return
+    shown = None
+    while True:
+        now = _progresses(campaign, artifacts)
+        if now != shown:  # a log of such a terminal has a table for every change, and no more
+            out.clear()
+            _show(campaign, artifacts)
+            shown = now
+        if all(state.startswith(_FINISHED) for *_, state in now):
+            return
+        time.sleep(_SECONDS)
+
+
+def _folders(campaign: Path | None, artifacts: Path) -> list[CampaignFolder]:
     from dpal.files.artifacts import RECORD
 
-    records = sorted(artifacts.glob(f"*/{RECORD}"))
-    folders = (
-        [campaign_folder(campaign)]
-        if campaign
-        else [campaign_folder(path.parent) for path in records]
-    )
+    if campaign:
+        return [campaign_folder(campaign)]
+    return [campaign_folder(path.parent) for path in sorted(artifacts.glob(f"*/{RECORD}"))]
+
+
+def _progresses(campaign: Path | None, artifacts: Path) -> tuple[tuple[str, ...], ...]:
+    return tuple(_progress(folder) for folder in _folders(campaign, artifacts))
+
+
+def _show(campaign: Path | None, artifacts: Path) -> None:
+    folders = _folders(campaign, artifacts)
     if not folders:
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
@@ -64,7 +91,7 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
         except DataError as unknown:  # of a program that registers kinds of its own
             return folder.name, "-", "-", "-", f"{summary['epsilon']:.3f}", str(unknown)
         done, of = kind.use_cases().progress(folder)
-        state = "finished" if folder.certificate.is_file() else "unfinished; run it again"
+        state = _FINISHED if folder.certificate.is_file() else "unfinished; run it again"
         return folder.name, f"{done}/{of}", "-", "-", f"{summary['epsilon']:.3f}", state
     try:
         shown, told = (reached(folder), _reached(folder)) if phases else ({}, "-")
@@ -73,9 +100,9 @@ def _progress(folder: CampaignFolder) -> tuple[str, ...]:
     spent, labels = shown.get("campaign_epsilon", 0.0), f"{shown.get('labels', 0):,}"
     current = folder.phase(len(phases))
     if len(phases) == total:
-        state = "finished"
+        state = _FINISHED
     elif stopped_early(folder):
-        state = "finished early: the validation curve is flat"
+        state = f"{_FINISHED} early: the validation curve is flat"
     elif current.query.is_dir() and not current.labels.exists():
         state = "waits for labels"
     else:

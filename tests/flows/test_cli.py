@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from dpal.files.artifacts import CampaignFolder
 from tests.conftest import write_config
 from tests.flows.calling import Result, call, sentence
 
@@ -158,6 +160,14 @@ def test_a_campaign_from_run_to_tampering(called, campaign):
     assert "Traceback" not in campaign.stderr
 
     assert "finished" in called("status").stdout
+    manifest = CampaignFolder(Path("artifacts/small")).phase(1).manifest
+    manifest.rename("away")
+    ends = threading.Timer(1.0, Path("away").rename, [manifest])
+    ends.start()
+    watched = called("status", "artifacts/small", "--watch").stdout
+    ends.join()
+    assert watched.index("1/2") < watched.index("2/2")
+    assert watched.count("Campaigns") == 2  # one table a change
     assert called("report", "artifacts/small").stdout.strip() == "artifacts/small/report.md"
 
     view = json.loads(called("ledger", "show", "artifacts/small", "--json").stdout)

@@ -162,5 +162,17 @@ def test_campaigns_side_by_side(summary):
     rows = comparison_table(campaigns).rows
     assert [row[0] for row in rows] == ["small", "other"]
     assert rows[0][2:6] == ("500", "70.00 % accuracy", f"{summary['worst_epsilon']:.4f}", "8")
-    assert comparability_note(campaigns[:1]).startswith("All promise")
+    assert rows[1][6:] == ("1e-06",)  # what differs is a column, and the rest a sentence
     assert "the stronger" in comparability_note(campaigns)
+    for key in ("adjacency zero_out", "unit record", "strategy naive"):
+        assert key in comparability_note(campaigns)
+
+
+def test_campaigns_that_promise_the_same_fit_a_narrow_terminal(summary):
+    campaigns = [Compared(summary=summary, phases=phases_of(summary)) for _ in range(3)]
+    shown = comparison_table(campaigns)
+    cells = [shown.columns, *shown.rows]
+    assert sum(max(map(len, column)) + 3 for column in zip(*cells, strict=True)) <= 80
+    note = comparability_note(campaigns)
+    assert f"delta {summary['delta']:.3g}" in note
+    assert "the stronger" not in note

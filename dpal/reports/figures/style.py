@@ -61,8 +61,8 @@ def legend_beside(axes: Axes, **more: Any) -> None:
     axes.legend(**LEGEND, loc="center left", bbox_to_anchor=(1.0, 0.5), **more)
 
 
-def in_percent(axis: Axis, *, decimals: int = 0) -> None:
-    """Writes an axis of shares in per cent."""
+def in_percent(axis: Axis, *, decimals: int | None = None) -> None:
+    """Writes an axis of shares in per cent; None: as many decimals as tell its ticks apart."""
     axis.set_major_formatter(PercentFormatter(xmax=1, decimals=decimals))
 
 
