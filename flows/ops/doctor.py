@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dpal.config.campaign import CampaignConfig
 from flows.ops import doctor_access, doctor_stack
 from flows.ops.diagnosis import Diagnosis
 
+_PATIENCE_SECONDS = 5.0
 _PINS = Path("data.dvc")  # a checkout has it
 
 
@@ -108,9 +110,13 @@ def _prefect(_: CampaignConfig) -> Diagnosis:
 
 def _server(what: str, url: str, advice: str, *, shown: str = "") -> Diagnosis:
     shown = shown or url
+    began = time.perf_counter()
     try:
-        answer = httpx.get(url, timeout=5)
+        answer = httpx.get(url, timeout=_PATIENCE_SECONDS)
         answer.raise_for_status()
+    except httpx.ReadTimeout:  # it took the question: starting another one would not help
+        state = f"{shown} is there, and has not answered in {_PATIENCE_SECONDS:g} s"
+        return Diagnosis(what, state, "it is busy or stuck: wait and ask again, or see its log")
     except httpx.HTTPError as error:
         return Diagnosis(what, f"{shown} does not answer ({type(error).__name__})", advice)
-    return Diagnosis(what, f"{shown} answers")
+    return Diagnosis(what, f"{shown} answers in {time.perf_counter() - began:.2f} s")

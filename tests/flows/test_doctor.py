@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import AutomationSort
 
 from flows.cli.deploy import make
-from flows.ops import doctor_stack
+from flows.ops import doctor, doctor_stack
 from flows.ops.automations import SILENT
 from flows.ops.deploy import take_down
 from flows.ops.deployments import pools_of
@@ -65,6 +66,19 @@ def test_a_server_that_is_gone_is_said_once(small, monkeypatch):
         gone = found(doctor_stack.prefect_parts(small()))
     assert list(gone) == ["prefect"]
     assert "does not answer" in gone["prefect"][0]
+
+
+def test_a_server_that_is_slow_is_not_called_dead(small, monkeypatch):
+    monkeypatch.setattr(doctor, "_PATIENCE_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and wait
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+        monkeypatch.setenv("PREFECT_API_URL", url)
+        slow = next(one for one in doctor.examine(small()) if one.what == "prefect")
+    assert "has not answered in 0.5 s" in slow.state
+    assert "dpal serve" not in slow.advice
+    gone = next(one for one in doctor.examine(small()) if one.what == "prefect")
+    assert "ConnectError" in gone.state
+    assert "dpal serve" in gone.advice
 
 
 def test_the_ledger_is_looked_at_and_not_made(small, workplace):
