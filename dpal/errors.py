@@ -352,6 +352,7 @@ class LedgerTampered(LedgerError):
     """
 
     code = "ledger-tampered"
+    ANOTHER_CONTENT = "its content does not match its digest"
 
     def __init__(self, sequence: int | None, reason: str) -> None:
         super().__init__(sequence, reason)

@@ -10,6 +10,7 @@ from dpal.canonical import digest
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.evidence import LedgerEvidence
 from dpal.certificate.read_and_seal import FORMATS, entry_digest, is_same_json, sealed_certificate
+from dpal.errors import LedgerTampered
 from dpal.ledger.attempt_names import planned_name
 from dpal.ledger.entries import GENESIS, EntryKind
 from dpal.ledger.hold import HOLD_KEYS
@@ -60,7 +61,7 @@ def _entry_faults(evidence: LedgerEvidence, stated: Mapping[str, Any]) -> Iterat
         yield "the ledger's first entry is missing"
     for entry in in_order:
         if entry_digest(entry) != entry.digest:
-            yield f"entry {entry.sequence} was altered: its content does not match its digest"
+            yield f"entry {entry.sequence} was altered: {LedgerTampered.ANOTHER_CONTENT}"
         if entry.body.keys() - _SAY.get(entry.kind, entry.body.keys()):
             yield f"entry {entry.sequence} says more than a {entry.kind} of the ledger does"
         if entry.kind is EntryKind.END:

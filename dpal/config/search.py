@@ -8,8 +8,9 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 from dpal.config.section import Count, Section
 from dpal.config.settings_form import choice
-from dpal.config.training import Momentum, OptimizerName, TrainingConfig
+from dpal.config.training import Momentum, TrainingConfig
 from dpal.planning.campaign_spec import Search
+from dpal.planning.training_recipe import OptimizerName
 
 
 class TrialConfig(Section):

@@ -29,13 +29,13 @@ from dpal.planning.training_recipe import (
     AveragingKind,
     Clipping,
     ClippingKind,
+    OptimizerName,
     OptimizerSpec,
     Precision,
     RateSchedule,
     Recipe,
 )
 
-OptimizerName = Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 ModelName = Annotated[str, Registered(names=lambda: tuple(ARCHITECTURES))]
 

@@ -36,7 +36,7 @@ def verify_chain(entries: Iterable[Entry]) -> str:
             previous=entry.previous,
         )
         if again.digest != entry.digest:
-            raise LedgerTampered(entry.sequence, "its content does not match its digest")
+            raise LedgerTampered(entry.sequence, LedgerTampered.ANOTHER_CONTENT)
         head = entry.digest
     return head
 

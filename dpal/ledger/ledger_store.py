@@ -369,7 +369,7 @@ def _entry(row: Any) -> Entry:
     except (ValueError, TypeError, RecursionError) as error:
         raise LedgerTampered(sequence, "its content cannot be read") from error
     if row_digest({**row._mapping}) != entry.digest:
-        raise LedgerTampered(sequence, "its content does not match its digest")
+        raise LedgerTampered(sequence, LedgerTampered.ANOTHER_CONTENT)
     return entry
 
 

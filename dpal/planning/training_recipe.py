@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Literal, get_args
 
 from dpal import check
 from dpal.errors import ParameterError
 
-OPTIMIZERS = ("sgd", "sgd_agc", "adam", "adamw", "nadam")
+OptimizerName = Literal["sgd", "sgd_agc", "adam", "adamw", "nadam"]
+OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
 @dataclass(frozen=True, kw_only=True)

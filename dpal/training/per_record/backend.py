@@ -1,4 +1,4 @@
-"""What every way to per-record gradients offers, and the choice between them."""
+"""What every way to per-record gradients offers."""
 
 from __future__ import annotations
 
