@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,9 @@ from dpal.training.backends import Backend
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.train_phase import train_dp_sgd
+from tests.accuracy.groups import People, made
+from tests.accuracy.selections import features
+from tests.conftest import shared_file
 from tests.training.crews import STILL, phase
 from tests.training.gradients import flat_gradient
 from tests.training.per_record.oracle import normal
@@ -171,3 +176,62 @@ def test_processes_make_the_same_step_together(processes, tmp_path):
     (found,) = seen
     found = found * whole.training.expected_batch_size
     assert np.linalg.norm(found - expected) <= CLOSE * np.linalg.norm(expected)
+
+
+def chest_patients() -> People:
+    """The first X-rays of the file, of patients with one to many."""
+    whole = pq.read_table(shared_file("nih-cxr14-small.parquet"))
+    table = whole.filter(pc.is_in(whole["group"], value_set=whole["group"].unique()[:60]))
+    persons = np.unique(table["group"].to_pylist(), return_inverse=True)[1]
+    labels = torch.tensor(table["label"].to_pylist()).any(dim=1).long()
+    parts = np.full(len(labels), "pool")
+    return People(
+        inputs=features(table, (32, "L")),
+        labels=labels,
+        persons=persons.astype(np.int64),
+        parts=parts,
+    )
+
+
+PEOPLE = {
+    "made, independent": lambda: made(alike=0.0),
+    "made, alike": lambda: made(alike=0.7),
+    "chest": chest_patients,
+}
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_a_step_of_people_is_that_of_torch_func_and_one_of_them_moves_it_by_c(name):
+    """Persons of 1 to 50 records, all of which take part: each is blanked, and replaced."""
+    people = PEOPLE[name]()
+    inputs, labels, persons = people.of("pool")
+    mine = np.flatnonzero(persons < np.unique(persons)[60 if name != "chest" else -1])
+    order = torch.from_numpy(mine[np.argsort(persons[mine], kind="stable")])
+    rows, targets = inputs[order].flatten(1).double(), labels[order]
+    sizes = np.unique(persons[mine], return_counts=True)[1]
+    assert sizes.min() == 1 and sizes.max() > (5 if name == "chest" else 25)
+    torch.manual_seed(5)
+    model = nn.Linear(rows.shape[1], people.classes).double()
+    means = means_by_torch_func(model, rows, targets, sizes.tolist())
+    norm = float(means.norm(dim=1).median())
+    gradient = PrivateGradient(
+        model, max_grad_norm=norm, noise_multiplier=1.0, expected_batch_size=4.0,
+        physical_batch=64, rng=secure(),
+    )  # fmt: skip
+    found = gradient.clipped_sum(rows, targets, sizes)
+    expected = clipped(means, norm)
+    assert np.linalg.norm(found - expected) <= CLOSE * np.linalg.norm(expected)
+    ends = np.cumsum(sizes)
+    for person in (0, int(sizes.argmax()), sizes.size - 1):
+        her = slice(ends[person] - sizes[person], ends[person])
+        others = np.r_[0 : her.start, her.stop : len(rows)]
+        blanked = gradient.clipped_sum(rows[others], targets[others], np.delete(sizes, person))
+        assert np.linalg.norm(found - blanked) <= norm * (1 + 1e-6)
+        for size in (0.0, 1.0, 1e4):
+            changed, answers = rows.clone(), targets.clone()
+            changed[her] = size * normal(*changed[her].shape, seed=6).double()
+            answers[her] = people.classes - 1 - answers[her]
+            there = gradient.clipped_sum(changed, answers, sizes)
+            assert np.linalg.norm(there - blanked) <= norm * (1 + 1e-6)
+            assert np.linalg.norm(there - found) <= 2 * norm * (1 + 1e-6)
+    gradient.close()
