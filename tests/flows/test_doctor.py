@@ -74,7 +74,7 @@ def test_a_server_that_is_slow_is_not_called_dead(small, monkeypatch):
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
         monkeypatch.setenv("PREFECT_API_URL", url)
         slow = next(one for one in doctor.examine(small()) if one.what == "prefect")
-    assert "has not answered in 0.5 s" in slow.state
+    assert "0.5 s" in slow.state
     assert "dpal serve" not in slow.advice
     gone = next(one for one in doctor.examine(small()) if one.what == "prefect")
     assert "ConnectError" in gone.state
