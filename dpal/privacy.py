@@ -28,8 +28,8 @@ class Unit(StrEnum):
     """Whose contribution is protected.
 
     RECORD: one record.
-    GROUP: everything of one person, household or site, as a column says. Of a registered data
-      set one record of each takes part; a campaign that names the column itself uses them all.
+    GROUP: everything of one person, household or site, as a column says. All of it takes part; of a
+      registered data set, where the settings say so, and else one record of each.
     """
 
     RECORD = "record"

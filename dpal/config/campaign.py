@@ -100,7 +100,8 @@ class PrivacyConfig(Section):
     replace_one: it is any other content; about twice the noise."""
     unit: Unit = Field(Unit.RECORD, title="Who is protected")
     """record: one record. group: all records of one person or site, as data.group_column says; all
-    of them take part. A registered data set (data.dataset) says itself whom it protects."""
+    of them take part. A registered data set (data.dataset) says itself whom it protects; where
+    that is groups, group lets all records of each take part, and record one of each."""
     accountant: Accountant = Accountant.PLD
     """pld: tight. rdp: 3 to 8 % more noise; for filters."""
     threshold_noise: Annotated[PositiveFloat | None, choice("A number", "Fitted to the query")] = (
@@ -314,13 +315,13 @@ class CampaignConfig(RunConfig):
 
     def _check_groups(self) -> None:
         grouped, column = self.privacy.unit is Unit.GROUP, self.data.group_column
-        if self.data.dataset is not None and (grouped or column is not None):
+        if self.data.dataset is not None and column is not None:
             raise ValueError(
-                "data.dataset names a registered data set, which says itself whom it protects "
-                "(dpal data register --group COLUMN; one record of each takes part); leave "
-                "privacy.unit and data.group_column out"
+                "data.dataset names a registered data set, which says itself whose a record is "
+                "(dpal data register --group COLUMN); leave data.group_column out, and set "
+                "privacy.unit: group where all records of each group are to take part"
             )
-        if grouped is (column is None):
+        if self.data.dataset is None and grouped is (column is None):
             raise ValueError(
                 f"privacy.unit group and data.group_column go together, and they are "
                 f"{self.privacy.unit} and {column or 'null'}; set both or neither"
@@ -374,6 +375,7 @@ class CampaignConfig(RunConfig):
         offers_all: bool = False,
         protected_records: int | None = None,
         protected_groups: int | None = None,
+        group_column: str | None = None,
     ) -> CampaignSpec:
         """Joins wishes with what is public about the data.
 
@@ -392,6 +394,7 @@ class CampaignConfig(RunConfig):
             campaign that began when they were not the default, as its plan is held.
           protected_records: of a validation set that is promised the same; None where it is public.
           protected_groups: whose records these are, where groups are the unit; else None.
+          group_column: of a registered data set, where all records of each of its groups take part.
           offers_all: where the wishes leave candidates open, whether queries select from all; for
             a campaign that began when they did.
 
@@ -466,7 +469,7 @@ class CampaignConfig(RunConfig):
             validation=self._protected(
                 protected_records, None if unit is Unit.RECORD else protected_groups
             ),
-            groups=self._groups(unit),
+            groups=self._groups(unit, group_column),
             search=None
             if self.search is None
             else self.search.to_spec(self.training, self.schedule.epochs_per_phase),
@@ -488,8 +491,8 @@ class CampaignConfig(RunConfig):
             group_records=1 if groups is None else asked.group_records,
         )
 
-    def _groups(self, unit: Unit) -> Groups | None:
-        column = self.data.group_column
+    def _groups(self, unit: Unit, registered: str | None) -> Groups | None:
+        column = self.data.group_column or registered
         if column is None or unit is Unit.RECORD:  # rehearsed or simulated, on single records
             return None
         schedule = self.schedule

@@ -102,7 +102,8 @@ class DataConfig(Section):
     label_column: str = "label"
     """Name of the label column."""
     group_column: Annotated[str | None, choice("A column", "None")] = None
-    """Of privacy.unit group: the pool's column that says whose a record is (a patient, say)."""
+    """Of privacy.unit group: the pool's column that says whose a record is (a patient, say). A
+    registered data set has named it."""
     # Without the data set that it is registered as, a pool's limit would not count.
     dataset: Annotated[
         Name | None, Guarded(place=False, usual=(None,)), choice("A registered data set", "None")

@@ -106,7 +106,7 @@ def within_cap(groups: NDArray[np.int64], most: int | None) -> NDArray[np.int64]
     """The same, `OUTSIDE` for all but the first records of each group.
 
     Args:
-      groups: (n,) as read.
+      groups: (n,) as read; rows that are `OUTSIDE` already stay so.
       most: records of a group that take part, in the order of the file; None for all.
 
     >>> within_cap(np.array([0, 1, 0, 0]), 2)
@@ -115,7 +115,7 @@ def within_cap(groups: NDArray[np.int64], most: int | None) -> NDArray[np.int64]
     if most is None:
         return groups
     order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(groups[order], prepend=OUTSIDE - 1))
     lengths = np.diff(np.append(starts, groups.size))
     rank = np.empty_like(groups)
     rank[order] = np.arange(groups.size) - np.repeat(starts, lengths)

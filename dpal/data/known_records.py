@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from dpal.data.groups import OUTSIDE
 from dpal.data.known_index import Blocks, Hashes, IndexPart
 from dpal.data.likeness import KINDS, WAYS, Sketches
 from dpal.data.parquet import row_error, schema_of
@@ -254,6 +255,15 @@ def first_of_owner(marks: Marks, eligible: NDArray[np.bool_]) -> NDArray[np.bool
     first = np.zeros(marks.owners.size, dtype=bool)
     first[rows[np.unique(marks.owners[rows], return_index=True)[1]]] = True
     return first
+
+
+def rows_by_owner(marks: Marks, eligible: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The row of its owner's first eligible row, for each eligible row; else OUTSIDE. (n,)."""
+    rows = np.flatnonzero(eligible)
+    _, first, whose = np.unique(marks.owners[rows], return_index=True, return_inverse=True)
+    found = np.full(marks.owners.size, OUTSIDE, dtype=np.int64)
+    found[rows] = rows[first][whose]
+    return found
 
 
 def scan(

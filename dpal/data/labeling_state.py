@@ -73,7 +73,7 @@ def write_start(
       source: the pool, n rows.
       state: where to write.
       blocks: (n,) of a registered data set; None puts all into block 0.
-      takes_part: (n,); None is everyone, or the first of each group.
+      takes_part: (n,); None is everyone. Where there are groups, the first of each does.
       groups: (n,) row of the first record of each row's group; `OUTSIDE` for a row that does not
         take part with its group. None where records are protected.
     """
@@ -375,25 +375,54 @@ def holds_all(source: Source, state: Path) -> bool:
 def write_carried(before: Path, state: Path, path: Path) -> None:
     """Writes as a selection the records that an earlier campaign labeled and this one has.
 
+    A group joins with those of its records that have labels; its first one leaves the pool where
+    it has none, so that nothing of the group is selected later.
+
     Args:
       before: the earlier campaign's last state.
       state: this campaign's start.
       path: where to write.
     """
     labeled = pa.array(list(labels_of(before)), pa.string())
+    whose = group_column(state)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(state) as file:
+            joined = None if whose is None else _groups_with(labeled, whose, file)
+            first = 0
             for batch in file.iter_batches(columns=["id", "cohort"]):
-                was_labeled = pc.is_in(batch.column("id"), value_set=labeled)
-                here = batch.filter(
-                    pc.and_(was_labeled, pc.equal(batch.column("cohort"), UNLABELED))
-                )
-                if here.num_rows:
-                    retired = pa.array(np.zeros(here.num_rows, dtype=bool))
-                    yield pa.record_batch([here.column("id"), retired], schema=_SELECTION)
+                rows = slice(first, first + batch.num_rows)
+                first = rows.stop
+                chosen = _is_among(labeled, batch)
+                firsts = np.asarray(batch.column("cohort")) == UNLABELED
+                unlabeled = np.zeros(batch.num_rows, dtype=bool)
+                if whose is None or joined is None:
+                    chosen &= firsts
+                else:
+                    joins = joined.among(whose[rows])
+                    unlabeled = joins & firsts & ~chosen
+                    chosen = (joins & chosen) | unlabeled
+                if chosen.any():
+                    ids = batch.column("id").filter(pa.array(chosen))
+                    yield pa.record_batch([ids, pa.array(unlabeled[chosen])], schema=_SELECTION)
 
     write_private_parquet(path, _SELECTION, batches)
+
+
+def _is_among(names: pa.Array, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """(n,) which of a batch's records have one of these names."""
+    found = pc.is_in(batch.column("id"), value_set=names)
+    return np.array(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _groups_with(names: pa.Array, whose: NDArray[np.int64], state: pq.ParquetFile) -> _JoinedGroups:
+    """The groups that one of these records belongs to, its first one or a later."""
+    joined, first = _JoinedGroups(state), 0
+    for batch in state.iter_batches(columns=["id"]):
+        rows = slice(first, first + batch.num_rows)
+        first = rows.stop
+        joined.add(whose[rows][_is_among(names, batch)])
+    return joined
 
 
 def load_all(source: Source) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from dpal.data.known_records import (
     KnownRecords,
     Marks,
     first_of_owner,
+    rows_by_owner,
     scan,
 )
 from dpal.data.sources import Source
@@ -89,11 +90,13 @@ class Located:
       eligible: (n,) rows that may take part: the first of each owner whose content belongs
         to the owner's block, too.
       disputed: (n,) rows whose content belongs to another block than their owner.
+      owners: (n,) the eligible row of the same owner; `OUTSIDE` for a disputed row.
     """
 
     blocks: Blocks
     eligible: NDArray[np.bool_]
     disputed: NDArray[np.bool_]
+    owners: NDArray[np.int64]
 
     def sizes(self) -> dict[int, int]:
         """Owners by block."""
@@ -297,8 +300,12 @@ class Registry:
                 f"{' '.join(str(path) for path in source.paths)}",
                 count=f"{strangers:,} of {assigned.strange.size:,}",
             )
-        eligible = first_of_owner(marks, ~assigned.disputed)
-        return Located(blocks=assigned.blocks, eligible=eligible, disputed=assigned.disputed)
+        return Located(
+            blocks=assigned.blocks,
+            eligible=first_of_owner(marks, ~assigned.disputed),
+            disputed=assigned.disputed,
+            owners=rows_by_owner(marks, ~assigned.disputed),
+        )
 
     def require_unregistered(
         self,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dpal.planning.campaign_plan import Plan
+from dpal.privacy import Unit
 
 _DROWNED = 3.0  # noise of a step over the longest mean gradient, from which little is learned
 _FEW = 10  # labels a class
@@ -39,6 +40,12 @@ def plan_doubts(plan: Plan, *, weights: int) -> Iterator[str]:
         yield (
             f"schedule.epochs_per_phase {schedule.epochs_per_phase:,} passes over few labels want "
             f"many noisy steps; {_PASSES // 3} or fewer suit private training"
+        )
+    if spec.target.unit is Unit.GROUP and spec.groups is None:
+        yield (
+            f"data set {spec.dataset} protects groups, and one record of each takes part; "
+            "privacy.unit: group uses all that a group has, for the same promise, and buys labels "
+            "for all of it or its first schedule.group_labels"
         )
     parts = [part for phase in plan.phases for part in phase.parts if part.steps]
     drowned = max(

@@ -73,6 +73,7 @@ def ledger_report(
     doubt: str | None,
     certificate: str | None,
     has_model: bool = True,
+    whole_groups: bool = False,
 ) -> Report:
     """Tells what a run did to the ledger.
 
@@ -83,6 +84,7 @@ def ledger_report(
       doubt: why this may not be the newest copy of the ledger; None if an anchor says it is.
       certificate: digest of the campaign's certificate, once it has one.
       has_model: whether a model is verified with it.
+      whole_groups: whether all records of a group of a data set take part, and not one of each.
 
     Raises:
       LedgerError: the campaign holds no plan.
@@ -102,7 +104,7 @@ def ledger_report(
             self_training=False,
             protected_validation=FIGURES in kinds,
             measured_groups=grouped,
-            groups=grouped and not name,  # of a data set one record of each group takes part
+            groups=grouped and (whole_groups or not name),
             searched=TRIAL in kinds,
         ),
     }

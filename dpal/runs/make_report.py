@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dpal.errors import AnchorError, DataError, LedgerError, LedgerMissing
-from dpal.files.artifacts import CampaignFolder
+from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.files.atomic_writes import write_text
 from dpal.ledger.campaign_account import campaigns_in
 from dpal.ledger.chain import verify_chain
@@ -113,10 +113,18 @@ def make_ledger_page(folder: CampaignFolder, to: Path | None = None) -> Path:
         doubt=doubt,
         certificate=certificate_digest(owner),
         has_model=recorded_kind(folder).use_cases().has_model,
+        whole_groups=_takes_whole_groups(owner),
     )
     write_text(path, html_of(report))
     sign_files([] if doubt else entries, [path], recorded_runtime(folder))
     return path
+
+
+def _takes_whole_groups(folder: CampaignFolder) -> bool:
+    """Whether the run's plan says how all records of a group take part."""
+    if not (folder.root / RECORD).is_file():
+        return False
+    return folder.read_record().get("plan", {}).get("groups") is not None
 
 
 def _title(folder: CampaignFolder) -> str:

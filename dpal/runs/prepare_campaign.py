@@ -15,6 +15,7 @@ from dpal.acquisition.scores import score_function
 from dpal.config.campaign import CampaignConfig
 from dpal.config.validation import declared_validation
 from dpal.data.groups import (
+    OUTSIDE,
     count_groups,
     measured_owners,
     read_groups,
@@ -161,8 +162,11 @@ def open_data(config: CampaignConfig) -> OpenedData:
         if validation.content is Content.FEATURES and unscaled:
             remarks += scale_remarks(public_statistics(validation)[1])
 
-    column = config.data.group_column
-    owners = pool_holds.rows if column is None else count_groups(read_groups(pool, column))
+    grouped = config.privacy.unit is Unit.GROUP
+    column = _owner_column(config) if grouped or protected else None
+    owners = pool_holds.rows
+    if grouped and column is not None:
+        owners = count_groups(read_groups(pool, column))
     measured = None
     if config.data.normalisation.measured:
         mean, std = public_statistics(validation)
@@ -171,11 +175,10 @@ def open_data(config: CampaignConfig) -> OpenedData:
     measured_records, measured_groups = None, None
     if protected:
         measured_records = validation_holds.rows
-    measured_column = _measured_column(config) if protected else None
-    if measured_column is not None:
-        require_other_groups(pool, validation, measured_column)
+    if protected and column is not None:
+        require_other_groups(pool, validation, column)
         most = declared_validation(config).group_records
-        kept = measured_owners(validation, measured_column, most)
+        kept = measured_owners(validation, column, most)
         measured_records, measured_groups = kept.rows.size, count_groups(kept.owners)
 
     def spec_of(wishes: CampaignConfig) -> SpecFor:
@@ -191,6 +194,7 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 threshold_start=ThresholdStart.PLAIN if protected else _threshold_start(held),
                 protected_records=measured_records,
                 protected_groups=measured_groups,
+                group_column=column if grouped else None,
                 draws_openly=_draws_openly(held),
                 offers_all=held is not None and "candidates" not in held,
             )
@@ -223,8 +227,8 @@ def open_data(config: CampaignConfig) -> OpenedData:
     return opened
 
 
-def _measured_column(config: CampaignConfig) -> str | None:
-    """Says whose the protected validation records are: as in the pool. None where each is alone.
+def _owner_column(config: CampaignConfig) -> str | None:
+    """Says whose records are, in the pool and the validation set. None where each is alone.
 
     Raises:
       LedgerError: the data set is not registered.
@@ -235,6 +239,11 @@ def _measured_column(config: CampaignConfig) -> str | None:
         return config.data.group_column
     with closing(open_ledger(config.runtime, create=False)) as store:
         column = data_set(store.verified(), name).limit.group_column
+    if column is None and config.privacy.unit is Unit.GROUP:
+        raise ConfigError.before_release(
+            f"privacy.unit group lets all records of each group take part, and data set {name} "
+            "protects single records; leave it out"
+        ).about("privacy.unit", "no groups")
     most = declared_validation(config).group_records
     if column is None and most != 1:
         raise ConfigError.before_release(
@@ -397,9 +406,17 @@ def _write_start(campaign: Campaign) -> None:
         return
     with campaign.ledger() as ledger:
         located = locate(campaign.config, campaign.pool, ledger.store)
-    taking = [share.block for share in spec.blocks]
-    takes_part = located.eligible & np.isin(located.blocks, taking)
-    write_start(campaign.pool, folder.start, blocks=located.blocks, takes_part=takes_part)
+    taking = np.isin(located.blocks, [share.block for share in spec.blocks])
+    groups = None
+    if spec.groups is not None:
+        groups = within_cap(np.where(taking, located.owners, OUTSIDE), spec.groups.labels)
+    write_start(
+        campaign.pool,
+        folder.start,
+        blocks=located.blocks,
+        takes_part=located.eligible & taking,
+        groups=groups,
+    )
 
 
 def _changes(campaign: Campaign) -> str:

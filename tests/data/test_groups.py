@@ -59,6 +59,9 @@ def test_the_first_records_of_each_take_part():
     assert within_cap(groups, None).tolist() == GROUPS
     assert within_cap(groups, 2).tolist() == [0, 1, 0, 3, 1, OUTSIDE]
     assert within_cap(groups, 1).tolist() == [0, 1, OUTSIDE, 3, OUTSIDE, OUTSIDE]
+    some = np.array([OUTSIDE, 1, OUTSIDE, 3, 1, 3])  # rows that take no part before
+    assert within_cap(some, 1).tolist() == [OUTSIDE, 1, OUTSIDE, 3, OUTSIDE, OUTSIDE]
+    assert within_cap(some, 2).tolist() == some.tolist()
     assert rows_of_groups(groups, np.array([3, 0])).tolist() == [0, 2, 3, 5]
     assert rows_of_groups(within_cap(groups, 2), np.array([0])).tolist() == [0, 2]
 

@@ -26,6 +26,7 @@ from dpal.training.protected_figures import confusion_counts
 from flows.campaign import run_campaign
 from tests.conftest import flows_at, small_values, write_blobs
 from tests.flows.calling import call, sentence
+from tests.flows.leaks import files_below, naming
 from tests.flows.test_campaign import last_flow_run, runs_of
 from tests.runs.test_protected_validation import RECORDS, mislabel
 
@@ -57,10 +58,14 @@ def phases(place, monkeypatch) -> list[dict[str, Any]]:
     return CampaignFolder(Path("artifacts/guarded")).finished_phases()
 
 
-def exact(phases: list[dict[str, Any]]) -> list[str]:
+def exact(phases: list[dict[str, Any]], *, counts: bool = False) -> list[str]:
     """Accuracies of phases and trials without noise, as a program would write them.
 
     Those that are released ones by chance are left out.
+
+    Args:
+      phases: finished ones.
+      counts: whether to add the confusion counts that they are made of, as JSON and as Python.
     """
     campaign = prepare(parse_config(small_values(**SETTINGS)))
     inputs, labels = load_all(campaign.validation)
@@ -73,7 +78,13 @@ def exact(phases: list[dict[str, Any]]) -> list[str]:
     for weights in (*trained, *tried):
         model = model_with(campaign, weights)
         guesses = probabilities(model, inputs, physical_batch=256, task=Task.SINGLE_LABEL)
-        share = float(np.trace(confusion_counts(guesses, labels.numpy()))) / RECORDS
+        counted = confusion_counts(guesses, labels.numpy())
+        if counts:
+            told += [
+                json.dumps(counted.tolist()),
+                json.dumps(counted.tolist(), separators=(",", ":")),
+            ]
+        share = float(np.trace(counted)) / RECORDS
         if share not in released:  # by chance: noise leaves one in thirty as it is
             told.append(repr(share))
     return told
@@ -93,7 +104,7 @@ def test_mlflow_has_released_figures_and_nothing_of_the_records(place, phases):
     assert parent.data.params["learning_rate"] == "0.5, 0.001"
     chosen = f"{search['settings'][search['best'] - 1]['learning_rate']:g}"
     assert {child.data.params["learning_rate"] for child in children} == {chosen}
-    secrets = [*exact(phases), *read_ids(open_validation(parse_config(small_values(**SETTINGS))))]
+    secrets = [*exact(phases), *held_out()]
     for run in (parent, *children):
         told = json.dumps([dict(run.data.metrics), dict(run.data.params), dict(run.data.tags)])
         assert not [secret for secret in secrets if secret in told]
@@ -124,6 +135,31 @@ def test_prefect_shows_released_figures_and_nothing_else(place, phases):
         if (percent := f"{100 * float(secret):.2f} %") not in told:
             assert percent not in shown
     assert "held-0" not in shown
+
+
+def test_nothing_that_stays_behind_holds_an_exact_figure(place, phases, prefect_home):
+    """Every file of the campaign, of MLflow and of Prefect: databases, results, checkpoints."""
+    left = [
+        path
+        for path in files_below(place, prefect_home)
+        if path.is_file() and "confidential" not in path.parts
+    ]
+    private = {place / "validation.parquet", place / "pool.parquet"}
+    names = {path.suffix for path in left} | {path.name for path in left}
+    assert {"manifest.json", "report.md", "report.html", "ledger.sqlite", ".safetensors"} <= names
+    databases = [path for path in left if path.read_bytes().startswith(b"SQLite format 3")]
+    assert len(databases) >= 3  # the ledger, MLflow's and Prefect's
+    secrets = [*exact(phases, counts=True), *held_out()]
+    assert len(secrets) > RECORDS + 5
+    assert naming(secrets, set(left) - private) == set()
+    # What is looked for is found where it is.
+    assert naming(secrets, private) == {place / "validation.parquet"}
+    told = [repr(phase["validation_accuracy"]) for phase in phases]
+    assert naming(told, databases)
+
+
+def held_out() -> list[str]:
+    return read_ids(open_validation(parse_config(small_values(**SETTINGS))))
 
 
 def test_commands_say_what_it_costs_and_how_precise_it_is(place, monkeypatch):

@@ -164,7 +164,7 @@ def test_the_plan_says_who_is_protected_and_how(persons, small):
         ({"data__group_column": "person"}, "privacy.unit"),
         (
             {"privacy__unit": "group", "data__group_column": "person", "data__dataset": "clinic"},
-            "data.dataset",
+            "data.group_column",
         ),
         (
             {"privacy__unit": "group", "data__group_column": "person", "labeler": {"kind": "form"},

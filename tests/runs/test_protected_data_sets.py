@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 import dpal
 from dpal.accounting.events import VALIDATION
-from dpal.accounting.renyi_filter import RenyiFilter
+from dpal.accounting.renyi_filter import NOTHING, RenyiFilter
 from dpal.certificate.checks import any_failed
 from dpal.certificate.kinds.campaign import CAMPAIGN, _unpaid_figures
 from dpal.certificate.read_and_seal import read_certificate
@@ -35,7 +36,7 @@ from dpal.runs.data_sets import add_block, register_data_set
 from dpal.runs.prepare_campaign import hold_budget, prepare
 from dpal.training.evaluation import probabilities
 from dpal.training.protected_figures import confusion_counts
-from tests.conftest import WIDTH, having, nothing_released, write_blobs
+from tests.conftest import PUBLIC, WIDTH, having, nothing_released, write_blobs
 
 LEDGER = Path("artifacts/ledger.sqlite")
 PERSONS, HELD_OUT = 450, 90
@@ -315,3 +316,28 @@ def test_records_that_join_while_a_campaign_is_planned(held_out, small):
     add("march.parquet")
     with lock_folder(campaign.folder.root), pytest.raises(LedgerError):
         hold_budget(campaign)
+
+
+@pytest.mark.parametrize("group", [None, "person"])
+def test_figures_take_nothing_of_a_blocks_share(held_out, small, group, monkeypatch):
+    """However dear they are: the block holds, and is charged in the end, the same without them."""
+    taken = []
+    for name, validation in (
+        ("public", dict(PUBLIC)),
+        ("protected", {"protected": True, "epsilon": 6.0}),
+    ):
+        root = held_out / name
+        root.mkdir()
+        for file in ("pool.parquet", "validation.parquet"):
+            shutil.copy(held_out / file, root / file)
+        monkeypatch.chdir(root)
+        register(group=group)
+        folder = dpal.run(small(**settings(validation=validation)))
+        (share,) = folder.read_record()["plan"]["blocks"]
+        with closing(LedgerStore(LEDGER)) as store:
+            (block,) = data_set(store.entries(), "clinic").blocks
+        measured = [one for one in dpal.account(folder).cohorts if one.cohort == VALIDATION]
+        assert [one.epsilon_pld > 5.9 for one in measured] == [True] * (name == "protected")
+        taken.append((share, block.taken, block.sole))
+    assert taken[0] == taken[1]
+    assert taken[0][1] != NOTHING

@@ -54,7 +54,13 @@ def per_record_gradients(
         # Opacus takes more than a second to import, and no other backend needs it.
         from dpal.training.per_record.opacus_hooks import OpacusHooks
 
-        yardstick = OpacusHooks(tried, loss=loss, groups=groups)
+        try:
+            yardstick = OpacusHooks(tried, loss=loss, groups=groups)
+        except NotImplementedError as error:
+            raise ParameterError(
+                "Opacus has no gradients of single records for a layer of this model; use "
+                "runtime.backend book_keeping or functional"
+            ) from error
         if not agrees(yardstick, tried, loss, like, targets):
             raise ParameterError(
                 "Opacus finds other gradients for this model than autograd does; use "

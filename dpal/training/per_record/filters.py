@@ -73,7 +73,9 @@ class FilterRule(ConvolutionRule):
     def _pull_back(self, gradients: Mapping[str, Tensor]) -> PerRecord:
         """From gradients (m, ...) of filter and bias to those of the parameters, (m, ...)."""
         own = {name: value.detach() for name, value in self._layer.named_parameters(recurse=False)}
-        cotangents = (gradients["weight"], gradients.get("bias"))
+        kind = own["weight"].dtype  # gradients are float32, whatever the model is
+        given = gradients.get("bias")
+        cotangents = (gradients["weight"].to(kind), None if given is None else given.to(kind))
 
         def pull(weight: Tensor, bias: Tensor | None) -> dict[str, Tensor]:
             result: dict[str, Tensor] = transpose((weight, bias) if bias is not None else weight)[0]
@@ -86,4 +88,4 @@ class FilterRule(ConvolutionRule):
         transpose = torch.func.vjp(maps, own)[1]
         axes = (0, None if cotangents[1] is None else 0)
         pulled: dict[str, Tensor] = torch.func.vmap(pull, in_dims=axes)(*cotangents)
-        return {name: pulled[name] for name in self.parameters}
+        return {name: pulled[name].float() for name in self.parameters}
