@@ -61,7 +61,7 @@ def plurality_divergences(
     ...     np.array([[40, 10], [25, 25]]), classes=10, sigma=5.0, orders=np.array([2.0])
     ... )
     >>> cost.round(5).tolist()
-    [[0.00017], [0.05064]]
+    [[6e-05], [0.05087]]
     """
     check.positive(sigma=sigma)
     cast = (votes > 0).sum(axis=1)
