@@ -24,6 +24,7 @@ from dpal.data.label_columns import MOST_CLASSES
 from dpal.data.parquet import read_batches, reading, schema_of
 from dpal.data.pool_files import files_of
 from dpal.errors import DataError
+from dpal.labels import UNKNOWN
 
 _KINDS = ("ballot", "scores", "class")
 _refuse = DataError.before_release  # ballots are read before anything is asked of them
@@ -97,6 +98,45 @@ def public_labels(file: Path, column: str = "label") -> NDArray[np.uint8]:
     if not len(values):
         raise _refuse(f"{file} has no rows")
     return np.asarray(_numbers(values, "ballot", file, 0.5), dtype=np.uint8)
+
+
+def true_labels(file: Path, cast: CastBallots) -> NDArray[np.int64]:
+    """True labels of the queries that were voted on, for judging answers.
+
+    Args:
+      file: Parquet with `id` and `label`: a class number, or a list of zeros and ones; -1 where not
+        known. Other ids are left out.
+      cast: the ballots.
+
+    Returns:
+      (q,) classes or (q, k) labels, in the order of the queries.
+
+    Raises:
+      DataError: it is no such file, or a query is missing, or there twice.
+    """
+    schema = ballots_schema(file)
+    if not {"id", "label"} <= set(schema.names):
+        raise _refuse(f"{file} needs the columns 'id' and 'label' of true labels")
+    table = read_columns(file, ["id", "label"])
+    ids = [str(one) for one in table.column("id").to_pylist()]
+    places = {one: at for at, one in enumerate(ids)}
+    if len(places) < len(ids):
+        raise _refuse(f"{file} has an id twice")
+    missing = sum(query not in places for query in cast.queries)
+    if missing:
+        raise _refuse(f"{file} lacks {missing} of the queries that teachers voted on")
+    said = [table.column("label")[places[query]].as_py() for query in cast.queries]
+    width = () if cast.single_label else cast.votes.shape[2:]
+    highest = max(1, len(cast.names) - 1) if cast.single_label else 1
+    try:
+        labels = np.array(said)
+        sound = labels.dtype.kind == "i" and labels.shape == (len(said), *width)
+    except ValueError:  # lists of several lengths
+        sound = False
+    if not sound or ((labels < UNKNOWN) | (labels > highest)).any():
+        wanted = "a class number" if cast.single_label else f"a list of {width[0]} zeros and ones"
+        raise _refuse(f"a true label in {file} is not {wanted}, or -1 where it is not known")
+    return labels.astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,16 @@ PRIVATE_NOTE = (
     "(with a confidence check it is an expectation). What is certified holds whatever the votes "
     "are."
 )
+_FIGURES = {
+    "accuracy": "right answers",
+    "balanced_accuracy": "balanced accuracy",
+    "average_precision": "mAP",
+}
+EXPECTED_NOTE = (
+    "How many queries epsilon pays for by costs of these votes, and how right answers are, is an "
+    "EXPECTATION, not a guarantee: whoever asks as many queries because of it keeps no promise. "
+    "Queries are taken in the order of the file."
+)
 RECOGNITION_NOTE = (
     "Teachers were compared with those of the other accounts in this folder by name, and by their "
     "ballots on queries of the same ids; that two ensembles were trained on the same records, "
@@ -95,16 +105,50 @@ def modes_table(rows: Sequence[tuple[str, float, str]]) -> Table:
     return Table("Ways to count the same queries", ("mode", "epsilon", "what it promises"), cells)
 
 
-def sweep_table(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Votes over the values of one setting."""
-    private = all("exact" in row for row in rows)
-    return table(f"Votes over {key}", (_swept(key, row, private=private) for row in rows))
+def expected_table(
+    found: Sequence[Mapping[str, Any]], swept: Sequence[Mapping[str, float]] | None = None
+) -> Table:
+    """How far a promise would go if costs followed the votes, and what would be answered.
+
+    Args:
+      found: of every row.
+      swept: the settings of every row, if any.
+    """
+    settings = swept or [{}] * len(found)
+    rows = (
+        {**{key: f"{value:g}" for key, value in values.items()}, **_expected_cells(one)}
+        for values, one in zip(settings, found, strict=True)
+    )
+    return table("Expected of these votes, no promise", rows)
 
 
-def _swept(key: str, row: Mapping[str, Any], *, private: bool) -> dict[str, str]:
+def _expected_cells(found: Mapping[str, Any]) -> dict[str, str]:
+    """Figures on true labels only where there are any."""
+    paid, asked = found["paid_for"], found["asked"]
     cells = {
-        key: f"{row['value']:g}",
-        **_checked(row),
+        f"queries paid for, {mode}": f"all {asked:,}" if count == asked else f"{count:,}"
+        for mode, count in paid.items()
+    }
+    cells["answers expected"] = f"{found['answers']:,.1f}"
+    for key, name in _FIGURES.items():
+        if key in found:
+            cells[name] = "-" if found[key] is None else f"{found[key]:.1%}"
+    return cells
+
+
+def sweep_table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Votes over the values of one setting, or of several."""
+    private = all("exact" in row for row in rows)
+    title = f"Votes over {', '.join(keys)}"
+    return table(title, (_swept(keys, row, private=private) for row in rows))
+
+
+def _swept(keys: Sequence[str], row: Mapping[str, Any], *, private: bool) -> dict[str, str]:
+    swept = {key: f"{row['values'][key]:g}" for key in keys}
+    checked = _checked(row)
+    cells = {
+        **swept,
+        **{name: value for name, value in checked.items() if name not in swept},
         "epsilon of all": f"{row['epsilon']:.4f}",
         "queries that fit": f"{row['fit']:,}",
         "unanimous votes turned": f"{row['unanimous']:.1%}",

@@ -106,9 +106,10 @@ def vote_command(
                      "public guess of the share of teachers that agree sets how small."),
     ] = None,
     sweep: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="KEY=START:STOP:STEP", help="Costs over sigma, limit, epsilon, "
-                     "queries or answer_from; releases nothing."),
+                     "queries, answer_from, threshold or threshold_sigma; several together if "
+                     "given several times. Releases nothing."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Which mechanism to choose, or which threshold of "
@@ -127,9 +128,15 @@ def vote_command(
     ] = None,
     private_figures: Annotated[
         bool,
-        typer.Option("--private-figures", help="Also what these very votes cost. These numbers "
-                     "are private: do not publish or act on them."),
+        typer.Option("--private-figures", help="Also what these very votes cost, and how many "
+                     "queries epsilon would pay for by that (an expectation). These numbers are "
+                     "private: do not publish or act on them."),
     ] = False,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="Parquet with id and label, for --private-figures: how right answers "
+                     "are expected to be."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     settings: RuntimeSettings = [],  # noqa: B006
 ) -> None:  # fmt: skip
@@ -138,11 +145,11 @@ def vote_command(
     Nothing is trained. The cost holds whatever the votes are; how many queries are asked is
     fixed beforehand. The same ballots again give the same labels, without another charge.
     """
-    if (threshold is None) != (threshold_sigma is None):
+    if not sweep and (threshold is None) != (threshold_sigma is None):
         raise ConfigError.before_release("--threshold and --threshold-sigma belong together")
-    if explain and sweep is not None:
+    if explain and sweep:
         raise ConfigError("--explain and --sweep are two views; ask for one of them")
-    if sweep is not None and agreement is not None:
+    if sweep and agreement is not None:
         raise ConfigError.before_release(
             "--sweep shows what any votes would cost, and with --agreement answers leave only if "
             "these cost little; leave one of them out"
@@ -159,6 +166,12 @@ def vote_command(
         )
     if other_teachers is not None and not (other_teachers := " ".join(other_teachers.split())):
         raise ConfigError.before_release("--other-teachers needs a reason")
+    if truth is not None and (not private_figures or explain or (name is not None and not sweep)):
+        raise ConfigError.before_release(
+            "--truth is for looking at these votes with --private-figures, with or without --sweep "
+            "and without --explain or --name"
+        )
+    from dpal.data.ballot_files import true_labels
     from dpal.runs.vote_request import VoteRequest
     from flows.cli import vote_view
 
@@ -185,14 +198,15 @@ def vote_command(
         answer_from=answer_from,
         runtime=runtime_from(settings),
     )
+    true = None if truth is None else true_labels(truth, request.cast)
     if explain:
         from flows.cli.vote_advice import mechanism_advice
 
         view = mechanism_advice(request, public, consensus, pay)
-    elif sweep is not None:
-        view = vote_view.vote_sweep_view(request, sweep, private=private_figures)
+    elif sweep:
+        view = vote_view.vote_sweep_view(request, sweep, private=private_figures, truth=true)
     elif name is None:
-        view = vote_view.vote_cost_view(request, private=private_figures)
+        view = vote_view.vote_cost_view(request, private=private_figures, truth=true)
     else:
         from flows.cli.vote_release import released
 

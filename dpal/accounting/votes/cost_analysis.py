@@ -37,7 +37,7 @@ PUBLISHED_ORDERS: Final = np.concatenate(
     [np.arange(2, 100, 0.5), np.logspace(math.log10(100), math.log10(1000), 200)]
 )
 ORDERS: Final = np.unique(np.concatenate([np.arange(11, 110) / 10, PUBLISHED_ORDERS]))
-_CHUNK = 256  # queries whose curves are in memory at a time, where there is no table
+_CHUNK = 1024  # queries whose curves are in memory at a time, where there is no table
 
 
 class Conversion(StrEnum):
@@ -185,8 +185,8 @@ def _converted(
     with_slack = np.vstack([table, slack])
     sides, before = len(with_slack), np.zeros(len(with_slack))
     before[-1] = 1.0
-    for start in range(0, len(votes), 2 * _CHUNK):
-        rows = np.asarray(votes[start : start + 2 * _CHUNK], dtype=np.int64)
+    for start in range(0, len(votes), _CHUNK // 2):
+        rows = np.asarray(votes[start : start + _CHUNK // 2], dtype=np.int64)
         cells = np.minimum(rows, rule.teachers - rows) + sides * np.arange(len(rows))[:, None]
         count = np.bincount(cells.ravel(), minlength=len(rows) * sides).reshape(len(rows), sides)
         running = before + np.cumsum(count, axis=0, dtype=np.float64)

@@ -1,15 +1,14 @@
-"""What the winner of a noisy plurality can tell about one ballot, exactly.
+"""Who wins a noisy plurality, exactly.
 
 Every count of m classes gets noise N(0, sigma^2), and the class in front is released. Its law
 is one integral per distinct count,
 
-    P(class j wins) = E_x[ phi((x - v_j) / sigma) prod over i != j of Phi((x - v_i) / sigma) ],
+    P(class j wins) = E_x[ phi((x - v_j) / sigma) prod over i != j of Phi((x - v_i) / sigma) ].
 
-and replacing a ballot moves one vote from one class to another. Classes with equal counts
-are alike, so the neighbours of a histogram are few, and all of them are looked at.
+What a winner tells about one ballot is in `dpal.accounting.votes.winner_costs`.
 
 Source: the integral is the law of an argmax; the trapezoidal rule converges on it faster
-than any power of the spacing (Trefethen & Weideman, 2014). The neighbours: docs/voting.md.
+than any power of the spacing (Trefethen & Weideman, 2014).
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-
-from dpal import check
-from dpal.accounting.votes.rules import Confidence
-from dpal.errors import ParameterError
 
 Floats = NDArray[np.float64]
 
@@ -37,51 +32,6 @@ class _Histogram:
 
     values: Floats
     classes: Floats
-
-
-def plurality_divergence(
-    counts: NDArray[np.integer],
-    *,
-    classes: int,
-    sigma: float,
-    orders: Floats,
-    confidence: Confidence | None = None,
-) -> Floats:
-    """Largest Rényi divergence of the winner when one ballot is replaced, in both directions.
-
-    Args:
-      counts: (bins,) votes of the classes that have any; zeros may be left out.
-      classes: how many there are in all.
-      sigma: standard deviation of the noise on every count, in votes.
-      orders: (o,), above 1.
-      confidence: when a winner is released; None for always.
-
-    Returns:
-      (o,) divergences.
-
-    Raises:
-      ParameterError: a count is negative, or there are more bins than classes.
-    """
-    check.positive(sigma=sigma)
-    cast = counts[counts > 0]
-    if (counts < 0).any() or cast.size > classes or not cast.size:
-        raise ParameterError(f"{counts.size} counts cannot be votes for {classes} classes")
-    values, many = np.unique(cast, return_counts=True)
-    held = dict(zip(values.tolist(), many.tolist(), strict=True))
-    if classes > cast.size:
-        held[0] = classes - cast.size
-    mine = _Histogram(np.array(sorted(held)), np.array([held[v] for v in sorted(held)]))
-    worst = np.zeros(orders.size)
-    law = _law(mine, sigma)
-    for giver in mine.values[mine.values > 0]:
-        for taker in mine.values:
-            if taker == giver and held[int(giver)] < 2:
-                continue
-            pairs, top = _moved(mine, law, float(giver), float(taker), sigma)
-            if confidence is not None:
-                pairs = _checked(pairs, float(mine.values.max()), top, confidence)
-            worst = np.maximum(worst, _divergence(pairs, orders))
-    return worst
 
 
 def plurality_law(counts: NDArray[np.integer], *, classes: int, sigma: float) -> Floats:
@@ -110,38 +60,3 @@ def _law(histogram: _Histogram, sigma: float) -> Floats:
     return np.asarray(
         scipy.special.logsumexp(density - below + together, axis=1) + math.log(spacing)
     )
-
-
-def _moved(
-    mine: _Histogram, law: Floats, giver: float, taker: float, sigma: float
-) -> tuple[Floats, float]:
-    """Classes of a kind with their log-chances before and after a vote moved, (kinds, 3)."""
-    after: dict[float, float] = dict(zip(mine.values, mine.classes, strict=True))
-    stay = dict(after)
-    for value, new in ((giver, giver - 1), (taker, taker + 1)):
-        after[value] -= 1
-        after[new] = after.get(new, 0) + 1
-        stay[value] -= 1
-    values = np.array(sorted(value for value, many in after.items() if many))
-    there = _Histogram(values, np.array([after[value] for value in values]))
-    other = dict(zip(values, _law(there, sigma), strict=True))
-    before = dict(zip(mine.values, law, strict=True))
-    kinds = [(many, before[value], other[value]) for value, many in stay.items() if many]
-    kinds += [(1.0, before[giver], other[giver - 1]), (1.0, before[taker], other[taker + 1])]
-    return np.array(kinds), float(values.max())
-
-
-def _checked(pairs: Floats, top: float, top_after: float, confidence: Confidence) -> Floats:
-    """The same where an answer is given only above a threshold, and "no answer" released else."""
-    here, there = ((count - confidence.threshold) / confidence.sigma for count in (top, top_after))
-    given = pairs + np.array([0.0, scipy.special.log_ndtr(here), scipy.special.log_ndtr(there)])
-    return np.vstack([given, [1.0, scipy.special.log_ndtr(-here), scipy.special.log_ndtr(-there)]])
-
-
-def _divergence(pairs: Floats, orders: Floats) -> Floats:
-    many, p, q = pairs[:, 0, None], pairs[:, 1, None], pairs[:, 2, None]
-    both = [
-        scipy.special.logsumexp(np.log(many) + orders * first + (1 - orders) * second, axis=0)
-        for first, second in ((p, q), (q, p))
-    ]
-    return np.asarray(np.maximum(np.maximum(*both), 0.0) / (orders - 1))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dpal.accounting.votes import papernot
 from dpal.accounting.votes.cost_kinds import Mode
 from dpal.accounting.votes.majority import Answers, divergence, move_divergences, worst_divergence
-from dpal.accounting.votes.plurality import plurality_divergence
 from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
+from dpal.accounting.votes.winner_costs import plurality_divergences
 from dpal.accounting.votes.worst_winner import Winners, worst_winner
 from dpal.errors import ParameterError
 
@@ -123,17 +123,14 @@ def _exact_winners(rule: VotingRule, votes: Floats, orders: Floats) -> Floats:
     """Each distinct histogram once: most queries have one that was seen before."""
     ordered = np.sort(votes, axis=1)[:, ::-1]
     distinct, back = np.unique(ordered, axis=0, return_inverse=True)
-    costs = [
-        plurality_divergence(
-            histogram.astype(np.int64),
-            classes=rule.classes,
-            sigma=rule.sigma,
-            orders=orders,
-            confidence=rule.confidence,
-        )
-        for histogram in distinct
-    ]
-    return np.stack(costs)[back.ravel()]
+    costs = plurality_divergences(
+        distinct.astype(np.int64),
+        classes=rule.classes,
+        sigma=rule.sigma,
+        orders=orders,
+        confidence=rule.confidence,
+    )
+    return costs[back.ravel()]
 
 
 def _published_answers(rule: VotingRule, positives: Floats, orders: Floats) -> Floats:
