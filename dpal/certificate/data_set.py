@@ -9,7 +9,7 @@ from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.events import Release, scale_sampling_rate
 from dpal.certificate.checks import Check, check_from_faults, unchecked
 from dpal.certificate.evidence import LedgerEvidence
-from dpal.certificate.figures import by_dp_accounting
+from dpal.certificate.recomputed_epsilons import by_dp_accounting
 from dpal.certificate.sentences import NO_DATA_SET
 from dpal.ledger.datasets import Basis, BlockShare, Limit, data_sets, limit_of, shares_in
 from dpal.ledger.entries import Entry, EntryKind

@@ -7,7 +7,6 @@ from typing import Any
 
 from dpal.certificate.compare_with_derived import Place, differences
 from dpal.certificate.evidence import evidence_in
-from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.read_and_seal import (
     FORMAT,
@@ -18,6 +17,7 @@ from dpal.certificate.read_and_seal import (
     sealed_certificate,
     to_text,
 )
+from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.verify import certificate_kind
 from dpal.errors import CertificateError
 from dpal.ledger.chain import verify_chain

@@ -14,7 +14,7 @@ from dpal.config.guarded import Guarded
 from dpal.config.section import Count, Section
 from dpal.config.settings_form import choice
 from dpal.files.object_store import StoreHolds, require_store_url
-from dpal.training.backends import Backend as Backend
+from dpal.training.backend_names import Backend as Backend
 
 
 class TaskRunnerKind(StrEnum):

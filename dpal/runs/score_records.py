@@ -20,8 +20,8 @@ from torch import nn
 from dpal.acquisition.scores import Scores, score, score_function
 from dpal.acquisition.strata import Strata, strata_of
 from dpal.config.campaign import CampaignConfig
+from dpal.data.file_shards import Shard, shard_batches
 from dpal.data.readers import records_of
-from dpal.data.shards import Shard, shard_batches
 from dpal.data.sources import Role, Source
 from dpal.errors import DataError, ParameterError
 from dpal.models.build_model import build_model

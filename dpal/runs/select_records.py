@@ -23,6 +23,7 @@ from dpal.acquisition.strata import Strata
 from dpal.acquisition.thresholds import Rows
 from dpal.canonical import file_digest
 from dpal.config.runtime import TaskRunnerKind
+from dpal.data.file_shards import Shard, shards_of
 from dpal.data.groups import rows_of_groups
 from dpal.data.labeling_state import (
     UNLABELED,
@@ -35,7 +36,6 @@ from dpal.data.labeling_state import (
     write_selection,
 )
 from dpal.data.readers import raw_batches
-from dpal.data.shards import Shard, shards_of
 from dpal.data.sources import Role
 from dpal.planning.campaign_plan import Phase
 from dpal.planning.selection_steps import RandomDraw, SecretRandomDraw, starts_at_validation

@@ -20,7 +20,7 @@ from dpal.planning.campaign_plan import Phase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import secure
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.per_record.screening import made_up
 

@@ -18,7 +18,7 @@ from dpal.mechanisms.gaussian import noisy_sum
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
 from dpal.training.augmentation import augment, view_generator
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.backend import (
@@ -27,7 +27,7 @@ from dpal.training.per_record.backend import (
     stretches_by_size,
     trainable,
 )
-from dpal.training.per_record.choose_method import per_record_gradients
+from dpal.training.per_record.choose_backend import per_record_gradients
 from dpal.training.per_record.screening import refuse_known_mixing
 from dpal.training.physical_batches import chunks, group_chunks
 

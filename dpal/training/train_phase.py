@@ -17,7 +17,7 @@ from dpal.planning.campaign_plan import Phase, TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Recipe
 from dpal.randomness import BitSource
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.clipping import Clipper
 from dpal.training.dp_sgd import PrivateGradient, Sizes
 from dpal.training.learning_rates import rate_at, set_rate

@@ -25,7 +25,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.training_recipe import Precision, Recipe
 from dpal.randomness import secure
 from dpal.training.arithmetic import passes, products
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.dp_sgd import PrivateGradient
 from tests.models import tiny_bert
 

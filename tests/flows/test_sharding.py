@@ -155,12 +155,12 @@ def same(one, other):
 
 def small_batches(monkeypatch, rows=128):
     """Several batches in a small pool."""
+    import dpal.data.file_shards
     import dpal.data.parquet
-    import dpal.data.shards
 
     monkeypatch.setattr(dpal.data.parquet, "BATCH_ROWS", rows)
-    monkeypatch.setattr(dpal.data.shards, "BATCH_ROWS", rows)
-    monkeypatch.setattr(dpal.data.shards, "MOST_ROWS", 256 * rows)
+    monkeypatch.setattr(dpal.data.file_shards, "BATCH_ROWS", rows)
+    monkeypatch.setattr(dpal.data.file_shards, "MOST_ROWS", 256 * rows)
 
 
 def test_shards_score_as_the_whole_does(begun, monkeypatch):

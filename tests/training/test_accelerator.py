@@ -25,7 +25,7 @@ from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Augmentation, Clipping, ClippingKind, Precision, Recipe
 from dpal.randomness import secure
 from dpal.training.arithmetic import exact_arithmetic
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.checkpoints import pack_state, restore_training
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss

@@ -17,7 +17,7 @@ from dpal.models.spec import ModelSpec
 from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.campaign_spec import OptimizerSpec
 from dpal.planning.training_recipe import Augmentation, Recipe
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.checkpoint_cadence import planned_step_seconds, steps_within
 from tests.timing import COUNTS, STEPS, auc, figures_of_entries, step_seconds
 

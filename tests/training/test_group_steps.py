@@ -20,7 +20,7 @@ from dpal.planning.training_recipe import Augmentation, Precision, Recipe
 from dpal.randomness import secure
 from dpal.training import dp_sgd
 from dpal.training.augmentation import augment
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.train_phase import train_dp_sgd

@@ -24,7 +24,7 @@ from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.training_recipe import Augmentation, Clipping, ClippingKind, Recipe
 from dpal.privacy import PrivacyTarget
 from dpal.randomness import secure
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.distributed.worker_pool import WorkerPool, in_memory
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss

@@ -27,11 +27,11 @@ from dpal.certificate.check_document import check_entries, check_releases
 from dpal.certificate.checks import Check, CheckOutcome, check_from_faults, unchecked
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.campaign import CAMPAIGN
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import is_paper, pool_size_of
 from dpal.certificate.read_and_seal import is_same_json, parse_entry
+from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import statements
 from dpal.errors import LedgerTampered
 from dpal.ledger.chain import verify_chain

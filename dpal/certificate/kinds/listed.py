@@ -11,9 +11,9 @@ from dpal.certificate.check_document import check_entries, check_releases, forei
 from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.evidence import LedgerEvidence, evidence_from
-from dpal.certificate.figures import SAME_ENGINE, by_dp_accounting
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.read_and_seal import is_same_json
+from dpal.certificate.recomputed_epsilons import SAME_ENGINE, by_dp_accounting
 from dpal.certificate.sentences import DATA_SET, NO_DATA_SET, statements
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.privacy import Accountant

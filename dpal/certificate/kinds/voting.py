@@ -27,10 +27,10 @@ from dpal.certificate.checks import Check, check_from_faults
 from dpal.certificate.compare_with_derived import Difference, Place
 from dpal.certificate.data_set import by_dp_accounting_within, check_shares
 from dpal.certificate.evidence import LedgerEvidence, evidence_from, evidence_in
-from dpal.certificate.figures import SAME_ENGINE
 from dpal.certificate.kinds.every_kind import CertificateKind
 from dpal.certificate.promise import VOTES
 from dpal.certificate.read_and_seal import FORMAT, is_same_json
+from dpal.certificate.recomputed_epsilons import SAME_ENGINE
 from dpal.certificate.sentences import statements
 from dpal.errors import CertificateError
 from dpal.ledger.entries import Entry, EntryKind

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dpal.labels import Task
 from dpal.planning.campaign_plan import TrainingPhase
 from dpal.planning.training_recipe import Clipping, ClippingKind, Precision, Recipe
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.book_keeping import BookKeeping

@@ -9,11 +9,11 @@ from torch import nn
 from dpal.errors import ParameterError
 from dpal.labels import Task
 from dpal.planning.training_recipe import Precision
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.backend import PerRecordGradients
 from dpal.training.per_record.book_keeping import BookKeeping
-from dpal.training.per_record.choose_method import per_record_gradients
+from dpal.training.per_record.choose_backend import per_record_gradients
 from dpal.training.per_record.functional import Functional
 from dpal.training.per_record.opacus_hooks import OpacusHooks
 from tests.training.per_record.oracle import assert_same_sums, model_gradients, normal

@@ -10,7 +10,7 @@ from dpal.labels import Task
 from dpal.models.architectures import ARCHITECTURES
 from dpal.models.build_model import build_model
 from dpal.models.spec import ModelSpec
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.dp_sgd import PrivateGradient
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.book_keeping import BookKeeping

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dpal.errors import ParameterError
 from dpal.planning.training_recipe import Precision
-from dpal.training.backends import Backend
+from dpal.training.backend_names import Backend
 from dpal.training.per_record.backend import Loss, PerRecordGradients
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.capture import UnknownCall

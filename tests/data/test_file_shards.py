@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpal.data import shards
+from dpal.data import file_shards
+from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.readers import BATCH_ROWS, raw_batches
-from dpal.data.shards import shard_batches, shards_of
 from dpal.data.sources import Role, open_source
 from dpal.errors import DataError, ParameterError
 from tests.conftest import owner_reads
@@ -96,7 +96,7 @@ def test_shards_are_alike_in_length_and_end_where_row_groups_do(tmp_path):
 def test_a_longer_pool_has_more_shards_not_longer_ones(tmp_path, monkeypatch):
     source = source_of(write(tmp_path / "a.parquet", 20_000, group=20_000))
     assert len(shards_of(source, 2)) == 2
-    monkeypatch.setattr(shards, "MOST_ROWS", 4 * BATCH_ROWS)
+    monkeypatch.setattr(file_shards, "MOST_ROWS", 4 * BATCH_ROWS)
     found = shards_of(source, 2)
     assert len(found) == 5
     assert max(one.rows for one in found) == 4 * BATCH_ROWS

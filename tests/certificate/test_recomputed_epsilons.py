@@ -12,7 +12,7 @@ from dpal.accounting import second_opinion
 from dpal.accounting.accountant_tolerance import tolerance
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import Charge, PhaseExposure, Release
-from dpal.certificate.figures import cohort_by_dp_accounting, recompute_figures
+from dpal.certificate.recomputed_epsilons import cohort_by_dp_accounting, recompute_figures
 from dpal.privacy import PrivacyTarget
 from tests.certificate.certifying import plan_of
 
