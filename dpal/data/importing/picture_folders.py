@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,9 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     """
     if any(visible(place, "*.parquet")) or any(visible(place, "*/*.parquet")):
         return open_parquet(place, settings)
-    files = [path for path in visible(place, "*") if path.is_file()]
-    tables = sorted(path for path in files if path.suffix.lower() in _TABLES)
+    tables = sorted(
+        path for path in visible(place, "*") if path.suffix.lower() in _TABLES and path.is_file()
+    )
     if len(tables) == 1:
         return _TABLES[tables[0].suffix.lower()](tables[0], settings)
     if tables:
@@ -72,10 +74,15 @@ def _folders(place: Path) -> list[Path]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """All pictures in a folder and below it, in the order of their names."""
-    inner = _folders(folder)
-    files = [path for path in folder.iterdir() if is_picture(path) and path.is_file()]
-    for path in sorted([*files, *inner]):
-        yield from _below(path) if path.is_dir() else [path]
+    inner = {path.name for path in _folders(folder)}
+    with os.scandir(folder) as entries:  # of a folder of many, names alone are held
+        files = {entry.name for entry in entries if is_picture(Path(entry.name))}
+    for name in sorted(files | inner):
+        path = folder / name
+        if name in inner:
+            yield from _below(path)
+        elif path.is_file():
+            yield path
 
 
 def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[NamedPicture]:

@@ -169,7 +169,7 @@ def _meet(raw: Path, columns: TableEncoding, deciders: Deciders, named: bool) ->
     """Whether records that were read may be some of those that decided how columns are encoded."""
     by_name = named and deciders.named
     wanted = [" id"] if by_name else [column.name for column in columns.columns]
-    with pq.ParquetFile(raw) as file:
+    with pq.ParquetFile(raw, pre_buffer=False) as file:
         for batch in file.iter_batches(_GROUP, columns=wanted):
             if by_name:
                 names = [hash(name) for name in batch.column(0).to_pylist()]
@@ -465,7 +465,8 @@ class _Finishing:
     def batches(self, raw: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of the target."""
         rows = 256 if self.recipe.content is Content.IMAGE else _GROUP
-        with pq.ParquetFile(raw) as file:
+        # A buffer ahead of what is read would end up with the whole file.
+        with pq.ParquetFile(raw, pre_buffer=False) as file:
             for batch in file.iter_batches(rows):
                 yield from self._batch(batch, schema)
         self._require_records()
