@@ -186,7 +186,8 @@ _BUILT_IN = (
     ),
     Importer(
         name="pictures",
-        about="a folder of pictures: one folder a class, below train and test if it has them",
+        about="a folder of pictures or DICOM files: one folder a class, below train and test if it "
+        "has them",
         reads=lambda place: place.is_dir(),
         opens=f"{_HERE}.picture_folders.open_folder",
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dpal.data.importing.dicom import DICOM_ENDINGS, GroupReader
 from dpal.data.importing.importers import OpenedSource
 from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
 from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
@@ -15,7 +17,10 @@ from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
 
+Owner = Callable[[Path], str]  # whose a file is
+
 _RUBBISH = "__MACOSX"  # of archives
+_OFFERED = {"PatientID": "would keep the files of a patient together: --group PatientID"}
 _TABLES = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_jsonl}
 
 
@@ -43,20 +48,43 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     has_splits = bool(parts & TRAIN_WORDS) and any(map(is_held_out_word, parts))
     above = folders if has_splits else [place]
     classes = sorted({path.name for part in above for path in _folders(part)})
-    if next(_pictures(above, has_splits, bool(classes)), None) is None:
+    first = next(_pictures(above, has_splits, bool(classes)), None)
+    if first is None:
         raise DataError(
             f"{place} has no picture in it; give the folder whose folders are the classes"
         )
+    dicom = isinstance(first.place, Path) and first.place.suffix.lower() in DICOM_ENDINGS
+    owner = _owner(place, settings, dicom=dicom)
     return OpenedSource(
         content=Content.IMAGE,
         parts=lambda: picture_parts(
-            _pictures(above, has_splits, bool(classes)), settings.picture_rule
+            _pictures(above, has_splits, bool(classes), owner),
+            settings.picture_rule,
+            settings.value_range,
         ),
         # Names of folders are made by whoever sorted the pictures, and show no record.
         classes=settings.classes or tuple(classes),
         has_splits=has_splits,
+        left_out=_OFFERED if dicom and settings.group is None else {},
         about=f"pictures in {len(classes)} folders of classes" if classes else "pictures",
     )
+
+
+def _owner(place: Path, settings: ImportSettings, *, dicom: bool) -> Owner | None:
+    """What says whose a picture is; None where nobody asked.
+
+    Raises:
+      DataError: pictures say nothing of that, or DICOM knows no such element.
+    """
+    if settings.group is None:
+        return None
+    if not dicom:
+        raise DataError(
+            f"{place} has pictures, which do not say what belongs together; name groups in a "
+            f"table beside them: a column of their files, and {settings.group}"
+        )
+    key = None if settings.groups_in_clear else secrets.token_bytes(32)
+    return GroupReader(settings.group, key).group_of
 
 
 def _folders(place: Path) -> list[Path]:
@@ -85,7 +113,9 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[NamedPicture]:
+def _pictures(
+    above: list[Path], has_splits: bool, labeled: bool, owner: Owner | None = None
+) -> Iterator[NamedPicture]:
     """All pictures in the order of their names: by part, by class."""
     for part in above:
         for path in _below(part):
@@ -95,4 +125,5 @@ def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[Na
                 place=path,
                 label=inside.parts[0] if labeled and len(inside.parts) > 1 else None,
                 split=part.name if has_splits else None,
+                group=None if owner is None else owner(path),
             )

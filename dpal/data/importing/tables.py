@@ -370,7 +370,9 @@ def _opened(table: SourceTable, settings: ImportSettings) -> OpenedSource:
         return OpenedSource(
             content=Content.IMAGE,
             parts=lambda: picture_parts(
-                _pictures(table, settings, roles, labels, known), settings.picture_rule
+                _pictures(table, settings, roles, labels, known),
+                settings.picture_rule,
+                settings.value_range,
             ),
             about=f"pictures named by {known.name if known else table.place.name}",
             classes=classes,
