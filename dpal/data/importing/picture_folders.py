@@ -7,12 +7,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dpal.data.importing.csv_tables import open_csv
 from dpal.data.importing.dicom import DICOM_ENDINGS, GroupReader
 from dpal.data.importing.importers import OpenedSource
+from dpal.data.importing.json_lines import open_jsonl
+from dpal.data.importing.parquet_tables import open_parquet
 from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
 from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
 from dpal.data.importing.settings import ImportSettings
-from dpal.data.importing.tables import open_csv, open_jsonl, open_parquet
 from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError

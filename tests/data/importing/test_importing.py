@@ -498,7 +498,7 @@ def test_refusals_say_what_to_do_and_write_nothing(tmp_path, text, settings, sen
 def test_one_registers_an_importer_of_ones_own(tmp_path):
     importer = Importer(
         name="lines", about="files of lines", reads=lambda place: place.suffix == ".lines",
-        opens="dpal.data.importing.tables.open_csv",
+        opens="dpal.data.importing.csv_tables.open_csv",
     )  # fmt: skip
     (tmp_path / "p.lines").write_text(CSV, encoding="utf-8")
     try:
