@@ -16,7 +16,7 @@ from dpal.reports.report import Table
 from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:
-    from dpal.data.importing.write_pool import ImportReport
+    from dpal.data.importing.import_report import ImportReport
 
 EXAMPLE = (
     "Example: dpal import patients.csv --to patients.parquet --label diagnosis --split 0.2 "

@@ -17,10 +17,11 @@ from PIL import Image
 from dpal.data.importing.importers import IMPORTERS, Importer, importer_of, register_importer
 from dpal.data.importing.parts import drawn_part
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
+from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
 from dpal.data.importing.tables import NO_TEXT
-from dpal.data.importing.write_pool import NO_LABEL, import_source
+from dpal.data.importing.write_pool import import_source
 from dpal.data.inspect_rows import inspect
 from dpal.data.labeling_state import load_all
 from dpal.data.sources import Content, Role, open_source
