@@ -20,7 +20,7 @@ from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.planning.timeline import timeline
-from dpal.reports.expected_table import expected_table, expected_words
+from dpal.reports.expected_figures import expected_figures_table, expected_words
 from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
 from dpal.reports.figures.plan import (
     cohorts_figure,
@@ -173,7 +173,7 @@ def _with_rehearsal(
     return replace(
         view,
         record={**view.record, "expected": expected.as_record()},
-        tables=(*view.tables, expected_table(expected)),
+        tables=(*view.tables, expected_figures_table(expected)),
         words=(*view.words, *(("", sentence) for sentence in expected_words(expected))),
     )
 

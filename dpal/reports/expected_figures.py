@@ -7,7 +7,7 @@ from dpal.reports.validation_figures import figure_words
 from dpal.simulation.rehearse_plan import ExpectedFigures
 
 
-def expected_table(expected: ExpectedFigures) -> Table:
+def expected_figures_table(expected: ExpectedFigures) -> Table:
     """The headline figure after each phase, with its interval, beside the labels that it took."""
     name = figure_words(expected.figure)
     return table(
