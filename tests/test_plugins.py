@@ -25,7 +25,7 @@ def tiny(spec):
 TINY = register_architecture(Architecture(name="offered_tiny", made_by=tiny, drops=False))
 ROWS = register_importer(Importer(
     name="offered_rows", about="files of rows", reads=lambda place: place.suffix == ".rows",
-    opens="dpal.data.importing.tables.open_csv",
+    opens="dpal.data.importing.csv_tables.open_csv",
 ))
 """
 

@@ -33,7 +33,7 @@ from dpal.simulation.choose_acquisition import (
 )
 
 REHEARSALS = 5  # of each acquisition: about a minute of CPU for the digits that ship
-_MOST_RECORDS = 4000  # public records of a rehearsal, so that choosing stays affordable
+MOST_RECORDS = 4000  # public records of a rehearsal, so that choosing stays affordable
 _SCORES = (Acquisition.LEAST_CONFIDENCE, Acquisition.MARGIN, Acquisition.ENTROPY)
 
 
@@ -84,7 +84,7 @@ def settle_acquisition(
             "refused": {name.value: reason for name, reason in candidates.refused.items()},
             "validation": digest_of(validation.paths),
             "rehearsals": REHEARSALS,
-            "most_records": _MOST_RECORDS,
+            "most_records": MOST_RECORDS,
         }
     )
     kept = folder.read_acquisition()
@@ -186,7 +186,7 @@ def _chosen(
     )
     try:
         inputs, labels = load_all(validation)
-        halves = split_in_halves(inputs, labels, runs=REHEARSALS, most=_MOST_RECORDS)
+        halves = split_in_halves(inputs, labels, runs=REHEARSALS, most=MOST_RECORDS)
         rehearsals = REHEARSALS * len(specs)
         with tqdm(total=rehearsals, desc="rehearsing", disable=None, leave=False) as bar:
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -28,11 +27,9 @@ from dpal.simulation.paired_comparison import (
     compare_with_reference,
     estimate_mean,
 )
-from dpal.simulation.rehearsal import PublicData, RehearsalMethod, rehearse
+from dpal.simulation.rehearsal import PublicData
+from dpal.simulation.rehearse_plan import JUDGE_UNUSED, rehearse_repeatably
 from dpal.simulation.scaled_plan import scaled_plan
-from dpal.simulation.seeded_bits import SeededBits
-
-_JUDGE_UNUSED = Acquisition.LEAST_CONFIDENCE  # judges random selections, which nobody reads here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +180,7 @@ def choose_best(
 
 def _rehearsed_plan(spec: CampaignSpec, records: int, plans: dict[CampaignSpec, Plan]) -> Plan:
     """A certified plan, made small enough; it is the same for all scores, and made once."""
-    alike = replace(spec, acquisition=_JUDGE_UNUSED) if spec.selects else spec
+    alike = replace(spec, acquisition=JUDGE_UNUSED) if spec.selects else spec
     if alike not in plans:
         plans[alike] = scaled_plan(certified_or_next_best(spec).plan, records)
     return plans[alike]
@@ -193,19 +190,7 @@ def _reached(
     plan: Plan, public: PublicData, acquisition: Acquisition, *, run: int, physical_batch: int
 ) -> float:
     """The last headline figure of one rehearsal, which draws what others of its number draw."""
-    weights = replace(plan.spec.model, seed=plan.spec.model.seed + run)
-    by_chance = acquisition.is_random
-    # What follows in this process goes on with randomness that nobody can repeat.
-    with torch.random.fork_rng(devices=[]):
-        phases = rehearse(
-            Plan(replace(plan.spec, model=weights), plan.phases),
-            public,
-            RehearsalMethod.RANDOM if by_chance else RehearsalMethod(plan.spec.selection.value),
-            acquisition=_JUDGE_UNUSED if by_chance else acquisition,
-            physical_batch=physical_batch,
-            first_cohort=SeededBits(run, "initial cohort"),
-            draws=partial(SeededBits, run),
-        )
+    phases = rehearse_repeatably(plan, public, acquisition, run=run, physical_batch=physical_batch)
     return float(next(iter(phases[-1].figures.values())))
 
 

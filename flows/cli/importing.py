@@ -16,7 +16,7 @@ from dpal.reports.report import Table
 from flows.cli.terminal import out, print_table
 
 if TYPE_CHECKING:
-    from dpal.data.importing.write_pool import ImportReport
+    from dpal.data.importing.import_report import ImportReport
 
 EXAMPLE = (
     "Example: dpal import patients.csv --to patients.parquet --label diagnosis --split 0.2 "
@@ -46,8 +46,17 @@ def import_command(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Column of what belongs together, such as a patient."),
+        typer.Option(
+            metavar="NAME",
+            help="Column of what belongs together, such as a patient; of DICOM files PatientID.",
+        ),
     ] = None,
+    group_in_clear: Annotated[
+        bool,
+        typer.Option(
+            "--group-in-clear", help="Write DICOM's PatientID as it is, not as a pseudonym."
+        ),
+    ] = False,
     ids: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="Column of unique names.")
     ] = None,
@@ -86,7 +95,9 @@ def import_command(
     ] = None,
     value_range: Annotated[
         str | None,
-        typer.Option("--range", metavar="LOW:HIGH", help="Black and white of arrays of fractions."),
+        typer.Option(
+            "--range", metavar="LOW:HIGH", help="Black and white of arrays of fractions, or DICOM."
+        ),
     ] = None,
     leave_out: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns that are no features.")
@@ -130,6 +141,7 @@ def import_command(
         blank=blank,
         value_range=_range(value_range),
         keep_unlabeled=keep_unlabeled,
+        groups_in_clear=group_in_clear,
     )
     report = _imported(source, to, settings, like)
     if as_json:

@@ -38,6 +38,13 @@ def plan_command(
         bool,
         typer.Option("--published", help="What the paper's code plans, and really spends."),
     ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse",
+            help="Expected accuracy: campaigns, rehearsed on the validation set if it is public.",
+        ),
+    ] = False,
     plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write figures.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -46,6 +53,11 @@ def plan_command(
         raise ConfigError(
             "--explain, --compare, --published and --sweep are different views of a plan; "
             "ask for one at a time"
+        )
+    if rehearse and (compare or published or sweep is not None):
+        raise ConfigError(
+            "--rehearse is of the plan that would run, and --compare, --published and --sweep show "
+            "others; leave one of them out"
         )
     values = load_values(file, settings)
     config = parse_any(values)
@@ -58,7 +70,7 @@ def plan_command(
     elif sweep is not None:
         view = views.sweep(config, sweep)
     else:
-        view = views.plan(config, explained=explain)
+        view = views.plan(config, explained=explain, rehearsed=rehearse)
     record = dict(view.record)
     if plots is not None:
         from flows.cli.plan_any import save_figures

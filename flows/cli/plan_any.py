@@ -47,13 +47,22 @@ class PlanView:
 class RunPlanViews:
     """The views of a plan that `dpal plan` shows, for a run of any kind."""
 
-    def plan(self, config: RunConfig, *, explained: bool) -> PlanView:
+    def plan(self, config: RunConfig, *, explained: bool, rehearsed: bool = False) -> PlanView:
         """The certified plan.
 
         Args:
           config: settings of any kind.
           explained: whether to say why it has its numbers.
+          rehearsed: whether to rehearse it on public records.
+
+        Raises:
+          ConfigError: a rehearsal is asked for, and campaigns alone have any.
         """
+        if rehearsed:
+            raise ConfigError(
+                f"--rehearse is for campaigns, whose validation set stands in for the pool; "
+                f"{config.name} is {kind_of(config).in_sentences}"
+            )
         run = kind_of(config).use_cases().plan(config)
         certified, plan = run.certified, run.plan
         summary = certified.summary()

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dpal.config.campaign import AcquisitionWish, CampaignConfig, override, parse_config
 from dpal.config.runtime import RunConfig
-from dpal.errors import ConfigError
+from dpal.errors import ConfigError, DpalError
 from dpal.models.build_model import trainable_weights
 from dpal.planning.alternatives import attempt, consider, variants
 from dpal.planning.campaign_plan import CertifiedPlan, Plan
@@ -20,6 +20,7 @@ from dpal.planning.explain_campaign import explain_campaign
 from dpal.planning.paper_plan import PublishedSchedule, published_schedule
 from dpal.planning.plan_doubts import plan_doubts
 from dpal.planning.timeline import timeline
+from dpal.reports.expected_figures import expected_figures_table, expected_words
 from dpal.reports.figures.alternatives import comparison_figure, plan_sweep_figure
 from dpal.reports.figures.plan import (
     cohorts_figure,
@@ -37,9 +38,10 @@ from dpal.reports.summary import (
     plan_table,
     shares_table,
 )
-from dpal.runs.campaign_start import find_participants, plan_for
+from dpal.runs.campaign_start import CampaignStart, find_participants, plan_for
 from dpal.runs.kinds import campaign_of
 from dpal.runs.prepare_campaign import OpenedData, open_data, plan_opened
+from dpal.runs.rehearsed_plan import rehearse_start
 from flows.cli.plan_any import PlanView, RunPlanViews, with_progress_bar
 from flows.cli.sweep_values import sweep_values
 
@@ -59,18 +61,19 @@ Rows = Sequence[Mapping[str, Any]]
 class CampaignPlanViews(RunPlanViews):
     """The same for a campaign, in its own figures, and the published schedule beside it."""
 
-    def plan(self, config: RunConfig, *, explained: bool) -> PlanView:
-        """The certified plan."""
+    def plan(self, config: RunConfig, *, explained: bool, rehearsed: bool = False) -> PlanView:
+        """The certified plan, and what rehearsals on public records say that it would reach."""
         campaign = campaign_of(config)
         opened = open_data(campaign)
         start = plan_opened(campaign, opened)
-        return certified_view(
+        view = certified_view(
             start.certified,
             asked=campaign.strategy,
             explained=explained,
             remarks=opened.remarks,
             choice=start.choice,
         )
+        return _with_rehearsal(view, campaign, opened, start) if rehearsed else view
 
     def sweep(self, config: RunConfig, text: str) -> PlanView:
         """Plans over the values of one setting, on the same data."""
@@ -152,6 +155,26 @@ def certified_view(
         ),
         words=tuple(words),
         figures=_plan_figures(certified.plan),
+    )
+
+
+def _with_rehearsal(
+    view: PlanView, config: CampaignConfig, opened: OpenedData, start: CampaignStart
+) -> PlanView:
+    """The plan and what can be expected of it, or why it cannot be rehearsed."""
+    try:
+        expected = rehearse_start(config, opened.validation, start)
+    except DpalError as why:
+        return replace(
+            view,
+            record={**view.record, "expected": None, "not_rehearsed": str(why)},
+            words=(*view.words, ("", f"no rehearsal: {why}")),
+        )
+    return replace(
+        view,
+        record={**view.record, "expected": expected.as_record()},
+        tables=(*view.tables, expected_figures_table(expected)),
+        words=(*view.words, *(("", sentence) for sentence in expected_words(expected))),
     )
 
 

@@ -14,7 +14,7 @@ from dpal.data.sources import Role, open_source
 from dpal.errors import ParameterError
 from dpal.planning.campaign_spec import Acquisition, SelectionMode
 from dpal.randomness import seeded
-from dpal.simulation import choose_acquisition as choosing
+from dpal.simulation import rehearse_plan
 from dpal.simulation.choose_acquisition import choose_acquisition, choose_best, split_in_halves
 from dpal.simulation.paired_comparison import ComparisonVerdict, compare_pairs
 from dpal.simulation.rehearsal import PublicData, RehearsalMethod
@@ -139,7 +139,7 @@ def test_each_acquisition_has_its_own_plan_under_the_same_promise(monkeypatch):
         plans[method] = plan
         return [SimpleNamespace(figures={"accuracy": 0.5})]
 
-    monkeypatch.setattr(choosing, "rehearse", watched)
+    monkeypatch.setattr(rehearse_plan, "rehearse", watched)
     choose_acquisition(each(spec, MARGIN), rare(2, wanted=False), physical_batch=512)
     by_chance, scored = plans[RehearsalMethod.RANDOM], plans[RehearsalMethod.HIDDEN]
     assert by_chance.spec.target == scored.spec.target

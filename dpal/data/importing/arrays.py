@@ -1,12 +1,17 @@
-"""Arrays of NumPy: pictures or features, and labels, as `.npz` (MedMNIST, Keras, own) or `.npy`."""
+"""Arrays of NumPy: pictures or features, and labels, as `.npz` (MedMNIST, Keras, own) or `.npy`.
+
+Records are read some at a time, labels as a whole.
+"""
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +29,8 @@ from dpal.errors import DataError
 _RECORDS = ("images", "image", "x", "data", "features", "arr_0")
 _LABELS = ("labels", "label", "y", "target", "targets", "arr_1")
 _PARTS = ("train", "test", "val", "valid", "validation")
-_DIGITS = {"images", "image"}
+_AT_ONCE = 2**22  # bytes of records that are read at a time
+_ADVICE = "write numbers, no Python objects, into it"
 
 Array = NDArray[Any]
 
@@ -46,7 +52,7 @@ class _Block:
 
 
 def open_arrays(place: Path, settings: ImportSettings) -> OpenedSource:
-    """Looks at a file of arrays. One part's arrays at a time are in memory while they are read.
+    """Looks at a file of arrays.
 
     Raises:
       DataError: it cannot be read, holds Python objects, or has no array of records.
@@ -140,48 +146,86 @@ def _array(names: list[str], part: str | None, words: tuple[str, ...]) -> str | 
 
 
 def _load(place: Path, name: str) -> Array:
-    with reading(place, "write numbers, no Python objects, into it"):
+    with reading(place, _ADVICE):
         loaded = np.load(place, allow_pickle=False)
         array: Array = loaded if isinstance(loaded, np.ndarray) else loaded[name]
     return array
 
 
+def _rows(place: Path, name: str) -> Iterator[Array]:
+    """The records of an array in their order, some at a time."""
+    with reading(place, _ADVICE), _opened(place, name) as stream:
+        shape, by_column, kind = _header(stream)
+        if by_column:  # a record's numbers lie all over the file
+            yield _load(place, name)
+            return
+        size = math.prod(shape[1:]) * kind.itemsize
+        at_once = min(8 * PART, max(1, _AT_ONCE // size))
+        for first in range(0, shape[0], at_once):
+            count = min(at_once, shape[0] - first)
+            content = stream.read(count * size)
+            yield np.frombuffer(content, kind).reshape(count, *shape[1:])
+
+
 def _shape(place: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type by an array's header alone."""
-    with reading(place, "write numbers, no Python objects, into it"):
-        if place.suffix == ".npy":
-            array = np.load(place, allow_pickle=False, mmap_mode="r")
-            return array.shape, array.dtype
-        with zipfile.ZipFile(place) as archive, archive.open(f"{name}.npy") as stream:
-            version = np.lib.format.read_magic(stream)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, kind = read(stream)
-            return shape, kind
+    with reading(place, _ADVICE), _opened(place, name) as stream:
+        shape, _, kind = _header(stream)
+    return shape, kind
 
 
-def _labels(place: Path, block: _Block, count: int, settings: ImportSettings) -> list[RawLabel]:
+@contextmanager
+def _opened(place: Path, name: str) -> Iterator[IO[bytes]]:
+    """The stored array of a name, or that of a `.npy` file."""
+    if place.suffix == ".npy":
+        with place.open("rb") as stream:
+            yield stream
+        return
+    with zipfile.ZipFile(place) as archive, archive.open(f"{name}.npy") as stream:
+        yield stream
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is stored column by column, and type."""
+    version = np.lib.format.read_magic(stream)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    return read(stream)
+
+
+class _Labels:
     """Labels of n records: (n,) or (n, 1) classes, or (n, labels) of 0, 1 and -1.
 
     Raises:
       DataError: they are something else.
     """
-    if block.labels is None or settings.whole:
-        return [None] * count
-    array = _load(place, block.labels)
-    if array.ndim not in (1, 2) or array.dtype.kind not in "biufSU":
-        raise DataError(
-            f"{place} has labels of shape {array.shape} and type {array.dtype}; they are one "
-            "class a record, (n,), or 0, 1 and -1 of several labels, (n, labels)"
-        )
-    if len(array) != count:
-        raise DataError(f"{place} has {count:,} records and {len(array):,} labels of them")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    return _classes(place, array) if array.ndim == 1 else _several(place, array, settings)
+
+    def __init__(self, place: Path, block: _Block, count: int, settings: ImportSettings) -> None:
+        self._place, self._settings = place, settings
+        self._array: Array | None = None
+        if block.labels is None or settings.whole:
+            return
+        array = _load(place, block.labels)
+        if array.ndim not in (1, 2) or array.dtype.kind not in "biufSU":
+            raise DataError(
+                f"{place} has labels of shape {array.shape} and type {array.dtype}; they are one "
+                "class a record, (n,), or 0, 1 and -1 of several labels, (n, labels)"
+            )
+        if len(array) != count:
+            raise DataError(f"{place} has {count:,} records and {len(array):,} labels of them")
+        self._array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+    def of(self, first: int, count: int) -> list[RawLabel]:
+        """Labels of some records."""
+        if self._array is None:
+            return [None] * count
+        rows = self._array[first : first + count]
+        if rows.ndim == 1:
+            return _classes(self._place, rows)
+        return _several(self._place, rows, self._settings)
 
 
 def _classes(place: Path, array: Array) -> list[RawLabel]:
@@ -221,15 +265,18 @@ def _several(place: Path, array: Array, settings: ImportSettings) -> list[RawLab
 
 
 def _named(place: Path, block: _Block, settings: ImportSettings) -> Iterator[NamedPicture]:
-    array = _load(place, block.records)
-    labels = _labels(place, block, len(array), settings)
-    for position, pixels in enumerate(array):
-        yield NamedPicture(
-            id=f"{block.name}-{position}",
-            place=_as_png(place, pixels, settings),
-            label=labels[position],
-            split=block.split,
-        )
+    count = _shape(place, block.records)[0][0]
+    labels, position = _Labels(place, block, count, settings), 0
+    for rows in _rows(place, block.records):
+        said = labels.of(position, len(rows))
+        for pixels, label in zip(rows, said, strict=True):
+            yield NamedPicture(
+                id=f"{block.name}-{position}",
+                place=_as_png(place, pixels, settings),
+                label=label,
+                split=block.split,
+            )
+            position += 1
 
 
 def _as_png(place: Path, pixels: Array, settings: ImportSettings) -> bytes:
@@ -254,16 +301,18 @@ def _as_png(place: Path, pixels: Array, settings: ImportSettings) -> bytes:
 
 
 def _features(place: Path, block: _Block, settings: ImportSettings) -> Iterator[Part]:
-    array = _load(place, block.records).astype(np.float32)
-    labels = _labels(place, block, len(array), settings)
-    for first in range(0, len(array), 8 * PART):
-        rows = np.ascontiguousarray(array[first : first + 8 * PART])
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-        count = len(rows)
-        yield Part(
-            ids=[f"{block.name}-{number}" for number in range(first, first + count)],
-            labels=labels[first : first + count],
-            splits=[block.split] * count,
-            groups=[None] * count,
-            records=pa.record_batch([lists], ["features"]),
-        )
+    count = _shape(place, block.records)[0][0]
+    labels, first = _Labels(place, block, count, settings), 0
+    for stored in _rows(place, block.records):
+        for begin in range(0, len(stored), 8 * PART):  # all at once where stored by column
+            rows = np.ascontiguousarray(stored[begin : begin + 8 * PART], dtype=np.float32)
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+            here = len(rows)
+            yield Part(
+                ids=[f"{block.name}-{number}" for number in range(first, first + here)],
+                labels=labels.of(first, here),
+                splits=[block.split] * here,
+                groups=[None] * here,
+                records=pa.record_batch([lists], ["features"]),
+            )
+            first += here

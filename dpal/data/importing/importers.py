@@ -152,19 +152,19 @@ _BUILT_IN = (
         name="table",
         about="CSV or TSV: columns of a table, texts, or names of pictures with labels",
         reads=_ends(".csv", ".tsv", ".csv.gz", ".tsv.gz", ".data", ".txt"),
-        opens=f"{_HERE}.tables.open_csv",
+        opens=f"{_HERE}.csv_tables.open_csv",
     ),
     Importer(
         name="parquet",
         about="Parquet: one column a feature, texts, pictures of Hugging Face, or a pool",
         reads=_ends(".parquet"),
-        opens=f"{_HERE}.tables.open_parquet",
+        opens=f"{_HERE}.parquet_tables.open_parquet",
     ),
     Importer(
         name="jsonl",
         about="JSON lines: one object a record",
         reads=_ends(".jsonl", ".ndjson", ".jsonlines"),
-        opens=f"{_HERE}.tables.open_jsonl",
+        opens=f"{_HERE}.json_lines.open_jsonl",
     ),
     Importer(
         name="numpy",
@@ -186,7 +186,8 @@ _BUILT_IN = (
     ),
     Importer(
         name="pictures",
-        about="a folder of pictures: one folder a class, below train and test if it has them",
+        about="a folder of pictures or DICOM files: one folder a class, below train and test if it "
+        "has them",
         reads=lambda place: place.is_dir(),
         opens=f"{_HERE}.picture_folders.open_folder",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dpal.data.importing.dicom import DICOM_ENDINGS, NotRead, is_dicom, prepared_dicom
 from dpal.data.importing.importers import PART, Part, RawLabel
 from dpal.data.importing.picture_form import prepared
 from dpal.data.importing.settings import PictureRule
@@ -17,7 +19,10 @@ from dpal.data.pictures import Shape, is_deep, picture_shape
 from dpal.data.records import WORKERS
 from dpal.errors import DataError
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+ENDINGS = (
+    ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm",
+    *DICOM_ENDINGS,
+)  # fmt: skip
 
 _MOST_BYTES = 2**28  # of one file
 _MOST_HELD = 2**28  # of files together, before a last one
@@ -47,8 +52,17 @@ class NamedPicture:
     group: str | None = None
 
 
-def picture_parts(pictures: Iterable[NamedPicture], rule: PictureRule) -> Iterator[Part]:
+def picture_parts(
+    pictures: Iterable[NamedPicture],
+    rule: PictureRule,
+    value_range: tuple[float, float] | None = None,
+) -> Iterator[Part]:
     """Reads pictures in the order given, several at once.
+
+    Args:
+      pictures: their files.
+      rule: the form that all are brought to.
+      value_range: black and white of DICOM files, in their units.
 
     Raises:
       DataError: two have different sizes, modes or depths, and no rule brings them to one.
@@ -56,24 +70,25 @@ def picture_parts(pictures: Iterable[NamedPicture], rule: PictureRule) -> Iterat
     form: tuple[Shape | None, bool] | None = None
     with ThreadPoolExecutor(WORKERS) as threads:
         for named in _together(pictures):
-            contents = list(threads.map(lambda each: _read(each.place, rule), named))
-            good = [position for position, content in enumerate(contents) if content]
-            for position in good:
-                content = contents[position] or b""
+            contents = list(threads.map(lambda each: _read(each.place, rule, value_range), named))
+            kept, files, dropped = list[NamedPicture](), list[bytes](), Counter[str]()
+            for each, content in zip(named, contents, strict=True):
+                if isinstance(content, str):
+                    dropped[content] += 1
+                    continue
                 here = picture_shape(content), is_deep(content)
                 form = form or here
                 if here != form:
                     raise _of_two_forms(form, here)
-            missing = sum(_is_missing(each.place) for each in named)
-            kept = [named[position] for position in good]
-            files = pa.array([contents[position] for position in good], pa.binary())
+                kept.append(each)
+                files.append(content)
             yield Part(
                 ids=[each.id for each in kept],
                 labels=[each.label for each in kept],
                 splits=[each.split for each in kept],
                 groups=[each.group for each in kept],
-                records=pa.record_batch([files], ["image"]),
-                dropped={MISSING: missing, UNREADABLE: len(named) - len(good) - missing},
+                records=pa.record_batch([pa.array(files, pa.binary())], ["image"]),
+                dropped=dropped,
             )
 
 
@@ -99,17 +114,30 @@ def _size(place: Path | bytes | None) -> int:
     return 0
 
 
-def _is_missing(place: Path | bytes | None) -> bool:
-    return place is None or (isinstance(place, Path) and not place.is_file())
+def _read(
+    place: Path | bytes | None, rule: PictureRule, value_range: tuple[float, float] | None
+) -> bytes | str:
+    """A picture in the form that was asked for, or the reason why there is none."""
+    try:
+        if isinstance(place, bytes):
+            return _formed(place, rule, value_range) or UNREADABLE
+        if place is None or not place.is_file():
+            return MISSING
+        if place.stat().st_size <= _MOST_BYTES:
+            return _formed(place.read_bytes(), rule, value_range) or UNREADABLE
+    except NotRead as why:
+        return str(why)
+    except OSError:
+        pass
+    return UNREADABLE
 
 
-def _read(place: Path | bytes | None, rule: PictureRule) -> bytes | None:
-    if isinstance(place, bytes):
-        return prepared(place, rule)
-    with suppress(OSError):
-        if place is not None and place.is_file() and place.stat().st_size <= _MOST_BYTES:
-            return prepared(place.read_bytes(), rule)
-    return None
+def _formed(
+    content: bytes, rule: PictureRule, value_range: tuple[float, float] | None
+) -> bytes | None:
+    if is_dicom(content):
+        return prepared_dicom(content, rule, value_range)
+    return prepared(content, rule)
 
 
 def _of_two_forms(one: tuple[Shape | None, bool], other: tuple[Shape | None, bool]) -> DataError:

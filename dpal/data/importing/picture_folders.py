@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dpal.data.importing.csv_tables import open_csv
+from dpal.data.importing.dicom import DICOM_ENDINGS, GroupReader
 from dpal.data.importing.importers import OpenedSource
+from dpal.data.importing.json_lines import open_jsonl
+from dpal.data.importing.parquet_tables import open_parquet
 from dpal.data.importing.parts import TRAIN_WORDS, is_held_out_word
 from dpal.data.importing.picture_files import NamedPicture, is_picture, picture_parts
 from dpal.data.importing.settings import ImportSettings
-from dpal.data.importing.tables import open_csv, open_jsonl, open_parquet
 from dpal.data.pool_files import visible
 from dpal.data.sources import Content
 from dpal.errors import DataError
 
+Owner = Callable[[Path], str]  # whose a file is
+
 _RUBBISH = "__MACOSX"  # of archives
+_OFFERED = {"PatientID": "would keep the files of a patient together: --group PatientID"}
 _TABLES = {".csv": open_csv, ".tsv": open_csv, ".jsonl": open_jsonl}
 
 
@@ -26,8 +34,9 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     """
     if any(visible(place, "*.parquet")) or any(visible(place, "*/*.parquet")):
         return open_parquet(place, settings)
-    files = [path for path in visible(place, "*") if path.is_file()]
-    tables = sorted(path for path in files if path.suffix.lower() in _TABLES)
+    tables = sorted(
+        path for path in visible(place, "*") if path.suffix.lower() in _TABLES and path.is_file()
+    )
     if len(tables) == 1:
         return _TABLES[tables[0].suffix.lower()](tables[0], settings)
     if tables:
@@ -41,20 +50,43 @@ def open_folder(place: Path, settings: ImportSettings) -> OpenedSource:
     has_splits = bool(parts & TRAIN_WORDS) and any(map(is_held_out_word, parts))
     above = folders if has_splits else [place]
     classes = sorted({path.name for part in above for path in _folders(part)})
-    if next(_pictures(above, has_splits, bool(classes)), None) is None:
+    first = next(_pictures(above, has_splits, bool(classes)), None)
+    if first is None:
         raise DataError(
             f"{place} has no picture in it; give the folder whose folders are the classes"
         )
+    dicom = isinstance(first.place, Path) and first.place.suffix.lower() in DICOM_ENDINGS
+    owner = _owner(place, settings, dicom=dicom)
     return OpenedSource(
         content=Content.IMAGE,
         parts=lambda: picture_parts(
-            _pictures(above, has_splits, bool(classes)), settings.picture_rule
+            _pictures(above, has_splits, bool(classes), owner),
+            settings.picture_rule,
+            settings.value_range,
         ),
         # Names of folders are made by whoever sorted the pictures, and show no record.
         classes=settings.classes or tuple(classes),
         has_splits=has_splits,
+        left_out=_OFFERED if dicom and settings.group is None else {},
         about=f"pictures in {len(classes)} folders of classes" if classes else "pictures",
     )
+
+
+def _owner(place: Path, settings: ImportSettings, *, dicom: bool) -> Owner | None:
+    """What says whose a picture is; None where nobody asked.
+
+    Raises:
+      DataError: pictures say nothing of that, or DICOM knows no such element.
+    """
+    if settings.group is None:
+        return None
+    if not dicom:
+        raise DataError(
+            f"{place} has pictures, which do not say what belongs together; name groups in a "
+            f"table beside them: a column of their files, and {settings.group}"
+        )
+    key = None if settings.groups_in_clear else secrets.token_bytes(32)
+    return GroupReader(settings.group, key).group_of
 
 
 def _folders(place: Path) -> list[Path]:
@@ -72,13 +104,20 @@ def _folders(place: Path) -> list[Path]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """All pictures in a folder and below it, in the order of their names."""
-    inner = _folders(folder)
-    files = [path for path in folder.iterdir() if is_picture(path) and path.is_file()]
-    for path in sorted([*files, *inner]):
-        yield from _below(path) if path.is_dir() else [path]
+    inner = {path.name for path in _folders(folder)}
+    with os.scandir(folder) as entries:  # of a folder of many, names alone are held
+        files = {entry.name for entry in entries if is_picture(Path(entry.name))}
+    for name in sorted(files | inner):
+        path = folder / name
+        if name in inner:
+            yield from _below(path)
+        elif path.is_file():
+            yield path
 
 
-def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[NamedPicture]:
+def _pictures(
+    above: list[Path], has_splits: bool, labeled: bool, owner: Owner | None = None
+) -> Iterator[NamedPicture]:
     """All pictures in the order of their names: by part, by class."""
     for part in above:
         for path in _below(part):
@@ -88,4 +127,5 @@ def _pictures(above: list[Path], has_splits: bool, labeled: bool) -> Iterator[Na
                 place=path,
                 label=inside.parts[0] if labeled and len(inside.parts) > 1 else None,
                 split=part.name if has_splits else None,
+                group=None if owner is None else owner(path),
             )

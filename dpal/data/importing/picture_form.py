@@ -37,17 +37,21 @@ def prepared(content: bytes, rule: PictureRule) -> bytes | None:
     """
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
-            most = MOST_PIXELS if rule.size is None else _SHRUNK * MOST_PIXELS
-            if picture.width * picture.height > most or picture.mode == "F":
+            if picture.width * picture.height > most_pixels(rule) or picture.mode == "F":
                 return None  # of fractions nobody knows which are black and white
             kept = picture.format in _KEPT and getattr(picture, "n_frames", 1) == 1
             picture.load()
             upright = _is_upright(picture)
             if kept and rule == PictureRule() and upright and not _is_clear(picture):
                 return content
-            return encoded(_shaped(picture if upright else ImageOps.exif_transpose(picture), rule))
+            return encoded(shaped(picture if upright else ImageOps.exif_transpose(picture), rule))
     except Exception:  # Pillow's readers raise nearly anything for what is damaged
         return None
+
+
+def most_pixels(rule: PictureRule) -> int:
+    """How many pixels are read of a picture: more of one that is made smaller."""
+    return MOST_PIXELS if rule.size is None else _SHRUNK * MOST_PIXELS
 
 
 def _is_upright(picture: Image.Image) -> bool:
@@ -62,7 +66,7 @@ def _is_clear(picture: Image.Image) -> bool:
     return picture.mode not in _DEEP and picture.has_transparency_data
 
 
-def _shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
+def shaped(picture: Image.Image, rule: PictureRule) -> NDArray[Any]:
     """Pixels of a picture after the rule: grey of 8 or 16 bits, or RGB."""
     deep = picture.mode in _DEEP
     if not deep:

@@ -60,7 +60,8 @@ class ImportSettings:
       picture: name of the column that names or holds pictures; None: as usual names say.
       pictures: folder in which named pictures are; None: beside the table.
       id: column of names; None: `id`, or made of file and row.
-      group: column of what belongs together.
+      group: column of what belongs together; of DICOM files in folders an element of their headers.
+      groups_in_clear: whether what DICOM files say of that is written as it is, not as a pseudonym.
       split: column of parts (train, and whatever else is held out); None: `split`, if there is one.
       held_out: share of records that is held out where the source has no parts; None: not allowed.
       header: whether the first line of a CSV file names its columns; None: if it looks like that.
@@ -69,7 +70,7 @@ class ImportSettings:
       picture_rule: how pictures are brought to one form.
       uncertain: what a -1 among several labels means.
       blank: what a blank among several labels means.
-      value_range: lowest and highest value of arrays of fractions that are pictures.
+      value_range: lowest and highest value of pictures that are arrays of fractions, or DICOM.
       keep_unlabeled: whether records without a label stay where others have one.
       whole: whether all records stay together, whatever their part and label: for predictions.
     """
@@ -94,6 +95,7 @@ class ImportSettings:
     value_range: tuple[float, float] | None = None
     keep_unlabeled: bool = False
     whole: bool = False
+    groups_in_clear: bool = False
 
     def __post_init__(self) -> None:
         if self.held_out is not None:

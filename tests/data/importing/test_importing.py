@@ -17,10 +17,11 @@ from PIL import Image
 from dpal.data.importing.importers import IMPORTERS, Importer, importer_of, register_importer
 from dpal.data.importing.parts import drawn_part
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
+from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule, Unsure
 from dpal.data.importing.tables import NO_TEXT
-from dpal.data.importing.write_pool import NO_LABEL, import_source
+from dpal.data.importing.write_pool import import_source
 from dpal.data.inspect_rows import inspect
 from dpal.data.labeling_state import load_all
 from dpal.data.sources import Content, Role, open_source
@@ -498,7 +499,7 @@ def test_refusals_say_what_to_do_and_write_nothing(tmp_path, text, settings, sen
 def test_one_registers_an_importer_of_ones_own(tmp_path):
     importer = Importer(
         name="lines", about="files of lines", reads=lambda place: place.suffix == ".lines",
-        opens="dpal.data.importing.tables.open_csv",
+        opens="dpal.data.importing.csv_tables.open_csv",
     )  # fmt: skip
     (tmp_path / "p.lines").write_text(CSV, encoding="utf-8")
     try:

@@ -15,10 +15,11 @@ from PIL import Image
 
 from dpal.data.importing import picture_files
 from dpal.data.importing.picture_files import MISSING, UNREADABLE
+from dpal.data.importing.pool_batches import NO_LABEL
 from dpal.data.importing.recipe import recipe_in
 from dpal.data.importing.settings import ImportSettings, PictureRule
 from dpal.data.importing.tables import LINE_BREAKS
-from dpal.data.importing.write_pool import NO_LABEL, import_source
+from dpal.data.importing.write_pool import import_source
 from dpal.errors import DataError
 from dpal.labels import Task
 

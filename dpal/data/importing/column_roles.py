@@ -1,0 +1,167 @@
+"""What the columns of a table are: labels, names, groups, texts, pictures, features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from dpal.data.importing.cells import cell_texts
+from dpal.data.importing.known_tables import KnownTable
+from dpal.data.importing.picture_files import ENDINGS
+from dpal.data.importing.settings import ImportSettings
+from dpal.data.importing.source_table import SourceTable
+from dpal.errors import DataError
+
+LABEL_COLUMNS = (
+    "label", "labels", "class", "classes", "target", "targets", "category", "y", "income",
+)  # fmt: skip
+_PICTURES = ("image", "path", "file", "filename", "file_name", "image_path", "img")
+_TEXTS = (
+    ("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"),
+    ("question1", "question2"), ("text",), ("text_a",), ("sentence",), ("review",),
+)  # fmt: skip
+_INDEX = ("", "unnamed: 0", "index", "__index_level_0__")  # what pandas writes beside a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """What the columns of a table are.
+
+    Attributes:
+      labels: of labels; empty where there are none.
+      id, group, split: None where there is none.
+      texts: of texts; empty where a record is no text.
+      picture: that names or holds pictures.
+      features: a column of lists, or all that is left.
+    """
+
+    labels: tuple[str, ...]
+    id: str | None
+    group: str | None
+    split: str | None
+    texts: tuple[str, ...]
+    picture: str | None
+    features: tuple[str, ...]
+
+
+def no_features(table: SourceTable, roles: Roles) -> dict[str, str]:
+    """Columns that nobody asked to leave out, and that are no features for what they are."""
+    if roles.features == ("features",):
+        return {}
+    taken = {*roles.labels, roles.id, roles.split, roles.group, *roles.features}
+    left = [name for name in table.columns if name not in taken]
+    return {name: "holds lists or bytes" for name in left if _is_nested(table, name)} | {
+        name: "numbers the rows by its name" for name in left if name.lower() in _INDEX
+    }
+
+
+def is_list(table: SourceTable, name: str) -> bool:
+    """Whether a column holds lists, such as of features."""
+    if table.schema is None or name not in table.schema.names:
+        return False
+    return is_list_type(table.schema.field(name).type)
+
+
+def is_list_type(kind: pa.DataType) -> bool:
+    """Whether a type is of lists, of whatever length."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def roles_of(table: SourceTable, settings: ImportSettings, known: KnownTable | None) -> Roles:
+    """What the columns are: as a person names them, as published tables have them, or as usual.
+
+    Args:
+      table: what was opened.
+      settings: what a person says of it.
+      known: the published table that it is, if any.
+
+    Raises:
+      DataError: a column that is named is not there, or none is left to be a record.
+    """
+    by_name = {name.lower(): name for name in table.columns}
+
+    def named(wanted: str | None, option: str) -> str | None:
+        if wanted is not None and wanted not in table.columns:
+            shown = ", ".join(table.columns[:30])
+            raise DataError(f"{table.place} has no column {wanted!r}, which {option} names; it has "
+                            "{shown}", shown=shown)  # fmt: skip
+        return wanted
+
+    def usual(names: Sequence[str]) -> str | None:
+        return next((by_name[name] for name in names if name in by_name), None)
+
+    labels = tuple(str(named(name, "--label")) for name in settings.labels)
+    if not labels and known is not None:
+        labels = known.labels
+    if not labels and (found := usual(LABEL_COLUMNS)) is not None:
+        labels = (found,)
+    texts = tuple(str(named(name, "--text")) for name in settings.texts)
+    picture = named(settings.picture, "--picture") or (known.picture if known else None)
+    if picture is None and not texts:
+        found = usual(_PICTURES)
+        if found is not None and _names_pictures(table, found):
+            picture = found
+    if not texts and picture is None and settings.picture is None:
+        for names in _TEXTS:
+            if all(name in by_name and _holds_texts(table, by_name[name]) for name in names):
+                texts = tuple(by_name[name] for name in names)
+                break
+    row_id = named(settings.id, "--id") or usual(("id",))
+    split = named(settings.split, "--split") or usual(("split",))
+    group = named(settings.group, "--group")
+    taken = {*labels, row_id, split, group, picture, *texts, *settings.left_out}
+    for name in settings.left_out:
+        named(name, "--leave-out")
+    if "features" in table.columns and is_list(table, "features"):
+        features: tuple[str, ...] = ("features",)
+    elif settings.columns:
+        lost = next((name for name in settings.columns if name not in table.columns), None)
+        if lost is not None:
+            raise DataError(f"{table.place} has no column {lost!r}, which the earlier table had; "
+                            "it has {shown}", shown=", ".join(table.columns[:30]))  # fmt: skip
+        features = settings.columns
+    else:
+        features = tuple(
+            name for name in table.columns
+            if name not in taken and name.lower() not in _INDEX and not _is_nested(table, name)
+        )  # fmt: skip
+    if not (features or texts or picture or (known and known.folder)):
+        raise DataError(f"{table.place} has no column left to be a record; name one with --text or "
+                        "--picture")  # fmt: skip
+    return Roles(labels=labels, id=row_id, group=group, split=split, texts=texts,
+                  picture=picture, features=features)  # fmt: skip
+
+
+def _is_nested(table: SourceTable, name: str) -> bool:
+    return table.schema is not None and bool(
+        pt.is_nested(kind := table.schema.field(name).type)
+        or pt.is_binary(kind)
+        or pt.is_large_binary(kind)
+        or pt.is_fixed_size_binary(kind)
+    )
+
+
+def _holds_texts(table: SourceTable, name: str) -> bool:
+    if table.schema is None:
+        return True
+    kind = table.schema.field(name).type
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+def _names_pictures(table: SourceTable, name: str) -> bool:
+    """Whether a column holds pictures, or the first cell that is not missing is one's name."""
+    if table.schema is not None:
+        kind = table.schema.field(name).type
+        if pt.is_binary(kind) or pt.is_large_binary(kind):
+            return True
+        if pt.is_struct(kind):
+            return "bytes" in [kind.field(i).name for i in range(kind.num_fields)]
+    if not _holds_texts(table, name):
+        return False
+    first = next((rows for rows in table.rows() if rows.cells.num_rows), None)
+    names = [] if first is None else cell_texts(first.cells.column(name))
+    given = next((each for each in names if each is not None), "")
+    return given.lower().endswith(ENDINGS)
