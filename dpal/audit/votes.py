@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dpal.accounting.cohort_spending import campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, Release
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.audit import statistics
 from dpal.audit.findings import AuditFinding, Layer, statistical_finding
 from dpal.audit.two_worlds import two_worlds

@@ -16,8 +16,8 @@ import scipy
 from dpal import check
 from dpal.accounting.votes.cost_analysis import epsilon_of
 from dpal.accounting.votes.observed_cost import told_cost, typical_votes
-from dpal.accounting.votes.rules import Bound, VotingRule
 from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost, smooth
+from dpal.accounting.votes.voting_rule import Bound, VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.privacy import PrivacyTarget
 

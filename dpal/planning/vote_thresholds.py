@@ -22,7 +22,8 @@ from dpal import check
 from dpal.accounting.prior_spend import total_epsilon
 from dpal.accounting.rdp import ORDERS
 from dpal.accounting.votes.cost_analysis import query_curve
-from dpal.accounting.votes.rules import Confidence, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting_plan import VotingPlan, VotingSpec, total_of
 

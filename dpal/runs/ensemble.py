@@ -11,7 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import digest, file_digest, plain
 from dpal.config.campaign import CampaignConfig, parse_config
 from dpal.config.pate import PateConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpal.accounting.events import NoisyVotes
-from dpal.accounting.votes.rules import PLURALITY
+from dpal.accounting.votes.mechanisms import PLURALITY
 from dpal.files.artifacts import RECORD, CampaignFolder
 from dpal.planning.voting_plan import SUMMARY
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.config.runtime import RuntimeConfig
 from dpal.config.vote import VoteConfig
 from dpal.data.ballot_files import CastBallots, read_ballots

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.rules import FEWEST_TEACHERS, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataError
 
 Votes = NDArray[np.uint8]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpal.accounting.votes.observed_cost import require_told, told_cost
-from dpal.accounting.votes.rules import Bound, VotingRule
 from dpal.accounting.votes.smooth_sensitivity import smooth
+from dpal.accounting.votes.voting_rule import Bound, VotingRule
 from dpal.mechanisms.sanitized_cost import SanitizingTerms, sanitize
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices, require_fitting, votes_for

@@ -18,7 +18,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms.coins import below, normal_below
 from dpal.mechanisms.gaussian import STEPS, on_grid
 from dpal.mechanisms.inclusion import uniform_below

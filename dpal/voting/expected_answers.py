@@ -14,8 +14,9 @@ import scipy
 from numpy.typing import NDArray
 
 from dpal.accounting.votes.checked_counts import log_checks
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.plurality import plurality_law
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.voting.ballots import Ballots, Choices, require_fitting

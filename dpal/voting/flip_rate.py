@@ -7,8 +7,9 @@ import math
 import numpy as np
 import scipy
 
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.plurality import plurality_law
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.voting.ballots import Ballots, Choices
 
 _LOOKED_AT = 200  # histograms whose law is integrated

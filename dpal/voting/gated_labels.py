@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.votes.adaptive_budget import VotingFilter
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, require_fitting

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.votes.cost_analysis import queries_within
-from dpal.accounting.votes.rules import Mechanism, VotingRule, powers_of_two
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule, powers_of_two
 from dpal.errors import ParameterError
 from dpal.mechanisms.gaussian import noisy_sum
 from dpal.randomness import BitSource

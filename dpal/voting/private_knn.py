@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.events import PhaseExposure
-from dpal.accounting.votes.rules import PLURALITY, VotingRule
+from dpal.accounting.votes.mechanisms import PLURALITY
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.mechanisms.inclusion import include
 from dpal.randomness import BitSource

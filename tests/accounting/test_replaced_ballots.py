@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from dpal.accounting.votes.cost_analysis import Conversion, Mode, analyse
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 
 Floats = NDArray[np.float64]
 

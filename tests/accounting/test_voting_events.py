@@ -19,8 +19,9 @@ from dpal.accounting import pld, rdp, second_opinion
 from dpal.accounting.events import MajorityVotes, NoisyVotes, from_record, to_record
 from dpal.accounting.step_curves import Direction
 from dpal.accounting.votes.cost_analysis import Mode, query_curve
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.privacy import Adjacency
 

@@ -22,13 +22,8 @@ from dpal.accounting.votes.cost_analysis import (
     query_curve,
 )
 from dpal.accounting.votes.majority import Answers, move_divergences
-from dpal.accounting.votes.rules import (
-    CLIPPED,
-    PLURALITY,
-    Confidence,
-    Mechanism,
-    VotingRule,
-)
+from dpal.accounting.votes.mechanisms import CLIPPED, PLURALITY, Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots, votes_for
 from dpal.voting.draw_answers import release

@@ -20,7 +20,8 @@ from scipy.stats import norm
 
 from dpal.accounting.votes import papernot
 from dpal.accounting.votes.cost_analysis import ORDERS, Conversion, Mode, analyse
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.accounting.votes.winner_costs import plurality_divergences
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots, votes_for

@@ -10,7 +10,8 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import Declared, PriorSpend
-from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import Bound, VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence

@@ -10,7 +10,8 @@ import pytest
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import PriorSpend
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import plain
 from dpal.certificate.check_against import Model
 from dpal.certificate.checks import CheckOutcome, any_failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from dpal.accounting.votes.rules import Confidence, Mechanism
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.config.pate import PateConfig, parse_pate
 from dpal.config.teachers import Cut
 from dpal.errors import ConfigError

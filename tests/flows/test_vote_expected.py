@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpal.accounting.votes.cost_analysis import Mode, analyse
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DpalError
 from dpal.voting.ballots import Choices
 from tests.flows.calling import sentence

@@ -8,7 +8,8 @@ import pytest
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
-from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import Bound, VotingRule
 from dpal.errors import DataBudgetExceeded, ParameterError
 from dpal.ledger.datasets import Basis, BlockAccount, DataSet, Limit
 from dpal.planning.block_participation import hold_in_full

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.vote_bounds import choose_bound, sigma_for
 from dpal.planning.vote_calibration import fitted

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.vote_calibration import fitted
 from dpal.planning.vote_thresholds import SURE, answer_chance, choose_threshold

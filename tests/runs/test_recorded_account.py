@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import digest, plain
 from dpal.planning.voting_plan import VotingSpec, certify_voting, least_sigma
 from dpal.privacy import PrivacyTarget

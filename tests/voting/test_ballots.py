@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataError, DpalError
 from dpal.voting.ballots import Ballots, Choices, cast_of, require_fitting, truncated, votes_for
 from dpal.voting.draw_answers import release

@@ -13,11 +13,12 @@ from scipy.special import logsumexp, ndtr
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, CostBoundedVotes, Release
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.observed_cost import told_cost
 from dpal.accounting.votes.query_costs import answer_costs
-from dpal.accounting.votes.rules import Bound, Mechanism, VotingRule
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
 from dpal.accounting.votes.smooth_sensitivity import smooth
+from dpal.accounting.votes.voting_rule import Bound, VotingRule
 from dpal.errors import ParameterError
 from dpal.mechanisms.sanitized_cost import SanitizingTerms
 from dpal.privacy import PrivacyTarget

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.plurality import plurality_law
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms import coins
 from dpal.mechanisms.gaussian import STEPS
 from dpal.randomness import secure
@@ -270,7 +271,8 @@ def test_a_million_sets_of_twenty_labels_need_little_memory():
     program = """
 import resource
 import numpy as np
-from dpal.accounting.votes.rules import Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.randomness import secure
 from dpal.voting.ballots import Ballots
 from dpal.voting.draw_answers import release

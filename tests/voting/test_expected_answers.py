@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.labels import UNKNOWN
 from dpal.training.label_figures import label_figures

@@ -11,7 +11,8 @@ from scipy.special import ndtr
 
 from dpal.accounting.votes.adaptive_budget import VotingFilter
 from dpal.accounting.votes.cost_analysis import ORDERS, query_curve
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import BudgetExceeded, DataError, ParameterError
 from dpal.voting.ballots import Ballots
 from dpal.voting.draw_answers import UNANSWERED

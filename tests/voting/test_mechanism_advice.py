@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dpal.accounting.votes.cost_analysis import queries_within
-from dpal.accounting.votes.rules import Mechanism, powers_of_two, summary_event
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.accounting.votes.voting_rule import powers_of_two, summary_event
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots
 from dpal.voting.mechanism_advice import LabelStatistics, from_public, noisy_summary, options

@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from dpal.accounting.events import PhaseExposure
 from dpal.accounting.rdp import epsilon_spent
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataError, ParameterError
 from dpal.voting import private_knn
 from dpal.voting.private_knn import Neighbours, ask_neighbours

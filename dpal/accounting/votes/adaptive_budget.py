@@ -10,7 +10,7 @@ import numpy as np
 
 from dpal import check
 from dpal.accounting.votes.cost_analysis import ORDERS, Conversion, epsilon_of, query_curve
-from dpal.accounting.votes.rules import VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import BudgetExceeded
 
 _ROUNDING = 1e-9  # relative error of a sum of equal costs, generously; far below one question

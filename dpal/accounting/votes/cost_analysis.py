@@ -25,9 +25,10 @@ from dpal.accounting.votes.cost_kinds import Mode as Mode
 from dpal.accounting.votes.cost_kinds import VoteCostKind as VoteCostKind
 from dpal.accounting.votes.cost_kinds import VoteCostProperties as VoteCostProperties
 from dpal.accounting.votes.cost_kinds import claim_of as claim_of
+from dpal.accounting.votes.mechanisms import PLURALITY, SCALED, Mechanism
 from dpal.accounting.votes.query_costs import costs_of, table_of
 from dpal.accounting.votes.query_costs import query_curve as query_curve
-from dpal.accounting.votes.rules import PLURALITY, SCALED, Mechanism, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 
 Floats = NDArray[np.float64]

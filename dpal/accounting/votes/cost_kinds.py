@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dpal.accounting.votes.rules import VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 
 
 class Mode(StrEnum):

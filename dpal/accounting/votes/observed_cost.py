@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpal.accounting.votes import papernot
+from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
 from dpal.accounting.votes.query_costs import answer_costs
-from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
 from dpal.accounting.votes.smooth_sensitivity import (
     WinnerCost,
     table_local_sensitivity,
     winner_local_sensitivity,
 )
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dpal.accounting.votes import papernot
 from dpal.accounting.votes.cost_kinds import Mode
 from dpal.accounting.votes.majority import Answers, divergence, move_divergences, worst_divergence
-from dpal.accounting.votes.rules import PLURALITY, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.accounting.votes.winner_costs import plurality_divergences
 from dpal.accounting.votes.worst_winner import Winners, worst_winner
 from dpal.errors import ParameterError

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpal import check
 from dpal.accounting.votes.checked_counts import log_checks
-from dpal.accounting.votes.rules import Confidence
+from dpal.accounting.votes.mechanisms import Confidence
 from dpal.accounting.votes.winner_chances import Moves, histograms_of, moves_of, off_by
 from dpal.errors import ParameterError
 

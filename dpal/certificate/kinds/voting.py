@@ -13,14 +13,9 @@ from typing import Any
 
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.observed_cost import require_told
-from dpal.accounting.votes.rules import (
-    Bound,
-    Confidence,
-    Mechanism,
-    VotingRule,
-    summary_event,
-)
+from dpal.accounting.votes.voting_rule import Bound, VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults

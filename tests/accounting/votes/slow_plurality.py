@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpal.accounting.votes.rules import Confidence
+from dpal.accounting.votes.mechanisms import Confidence
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,8 @@ from dpal.accounting.votes.cost_analysis import (
     queries_within,
     query_curve,
 )
-from dpal.accounting.votes.rules import Confidence, Mechanism, VotingRule
+from dpal.accounting.votes.mechanisms import Confidence, Mechanism
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.voting.ballots import Ballots, votes_for
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.special import erf, log_ndtr
 
+from dpal.accounting.votes.mechanisms import Confidence
 from dpal.accounting.votes.plurality import plurality_law
-from dpal.accounting.votes.rules import Confidence
 from dpal.accounting.votes.winner_costs import plurality_divergences
 from dpal.errors import ParameterError
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.votes import winner_chances, winner_costs
 from dpal.accounting.votes.cost_analysis import ORDERS
-from dpal.accounting.votes.rules import Confidence
+from dpal.accounting.votes.mechanisms import Confidence
 from dpal.accounting.votes.winner_costs import plurality_divergences
 from tests.accounting.votes.slow_plurality import plurality_divergence
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from dpal import check
 from dpal.accounting.events import CostBoundedVotes, MajorityVotes, NoisyVotes, PluralityVotes
 from dpal.accounting.events.majority_votes import MOST_TEACHERS
-from dpal.accounting.votes.mechanisms import CLIPPED as CLIPPED
-from dpal.accounting.votes.mechanisms import FEWEST_TEACHERS as FEWEST_TEACHERS
-from dpal.accounting.votes.mechanisms import MOST_BLOCKS as MOST_BLOCKS
-from dpal.accounting.votes.mechanisms import PLURALITY as PLURALITY
-from dpal.accounting.votes.mechanisms import SCALED as SCALED
-from dpal.accounting.votes.mechanisms import Confidence as Confidence
-from dpal.accounting.votes.mechanisms import Mechanism as Mechanism
+from dpal.accounting.votes.mechanisms import (
+    CLIPPED,
+    FEWEST_TEACHERS,
+    PLURALITY,
+    SCALED,
+    Confidence,
+    Mechanism,
+)
 from dpal.accounting.votes.worst_winner import MOST_PLURALITY_TEACHERS
 from dpal.canonical import LATER
 from dpal.errors import ParameterError
