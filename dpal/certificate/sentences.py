@@ -167,6 +167,12 @@ _PROTECTED_GROUPS = (
     "classes, is public; other campaigns measured on the same records are not in this sum"
 )
 
+_HELD_OUT = (
+    "the validation records are a share of the pool's file, held out by a coin that is declared "
+    "and no secret: a record's id, or its group where groups are the unit, decides alone which of "
+    "the two it is in, and it is charged for that one; who knows the id knows which"
+)
+
 STATEMENTS = _CAMPAIGN_2  # of a campaign, as they are written now
 
 
@@ -177,6 +183,7 @@ def statements_about(
     self_training: bool,
     protected_validation: bool = False,
     measured_groups: bool = False,
+    held_out: bool = False,
     groups: bool = False,
     searched: bool = False,
 ) -> dict[str, Any]:
@@ -188,6 +195,7 @@ def statements_about(
       self_training: whether its plan has a phase on pseudo-labels.
       protected_validation: whether figures are charged to the records that they are of.
       measured_groups: whether whole groups of these are.
+      held_out: whether these records are a share of the pool's file.
       groups: whether all records of a group take part together.
       searched: whether settings of the training were tried first, each trial charged.
     """
@@ -209,6 +217,8 @@ def statements_about(
     if instead:
         listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
         said["exceptions"] = [instead.get(exception, exception) for exception in listed]
+    if held_out:
+        said["exceptions"] = [*said["exceptions"], _HELD_OUT]
     if groups:
         listed = said.get("exceptions", _CAMPAIGN_2["exceptions"])
         said["exceptions"] = [_WHO_BELONGS_TOGETHER, *listed]

@@ -30,7 +30,12 @@ from dpal.config.search import SearchConfig
 from dpal.config.section import Count, Fraction, Name, Section
 from dpal.config.settings_form import choice
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.config.validation import MayBeDeclared, declared_validation
+from dpal.config.validation import (
+    MayBeDeclared,
+    declared_validation,
+    require_one_place,
+    without_file_of_its_own,
+)
 from dpal.errors import ConfigError, ParameterError
 from dpal.ledger.released_phase import ReleaseRule, StopRule
 from dpal.models.normalisation import Normalisation
@@ -238,6 +243,11 @@ class CampaignConfig(RunConfig):
         """The records that labels are bought for: files or a folder, and the column of labels."""
         return self.data.pool, self.data.label_column
 
+    @model_validator(mode="before")
+    @classmethod
+    def _place_of_validation(cls, values: Any) -> Any:
+        return without_file_of_its_own(values)
+
     @model_validator(mode="after")
     def _own_place(self) -> CampaignConfig:
         if self.name in _TAKEN_NAMES:
@@ -271,6 +281,7 @@ class CampaignConfig(RunConfig):
                 "names a registered data set, whose owner limits delta; use profile standard"
             )
         self._check_groups()
+        require_one_place(self)
         if self.search is not None and self.runtime.training_pool is not None:
             raise ValueError(
                 "search trains its trials where the campaign itself runs, and "
@@ -489,6 +500,7 @@ class CampaignConfig(RunConfig):
             auc=asked.auc,
             groups=groups,
             group_records=1 if groups is None else asked.group_records,
+            share=asked.share,
         )
 
     def _groups(self, unit: Unit, registered: str | None) -> Groups | None:

@@ -95,10 +95,11 @@ class DataConfig(Section):
         "data/digits-pool.parquet"
     )
     """Private records, a file, a folder of files or a list; labels may be absent."""
-    validation: Annotated[Path, Guarded()] = Field(
-        Path("data/digits-validation.parquet"), title="Validation set"
-    )
-    """Labeled records for metrics; whose they are stands in validation."""
+    validation: Annotated[
+        Path | None, Guarded(free=(None,)), choice("A file", "A share of the pool")
+    ] = Field(Path("data/digits-validation.parquet"), title="Validation set")
+    """Labeled records for metrics; whose they are stands in validation. null where validation.share
+    holds out records of the pool."""
     label_column: str = "label"
     """Name of the label column."""
     group_column: Annotated[str | None, choice("A column", "None")] = None

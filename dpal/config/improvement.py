@@ -18,7 +18,7 @@ from dpal.config.runtime import RunConfig, RuntimeConfig
 from dpal.config.section import Fraction, Name, Section
 from dpal.config.settings_form import Folded, choice
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.config.validation import MayBeDeclared
+from dpal.config.validation import MayBeDeclared, refuse_share
 from dpal.privacy import Accountant, Adjacency
 
 KIND = "public"
@@ -74,6 +74,7 @@ class PublicConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        refuse_share(self.validation)
         if self.name == self.start.campaign or self.name == self.start_name:
             raise ValueError(
                 f"name {self.name} is the start's own; choose another, such as {self.name}-improved"

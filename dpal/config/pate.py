@@ -17,7 +17,7 @@ from dpal.config.section import Count, Fraction, Name, Section, Share
 from dpal.config.settings_form import Folded, choice
 from dpal.config.teachers import Cut, StudentConfig, TeachersConfig, VotingConfig
 from dpal.config.training import ModelConfig, TrainingConfig
-from dpal.config.validation import MayBeDeclared
+from dpal.config.validation import MayBeDeclared, refuse_share
 from dpal.privacy import Adjacency
 
 PATE = "pate"
@@ -89,6 +89,7 @@ class PateConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        refuse_share(self.validation)
         voting = self.voting
         if voting.mechanism in CLIPPED and voting.limit is None:
             raise ValueError(f"voting.mechanism {voting.mechanism} needs voting.limit, such as 2")

@@ -127,11 +127,12 @@ def _starts(metadata: pq.FileMetaData) -> list[int]:
 
 
 def _rows_of_role(source: Source, path: Path, about: pq.FileMetaData, shard: Shard) -> int:
-    if not source.has_split:
+    deciding = wanted_columns(source, [])
+    if not deciding:
         return shard.rows
     return sum(
-        rows_of_role(source, batch, ["split"])[0].num_rows
-        for _, batch in _read(path, about, shard, ["split"], lambda batch: 0)
+        rows_of_role(source, batch, [])[1].size
+        for _, batch in _read(path, about, shard, deciding, lambda batch: 0)
     )
 
 

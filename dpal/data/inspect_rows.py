@@ -98,6 +98,11 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
         on_rows(batch.table.num_rows)
     if shape is None:
         wanted = f" with split {source.role.value!r}" if source.has_split else ""
+        if source.held_out is not None:
+            raise DataError.before_release(
+                f"{source.name} has no rows: there are too few records, or groups, to hold some "
+                "out by a coin for each; take another share, or name a file of validation records"
+            )
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
     _require_unique(np.concatenate(hashes), source)
     if source.role is Role.VALIDATION and rows * records[:1].nbytes > _MOST_LOADED:

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpal.data.parquet import BATCH_BYTES, RowNumbers, Weigh, read_batches, row_error
 from dpal.data.parquet import BATCH_ROWS as BATCH_ROWS
 from dpal.data.pictures import Shape, decode_pictures, picture_shape
-from dpal.data.sources import Content, Source
+from dpal.data.sources import Content, Role, Source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
 
@@ -85,7 +85,10 @@ def wanted_columns(source: Source, columns: list[str]) -> list[str]:
     """Names of a file's columns behind those that `raw_batches` is asked for."""
     stands_for = {_TEXT: source.texts} if source.texts else {}
     wanted = [column for name in columns for column in stands_for.get(name, (name,))]
-    return [*wanted, "split"] if source.has_split else wanted
+    deciding = ["split"] if source.has_split else []
+    if source.held_out is not None and source.held_out.column not in wanted:
+        deciding.append(source.held_out.column)
+    return [*wanted, *deciding]
 
 
 def rows_of_role(
@@ -105,6 +108,11 @@ def rows_of_role(
     if source.has_split:
         mine = pc.fill_null(pc.equal(batch.column("split"), source.role.value), False)
         batch, positions = batch.filter(mine), positions[np.asarray(mine)]
+    if source.held_out is not None:
+        names = batch.column(source.held_out.column).cast(pa.string()).to_pylist()
+        held_out = np.array(source.held_out.holds_out(names), dtype=np.bool_)
+        own = held_out if source.role is Role.VALIDATION else ~held_out
+        batch, positions = batch.filter(pa.array(own)), positions[own]
     if not source.texts or _TEXT not in columns:
         return batch.select(columns), positions
     texts = pa.StructArray.from_arrays([batch.column(name) for name in source.texts], source.texts)

@@ -3,7 +3,8 @@
 A pool is Parquet: `id` (string, unique), one of `image` (PNG or JPEG bytes), `features`
 (list of float32) or `text_a` (string, with `text_b` for pairs), and possibly a label column.
 A `split` column, where there is one, is obeyed: its "train" rows are the pool, its "test"
-rows the validation set.
+rows the validation set. Of a file without one a share may be held out instead: then both are read
+from that file, each its own rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.types as pt
 from torch import Tensor
 
 from dpal.data.class_names import class_names_in
+from dpal.data.held_out import HeldOutShare
 from dpal.data.label_columns import task_of
 from dpal.data.parquet import read_batches, schema_of
 from dpal.data.pictures import is_deep
@@ -67,6 +69,8 @@ class Source:
       texts: columns of the file that make up a text record; empty for other content.
       encoding: what turns texts into records; None where they are not decoded.
       extractor: what turns decoded records into features; None leaves them as they are.
+      held_out: what holds records of the files out of the pool: a pool reads the others, and a
+        validation set these alone. None reads all.
     """
 
     paths: tuple[Path, ...]
@@ -79,6 +83,7 @@ class Source:
     texts: tuple[str, ...] = ()
     encoding: TextEncoding | None = None
     extractor: Extractor | None = None
+    held_out: HeldOutShare | None = None
 
     @cached_property
     def deep(self) -> bool:
@@ -98,7 +103,11 @@ class Source:
     def name(self) -> str:
         """What to call it in a message."""
         more = len(self.paths) - 1
-        return f"{self.paths[0]} and {more} more" if more else str(self.paths[0])
+        named = f"{self.paths[0]} and {more} more" if more else str(self.paths[0])
+        if self.held_out is None:
+            return named
+        does = "holds out" if self.role is Role.VALIDATION else "leaves"
+        return f"{named} (what validation.share {self.held_out.share:g} {does})"
 
     @property
     def columns(self) -> list[str]:

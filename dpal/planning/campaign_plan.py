@@ -395,6 +395,7 @@ class CertifiedPlan:
             "validation": {
                 "records": measured.records,
                 **({} if groups is None else {"groups": groups, "group_records": most}),
+                **({} if measured.share is None else {"share": measured.share}),
                 "epsilon": spent.epsilon_rdp if by_rdp else spent.epsilon_pld,
                 "noise_multiplier": figures.noise_multiplier,
                 "noise": figures.noise,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpal import check
 from dpal.canonical import LATER
+from dpal.data.held_out import HeldOutShare
 from dpal.errors import ParameterError
 from dpal.features.spec import ExtractorSpec
 from dpal.labels import Task
@@ -185,6 +186,8 @@ class ProtectedValidation:
       groups: whose records they are, where groups are the unit, and are promised the same; else
         None.
       group_records: of one group that are measured, at most.
+      share: of the pool's file that a declared coin for each record, or group, holds out as these
+        records; None where they are in a file of their own.
     """
 
     records: int
@@ -192,11 +195,14 @@ class ProtectedValidation:
     auc: bool = field(default=False, metadata=LATER)
     groups: int | None = field(default=None, metadata=LATER)
     group_records: int = field(default=1, metadata=LATER)
+    share: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.at_least(1, **{"validation records": self.records})
         check.positive(**{"validation.epsilon": self.epsilon})
         check.at_least(1, **{"validation.group_records": self.group_records})
+        if self.share is not None:
+            HeldOutShare(share=self.share)
         if self.groups is None:
             check.within(1, 1, **{"validation.group_records": self.group_records})
         else:

@@ -228,6 +228,11 @@ def _figures(certified: CertifiedPlan) -> Remark | None:
             f"of {told['groups']:,} groups of which none is in the pool, the first "
             f"{told['group_records']} of each at most"
         )
+    if "share" in told:
+        whose += (
+            f", a share of {told['share']:g} that a declared coin for each "
+            f"{'group' if 'groups' in told else 'id'} held out"
+        )
     searched = certified.plan.trial is not None
     models = "The model of each phase and trial" if searched else "Each phase's model"
     text = (

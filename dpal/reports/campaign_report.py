@@ -105,6 +105,7 @@ def campaign_report(
             self_training=False,
             protected_validation="validation" in summary,
             measured_groups="groups" in summary.get("validation", {}),
+            held_out="share" in summary.get("validation", {}),
             groups=summary.get("groups") is not None,
             searched="search" in summary,
         ),

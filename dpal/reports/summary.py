@@ -150,6 +150,9 @@ def figures_in_plan(summary: Mapping[str, Any]) -> str:
     figure = figure_words(told.get("figure", "accuracy"))
     area = ""
     whose = f" of {told['groups']:,} groups" if "groups" in told else ""
+    if "share" in told:
+        each = "group" if "groups" in told else "id"
+        whose += f" ({told['share']:g} of the pool, held out by a declared coin for each {each})"
     if "auc_half_width" in told:
         area = f", AUC ± {100 * told['auc_half_width']:.1f} and what bins hide (at 80 %)"
     return (

@@ -8,6 +8,7 @@ from typing import Self, cast
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement import PublicConfig
+from dpal.config.validation import held_out_share
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.errors import ConfigError
 from dpal.files.artifacts import CampaignFolder
@@ -16,6 +17,7 @@ from dpal.labels import Task
 from dpal.runs.campaign_run import Campaign
 from dpal.runs.kinds import campaign_of, recorded_kind
 from dpal.runs.labelers import NamedLabeler, labeler_of
+from dpal.runs.open_sources import holding_out
 from dpal.runs.recorded_settings import recorded_settings
 
 
@@ -57,6 +59,9 @@ class LabelingJob:
             label_column=column,
             content=None if chosen is ContentChoice.AUTO else Content(chosen),
         )
+        if isinstance(config, CampaignConfig):
+            # Rows are counted among the pool's own.
+            pool = holding_out(pool, held_out_share(config.data, config.validation))
         task = Task(record["task"]) if "task" in record else Task.SINGLE_LABEL
         return cls(
             config=config,

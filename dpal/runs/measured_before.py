@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpal.accounting.events import FIGURES
 from dpal.config.data import DataConfig
+from dpal.config.validation import DeclaredValidation, held_out_share
 from dpal.data.known_records import COINCIDENCE, KnownRecords, Marks, owners_in, scan
 from dpal.data.parquet import schema_of
 from dpal.data.pool_files import commitment, digest_of
@@ -23,6 +24,7 @@ from dpal.errors import DataError, DpalError
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.entries import Entry, EntryKind
 from dpal.ledger.release_records import measures_protected, release_of
+from dpal.runs.open_sources import holding_out
 from dpal.runs.unregistered_runs import Runs
 
 VALIDATION_FILES = "validation_files"  # in a run's record: commits to its protected records
@@ -145,8 +147,11 @@ def _measured_of(folder: CampaignFolder) -> tuple[Source, str | None] | None:
         record = folder.read_record()
         data = DataConfig.model_validate(record["config"]["data"])
         content = None if data.content == "auto" else Content(data.content)
-        validation = open_source(
-            data.validation, Role.VALIDATION, label_column=data.label_column, content=content
+        declared = DeclaredValidation.model_validate(record["config"]["validation"])
+        place = data.pool if data.validation is None else data.validation
+        validation = holding_out(
+            open_source(place, Role.VALIDATION, label_column=data.label_column, content=content),
+            held_out_share(data, declared),
         )
         same = record[VALIDATION_FILES] == validation_commitment(folder, validation)
     except (DpalError, KeyError, ValueError, OSError):

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 from dpal.config.campaign import CampaignConfig
 from dpal.config.data import ContentChoice
 from dpal.config.improvement_start import PublicDataConfig
+from dpal.config.validation import held_out_share
+from dpal.data.held_out import HeldOutShare
 from dpal.data.sources import Content, Role, Source, open_source
 from dpal.data.texts import TextEncoding
 from dpal.errors import DataError
@@ -24,13 +26,14 @@ def open_sources(config: CampaignConfig) -> tuple[Source, Source]:
     """
     return (
         _open(config, config.data.pool, Role.POOL),
-        _open(config, config.data.validation, Role.VALIDATION),
+        open_validation(config),
     )
 
 
 def open_validation(config: CampaignConfig) -> Source:
-    """Looks at the validation set alone."""
-    return _open(config, config.data.validation, Role.VALIDATION)
+    """Looks at the validation set alone, which is a file or a share of the pool's."""
+    place = config.data.validation
+    return _open(config, config.data.pool if place is None else place, Role.VALIDATION)
 
 
 def open_public(config: CampaignConfig, public: PublicDataConfig) -> Source:
@@ -40,7 +43,8 @@ def open_public(config: CampaignConfig, public: PublicDataConfig) -> Source:
       DataError: a file is missing, not of a kind that is read, or lacks a column.
     """
     data = config.data.model_copy(update={"label_column": public.label_column})
-    source = _open(config.model_copy(update={"data": data}), public.pool, Role.POOL)
+    settings = config.model_copy(update={"data": data, "validation": None})
+    source = _open(settings, public.pool, Role.POOL)
     column = public.provenance_column
     if column is not None:
         for path in source.paths:
@@ -62,7 +66,32 @@ def _open(config: CampaignConfig, place: Path | list[Path], role: Role) -> Sourc
         content=None if chosen is ContentChoice.AUTO else Content(chosen),
     )
     extractor = build_extractor(config.data.to_extractor(), source.content, texts=len(source.texts))
-    return replace(source, extractor=extractor)
+    return holding_out(
+        replace(source, extractor=extractor), held_out_share(config.data, config.validation)
+    )
+
+
+def holding_out(source: Source, held_out: HeldOutShare | None) -> Source:
+    """The same in which a share of the records is held out, where there is one.
+
+    Raises:
+      DataError: the file says itself which ones are, or has no column of groups.
+    """
+    if held_out is None:
+        return source
+    if source.has_split:
+        raise DataError.before_release(
+            f"{source.name} says in its column 'split' which records are held out, and "
+            "validation.share would hold out others; name the file as data.validation as well "
+            "(validation: {protected: true}), or write it without that column"
+        )
+    for path in source.paths:
+        if held_out.column not in pq.read_schema(path).names:
+            raise DataError.before_release(
+                f"{path} has no column {held_out.column!r} (data.group_column), whose groups "
+                "validation.share keeps together; name another column"
+            )
+    return replace(source, held_out=held_out)
 
 
 def _encoding(config: CampaignConfig) -> TextEncoding | None:

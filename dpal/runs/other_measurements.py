@@ -16,7 +16,7 @@ def tell_of_other_measurements(campaign: Campaign) -> None:
     own = campaign.certified.summary().get("validation")
     if own is None:
         return
-    file = str(with_absolute_paths(campaign.config).data.validation)
+    file = _measured_in(with_absolute_paths(campaign.config).data.model_dump(mode="json"))
     measured = {
         folder.name: plan
         for folder in campaigns_of(campaign.runtime.artifacts)
@@ -43,4 +43,10 @@ def _measured_on(record: Mapping[str, Any], file: str) -> Mapping[str, Any] | No
     """The plan of a campaign that is measured on a file; None of any other."""
     plan: Mapping[str, Any] = record.get("plan", {})
     data = record.get("config", {}).get("data", {})
-    return plan if data.get("validation") == file else None
+    return plan if data and _measured_in(data) == file else None
+
+
+def _measured_in(data: Mapping[str, Any]) -> str:
+    """The file that figures are of: its own, or the pool's of which a share is held out."""
+    place = data.get("validation") or data.get("pool")
+    return ", ".join(place) if isinstance(place, list) else str(place)

@@ -432,10 +432,19 @@ def _changes(campaign: Campaign) -> str:
         for key, value in now.items()
         if before.get(key) != value
     ]
+    shares = [_share_in(settings) for settings in (record["config"], campaign.config.model_dump())]
+    if shares[0] != shares[1]:
+        changes.append("validation.share was {}, is {}".format(*map(json.dumps, shares)))
     for key, digest in _public_weights(campaign).items():
         if record.get("public_weights", {}).get(key) != digest:
             changes.append(f"what lies at {key} is not what lay there then")
     return ", ".join(changes)
+
+
+def _share_in(settings: Mapping[str, Any]) -> float | None:
+    """What a campaign holds out of its pool; of versions that knew no declaration, nothing."""
+    share: float | None = (settings.get("validation") or {}).get("share")
+    return share
 
 
 def _public_weights(campaign: Campaign) -> dict[str, str | None]:

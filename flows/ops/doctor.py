@@ -82,7 +82,8 @@ def _artifacts(config: CampaignConfig) -> Diagnosis:
 
 def _data(config: CampaignConfig) -> Diagnosis:
     pools = config.data.pool if isinstance(config.data.pool, list) else [config.data.pool]
-    wanted = [*pools, config.data.validation]
+    validation = config.data.validation
+    wanted = pools if validation is None else [*pools, validation]
     missing = [str(path) for path in wanted if not path.exists()]
     if missing:
         advice = "restore the samples: dvc pull" if _PINS.is_file() else "get samples: dpal demo"

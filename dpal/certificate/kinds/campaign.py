@@ -99,6 +99,7 @@ class CampaignCertificate(CertificateKind[LedgerEvidence]):
                 self_training=_has_trained_itself(plan, evidence.releases),
                 protected_validation=plan.get("figures") is not None,
                 measured_groups="groups" in plan["spec"].get("validation", {}),
+                held_out="share" in plan["spec"].get("validation", {}),
                 groups="groups" in plan["spec"],
                 searched="search" in plan["spec"],
             ),

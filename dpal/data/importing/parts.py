@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
+from dpal.data.held_out import falls_below
 from dpal.data.importing.importers import TEST, TRAIN
 
 TRAIN_WORDS = frozenset(("train", "training", "trn", "pool"))
@@ -32,5 +31,4 @@ def drawn_part(owner: str, share: float) -> str:
       owner: name of the record, or of its group, which stays together.
       share: of all that are held out.
     """
-    drawn = hashlib.sha256(f"dpal held out {owner}".encode()).digest()[:8]
-    return TEST if int.from_bytes(drawn, "big") < share * 2**64 else TRAIN
+    return TEST if falls_below(f"dpal held out {owner}", share) else TRAIN
