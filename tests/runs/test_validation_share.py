@@ -31,12 +31,14 @@ from dpal.data.sources import Source
 from dpal.errors import ConfigError, DataError, LedgerError
 from dpal.files.artifacts import CampaignFolder
 from dpal.ledger.datasets import Limit
+from dpal.ledger.ledger_store import LedgerStore
 from dpal.planning.explain_campaign import explain_campaign
 from dpal.privacy import Adjacency, Unit
 from dpal.runs import other_measurements
 from dpal.runs.data_sets import register_data_set
 from dpal.runs.kinds import parse_any
 from dpal.runs.labeling_job import LabelingJob
+from dpal.runs.measured_before import measured_on
 from dpal.runs.prepare_campaign import prepare, prepare_campaign
 from tests.conftest import PUBLIC, having, nothing_released, small_values, write_blobs
 from tests.flows import improving, voting
@@ -306,6 +308,11 @@ def test_campaigns_that_hold_out_of_the_same_pool_are_told_what_is_lost(folder, 
 def test_records_that_were_held_out_join_no_data_set(folder):
     """What their figures cost is in no account of one."""
     campaign = prepare(parse_config(values()))
+    store = LedgerStore(LEDGER)
+    about: dict[str, Any] = {"entries": store.verified(), "artifacts": Path("artifacts"), "owner_column": "id"}
+    store.close()
+    assert measured_on(campaign.validation, **about).about == ("small",)
+    assert measured_on(campaign.pool, **about).about == (), "the others were not measured"
     table, held_out = pq.read_table("pool.parquet"), set(ids(campaign.validation))
     measured = pa.array([name in held_out for name in table["id"].to_pylist()])
     pq.write_table(table.filter(measured), "joining.parquet")
