@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpal.data.file_shards import shard_batches, shards_of
 from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.parts import drawn_part
 from dpal.data.readers import raw_batches
-from dpal.data.shards import shard_batches, shards_of
 from dpal.data.sources import Role, Source, open_source
 from dpal.errors import ParameterError
 from tests.conftest import write_blobs

@@ -309,7 +309,11 @@ def test_records_that_were_held_out_join_no_data_set(folder):
     """What their figures cost is in no account of one."""
     campaign = prepare(parse_config(values()))
     store = LedgerStore(LEDGER)
-    about: dict[str, Any] = {"entries": store.verified(), "artifacts": Path("artifacts"), "owner_column": "id"}
+    about: dict[str, Any] = {
+        "entries": store.verified(),
+        "artifacts": Path("artifacts"),
+        "owner_column": "id",
+    }
     store.close()
     assert measured_on(campaign.validation, **about).about == ("small",)
     assert measured_on(campaign.pool, **about).about == (), "the others were not measured"
