@@ -189,9 +189,8 @@ def require_public(config: Measuring) -> Path:
     """
     place = config.data.validation
     if declared_validation(config).protected:
-        what = "validation.share" if place is None else place
         raise ConfigError.before_release(
-            f"{what} is protected, and this measures as often as it likes, "
+            f"{place or 'validation.share'} is protected, and this measures as often as it likes, "
             "without noise; give it public records (validation: {public: true, why: in words})"
         ).about("validation", "protected")
     if place is None:

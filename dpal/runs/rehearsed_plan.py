@@ -57,7 +57,7 @@ def rehearse_start(
 
 def _require_rehearsable(config: CampaignConfig, plan: Plan) -> None:
     """Requires public records, and a plan that they can stand in for."""
-    spec, place = plan.spec, config.data.validation
+    spec, place = plan.spec, config.data.validation or "validation.share"
     if declared_validation(config).protected:
         raise ParameterError(
             f"{place} is protected, and a rehearsal trains and measures on it without noise; it "
