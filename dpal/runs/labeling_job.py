@@ -59,9 +59,8 @@ class LabelingJob:
             label_column=column,
             content=None if chosen is ContentChoice.AUTO else Content(chosen),
         )
-        if isinstance(config, CampaignConfig):
-            # Rows are counted among the pool's own.
-            pool = holding_out(pool, held_out_share(config.data, config.validation))
+        # Rows are counted among the pool's own.
+        pool = holding_out(pool, held_out_share(config.data, config.validation))
         task = Task(record["task"]) if "task" in record else Task.SINGLE_LABEL
         return cls(
             config=config,
