@@ -33,7 +33,7 @@ def comparison_table(campaigns: Sequence[Compared]) -> Table:
     settings = [_settings(campaign) for campaign in campaigns]
     apart = [key for key in settings[0] if len({each[key] for each in settings}) > 1]
     rows = (
-        _row(campaign) | {key: each[key] for key in apart}
+        _row(campaign) | {key: str(each[key]) for key in apart}
         for campaign, each in zip(campaigns, settings, strict=True)
     )
     return table("Campaigns side by side", rows)
@@ -47,7 +47,7 @@ def comparability_note(campaigns: Sequence[Compared]) -> str:
     promises = [_promise(campaign) for campaign in campaigns]
     settings = [_settings(campaign) for campaign in campaigns]
     shared = [
-        f"{key} {value}"
+        f"{key} {f'{value:.3g}' if isinstance(value, float) else value}"
         for key, value in settings[0].items()
         if all(each[key] == value for each in settings)
     ]
@@ -73,17 +73,12 @@ def _row(campaign: Compared) -> dict[str, object]:
     }
 
 
-def _promise(campaign: Compared) -> dict[str, str]:
-    """What an epsilon means; it cannot be compared with one of another meaning."""
-    summary = campaign.summary
-    return {
-        "delta": f"{summary['delta']:.3g}",
-        "adjacency": summary["adjacency"],
-        "unit": summary["unit"],
-    }
+def _promise(campaign: Compared) -> dict[str, object]:
+    """What an epsilon means; it cannot be compared with one of another meaning, however close."""
+    return {key: campaign.summary[key] for key in ("delta", "adjacency", "unit")}
 
 
-def _settings(campaign: Compared) -> dict[str, str]:
+def _settings(campaign: Compared) -> dict[str, object]:
     """The promise, and how records are found and noise is planned."""
     summary = campaign.summary
     by_chance = summary["acquisition"] == "random"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: dpal status artifacts/digits --watch"
 _FINISHED = "finished"
 _SECONDS = 2.0  # between two looks
+_Rows = tuple[tuple[str, ...], ...]
 
 
 def status(
@@ -39,17 +41,16 @@ def status(
     ] = False,
 ) -> None:
     """Show how far campaigns are and what they wait for."""
-    if not watch:
-        _show(campaign, artifacts)
-        return
-    shown = None
+    shown: _Rows | None = None
     while True:
-        now = _progresses(campaign, artifacts)
-        if now != shown:  # a log of such a terminal has a table for every change, and no more
-            out.clear()
-            _show(campaign, artifacts)
-            shown = now
-        if all(state.startswith(_FINISHED) for *_, state in now):
+        folders = _folders(campaign, artifacts)
+        rows = tuple(_progress(folder) for folder in folders)
+        if rows != shown:  # what is not a terminal gets a table for every change, and no more
+            if watch:
+                out.clear()
+            _show(folders, rows, artifacts)
+            shown = rows
+        if not watch or all(state.startswith(_FINISHED) for *_, state in rows):
             return
         time.sleep(_SECONDS)
 
@@ -62,16 +63,10 @@ def _folders(campaign: Path | None, artifacts: Path) -> list[CampaignFolder]:
     return [campaign_folder(path.parent) for path in sorted(artifacts.glob(f"*/{RECORD}"))]
 
 
-def _progresses(campaign: Path | None, artifacts: Path) -> tuple[tuple[str, ...], ...]:
-    return tuple(_progress(folder) for folder in _folders(campaign, artifacts))
-
-
-def _show(campaign: Path | None, artifacts: Path) -> None:
-    folders = _folders(campaign, artifacts)
+def _show(folders: Sequence[CampaignFolder], rows: _Rows, artifacts: Path) -> None:
     if not folders:
         out.print(f"no campaigns under {artifacts}; start one: dpal run FILE")
         return
-    rows = tuple(_progress(folder) for folder in folders)
     columns = ("campaign", "phases", "labels, planned", "validation", "epsilon", "state")
     print_table(Table("Campaigns", columns, rows))
     for folder in folders:

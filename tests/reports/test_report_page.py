@@ -168,6 +168,14 @@ def test_campaigns_side_by_side(summary):
         assert key in comparability_note(campaigns)
 
 
+def test_deltas_that_round_alike_are_not_the_same(summary):
+    other = copy.deepcopy(summary) | {"delta": summary["delta"] * 1.0001}
+    campaigns = [Compared(summary=one, phases=phases_of(one)) for one in (summary, other)]
+    assert "the stronger" in comparability_note(campaigns)
+    first, second = (row[6] for row in comparison_table(campaigns).rows)
+    assert first != second
+
+
 def test_campaigns_that_promise_the_same_fit_a_narrow_terminal(summary):
     campaigns = [Compared(summary=summary, phases=phases_of(summary)) for _ in range(3)]
     shown = comparison_table(campaigns)

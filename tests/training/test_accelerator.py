@@ -140,7 +140,7 @@ def test_nobody_contributes_more_than_the_bound(precision, name):
 @every_backend
 @pytest.mark.parametrize("kind", list(ClippingKind))
 def test_noise_comes_from_the_secure_stream_and_has_its_width(backend, kind):
-    """One step without records: 3 x 32 x 32 x 16 and more draws, 1e-6 of chance to be red."""
+    """A step without records is noise alone. Five standard errors: 1e-6 of chance a figure."""
     model = network("tutorial_cnn")
     recipe = Recipe(clipping=Clipping(kind=kind, count_noise=10.0))
     inputs, targets = images(1)
