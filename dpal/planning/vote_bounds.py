@@ -15,9 +15,10 @@ import scipy
 
 from dpal import check
 from dpal.accounting.votes.cost_analysis import epsilon_of
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import told_cost, typical_votes
 from dpal.accounting.votes.smooth_sensitivity import sanitizing_cost, smooth
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.privacy import PrivacyTarget
 
@@ -38,7 +39,7 @@ class ChosenBound:
         probably not leave.
     """
 
-    bound: Bound
+    bound: CostBound
     room: float
 
 
@@ -130,7 +131,7 @@ def _choices(
                 if limit <= 0:
                     continue
                 told = expected + (margin + _SURE) * noise / widening * sensitivity
-                bound = Bound(
+                bound = CostBound(
                     order=float(order), beta=beta, noise=float(noise), margin=margin, limit=limit
                 )
                 yield ChosenBound(bound=bound, room=limit - told)

@@ -16,9 +16,10 @@ from dpal import check
 from dpal.accounting.events import VOTING, Charge, Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
 from dpal.accounting.safe_search import smallest_safe
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import MOST_BLOCKS, Mechanism
 from dpal.accounting.votes.observed_cost import require_told
-from dpal.accounting.votes.voting_rule import Bound, VotingRule, summary_event
+from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.run_plan import DecidedPlan
 from dpal.privacy import Accountant, PrivacyTarget
@@ -57,7 +58,7 @@ class VotingSpec:
     gate: int | None = None
     dependents: tuple[int, ...] = ()
     accountant: Accountant | None = None
-    bound: Bound | None = None
+    bound: CostBound | None = None
 
     def __post_init__(self) -> None:
         if not self.blocks and self.summary_sigma is None:

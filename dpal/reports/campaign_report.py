@@ -7,7 +7,7 @@ from typing import Any
 
 from dpal.certificate.sentences import STATEMENTS, WHO_WAS_DRAWN, statements_about
 from dpal.reports.audit_summary import defects
-from dpal.reports.figures.campaign import budget_chart, learning_chart
+from dpal.reports.campaign_charts import budget_chart, learning_chart
 from dpal.reports.plain_language import (
     acquisition_chosen,
     draws_secretly,

@@ -44,6 +44,10 @@ class Axis:
     ticks: tuple[float, ...]
     percent: bool = False
 
+    def share(self, value: float) -> float:
+        """How far along the axis a value stands, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
     def written(self, value: float) -> str:
         """A value as it stands beside its mark."""
         return f"{100 * value:g} %" if self.percent else f"{value:,g}"

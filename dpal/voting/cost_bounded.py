@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.observed_cost import require_told, told_cost
 from dpal.accounting.votes.smooth_sensitivity import smooth
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.mechanisms.sanitized_cost import SanitizingTerms, sanitize
 from dpal.randomness import BitSource
 from dpal.voting.ballots import Ballots, Choices, require_fitting, votes_for
@@ -38,7 +39,7 @@ class BoundedRelease:
 
 
 def release_within(
-    rule: VotingRule, ballots: Ballots | Choices, bound: Bound, *, rng: BitSource
+    rule: VotingRule, ballots: Ballots | Choices, bound: CostBound, *, rng: BitSource
 ) -> BoundedRelease:
     """Tells a bound on what these answers cost, and answers if it is within the limit.
 
@@ -68,7 +69,7 @@ def release_within(
     return BoundedRelease(released=none, told=told, within=False)
 
 
-def cost_of(rule: VotingRule, ballots: Ballots | Choices, bound: Bound) -> tuple[float, float]:
+def cost_of(rule: VotingRule, ballots: Ballots | Choices, bound: CostBound) -> tuple[float, float]:
     """What answers cost at the bound's order, and its smooth sensitivity. Private."""
     cost, local = told_cost(rule, votes_for(rule, ballots), bound.order)
     return cost, smooth(local, beta=bound.beta)

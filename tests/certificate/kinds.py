@@ -10,8 +10,9 @@ from typing import Any
 
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.prior_spend import Declared, PriorSpend
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.canonical import file_digest, plain
 from dpal.certificate.evidence import evidence_in
 from dpal.certificate.kinds.improvement import IMPROVEMENT, ImprovementEvidence
@@ -40,7 +41,7 @@ from tests.conftest import small_spec
 VERSIONS = {"dpal": "0"}
 _VOTES = PrivacyTarget(epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT, unit=Unit.RECORD)
 _RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=20, labels=3, sigma=30.0)
-_BOUND = Bound(order=8.0, beta=0.05, noise=8.0, margin=6.0, limit=0.05)
+_BOUND = CostBound(order=8.0, beta=0.05, noise=8.0, margin=6.0, limit=0.05)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ import pytest
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.renyi_filter import Amount, RenyiFilter
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import DataBudgetExceeded, ParameterError
 from dpal.ledger.datasets import Basis, BlockAccount, DataSet, Limit
 from dpal.planning.block_participation import hold_in_full
@@ -88,7 +89,7 @@ def test_another_promise_than_the_limit_is_refused(other):
 
 
 def test_answers_within_a_bound_have_no_divergence_at_the_data_sets_order():
-    bound = Bound(order=LIMIT.filter.order, beta=0.02, noise=20.0, margin=3.0, limit=0.5)
+    bound = CostBound(order=LIMIT.filter.order, beta=0.02, noise=20.0, margin=3.0, limit=0.5)
     spec = VotingSpec(name="votes", target=TARGET, rule=RULE, blocks=(10,), bound=bound)
     with pytest.raises(ParameterError, match=r"leave voting\.agreement out"):
         shares(data_set(None), list(VotingPlan(spec).releases()))

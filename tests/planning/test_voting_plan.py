@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from dpal.accounting.cohort_spending import Accountant
 from dpal.accounting.events import VOTING
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError, PlanRejected
 from dpal.planning.voting_plan import (
     SUMMARY,
@@ -141,7 +142,7 @@ def test_an_account_has_queries(blocks):
 
 
 def test_a_bound_is_for_votes_whose_cost_can_be_told():
-    bound = Bound(order=3.0, beta=0.05, noise=2.0, margin=4.0, limit=0.3)
+    bound = CostBound(order=3.0, beta=0.05, noise=2.0, margin=4.0, limit=0.3)
     assert spec(Mechanism.GNMAX, bound=bound).events(5) == (bound.event,)
     with pytest.raises(ParameterError, match="top_m voting like"):
         spec(Mechanism.TOP_M, bound=bound)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpal.reports.figures.campaign import learning_chart
+from dpal.reports.campaign_charts import learning_chart
 
 BOUGHT = [(700, 0.45, 2.3), (1000, 0.6, 4.7), (1300, 0.8, 6.8)]
 

@@ -13,12 +13,13 @@ from scipy.special import logsumexp, ndtr
 
 from dpal.accounting.cohort_spending import Accountant, campaign_epsilon
 from dpal.accounting.events import VOTING, Charge, CostBoundedVotes, Release
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.accounting.votes.observed_cost import told_cost
 from dpal.accounting.votes.query_costs import answer_costs
 from dpal.accounting.votes.second_opinion import epsilon_of_votes
 from dpal.accounting.votes.smooth_sensitivity import smooth
-from dpal.accounting.votes.voting_rule import Bound, VotingRule
+from dpal.accounting.votes.voting_rule import VotingRule
 from dpal.errors import ParameterError
 from dpal.mechanisms.sanitized_cost import SanitizingTerms
 from dpal.privacy import PrivacyTarget
@@ -29,7 +30,7 @@ from dpal.voting.draw_answers import UNANSWERED
 from tests.conftest import nothing_released
 
 RULE = VotingRule(mechanism=Mechanism.BINARY, teachers=4, labels=2, sigma=1.5)
-BOUND = Bound(order=3.0, beta=0.05, noise=2.0, margin=1.5, limit=0.8)
+BOUND = CostBound(order=3.0, beta=0.05, noise=2.0, margin=1.5, limit=0.8)
 COUNTS = [np.array([pair], dtype=float) for pair in itertools.product(range(5), repeat=2)]
 
 
@@ -114,7 +115,7 @@ def ballots(agree, queries=40, teachers=60, labels=3):
 
 def test_agreeing_votes_leave_and_divided_ones_do_not():
     rule = VotingRule(mechanism=Mechanism.BINARY, teachers=60, labels=3, sigma=9.0)
-    bound = Bound(order=2.0, beta=0.15, noise=0.7, margin=4.0, limit=0.5)
+    bound = CostBound(order=2.0, beta=0.15, noise=0.7, margin=4.0, limit=0.5)
     agreed = release_within(rule, ballots(1.0), bound, rng=secure())
     assert agreed.within
     assert (agreed.released.labels == 1).mean() > 0.99

@@ -13,9 +13,10 @@ from typing import Any
 
 from dpal.accounting.events import Event, Release, to_record
 from dpal.accounting.prior_spend import PriorSpend, total_epsilon, total_second_opinion
+from dpal.accounting.votes.cost_bound import CostBound
 from dpal.accounting.votes.mechanisms import Confidence, Mechanism
 from dpal.accounting.votes.observed_cost import require_told
-from dpal.accounting.votes.voting_rule import Bound, VotingRule, summary_event
+from dpal.accounting.votes.voting_rule import VotingRule, summary_event
 from dpal.canonical import digest, plain
 from dpal.certificate.check_document import BESIDES, check_entries, foreign_plan_faults
 from dpal.certificate.checks import Check, check_from_faults
@@ -301,7 +302,7 @@ def _plan_faults(evidence: LedgerEvidence) -> Iterator[str]:
     yield from foreign_plan_faults(evidence)
     rule, blocks = rule_from(plan["spec"]["rule"]), plan["spec"]["blocks"]
     told = plan["spec"]["bound"]
-    bound = None if told is None else Bound(**told)
+    bound = None if told is None else CostBound(**told)
     if bound is not None:
         require_told(rule)
     costs: list[list[Any]] = [

@@ -66,11 +66,11 @@ def _text(words: str, x: float, y: float, style: str) -> Markup:
 
 
 def _wide(value: float, x: Axis) -> float:
-    return _LEFT + (value - x.low) / (x.high - x.low) * (_WIDTH - _LEFT - _RIGHT)
+    return _LEFT + x.share(value) * (_WIDTH - _LEFT - _RIGHT)
 
 
 def _high(value: float, y: Axis) -> float:
-    return _HEIGHT - _BOTTOM - (value - y.low) / (y.high - y.low) * (_HEIGHT - _TOP - _BOTTOM)
+    return _HEIGHT - _BOTTOM - y.share(value) * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def _n(value: float) -> str:

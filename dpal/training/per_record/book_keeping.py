@@ -39,13 +39,15 @@ from dpal.training.per_record.capture import hook_calls
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.layer_rule import (
     KEEP,
-    PerRecord,
     Rule,
+)
+from dpal.training.per_record.layer_rules import find_rules
+from dpal.training.per_record.squared_norms import (
+    PerRecord,
     SquaredNorms,
     squared,
     weighed,
 )
-from dpal.training.per_record.layer_rules import find_rules
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,15 +12,17 @@ from dpal.training.per_record.layer_rule import (
     INSTANTIATE,
     KEEP,
     PIXEL_GRAM,
-    PerRecord,
     Rule,
+)
+from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
+from dpal.training.per_record.squared_norms import (
+    PerRecord,
     SquaredNorms,
     at_once,
     gram_product,
     measured,
     weigh_records,
 )
-from dpal.training.per_record.patches import Geometry, Pair, rows, shifted_gram
 
 _HOPELESS = 6  # a way that multiplies so many times more than the best is not tried
 

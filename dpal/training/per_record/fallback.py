@@ -6,7 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from dpal.errors import ParameterError
-from dpal.training.per_record.layer_rule import PerRecord, Rule
+from dpal.training.per_record.layer_rule import (
+    Rule,
+)
+from dpal.training.per_record.squared_norms import (
+    PerRecord,
+)
 
 
 class _Unwatched(nn.Module):

@@ -12,12 +12,14 @@ from dpal.training.per_record.convolution import ConvolutionRule
 from dpal.training.per_record.layer_rule import (
     INSTANTIATE,
     KEEP,
+)
+from dpal.training.per_record.patches import Geometry
+from dpal.training.per_record.squared_norms import (
     PerRecord,
     SquaredNorms,
     at_once,
     squared,
 )
-from dpal.training.per_record.patches import Geometry
 
 
 class FilterRule(ConvolutionRule):

@@ -12,7 +12,9 @@ from dpal.models.layers import ScalarGain
 from dpal.training.per_record.convolution import ConvolutionRule
 from dpal.training.per_record.fallback import FunctionalRule
 from dpal.training.per_record.filters import FilterRule
-from dpal.training.per_record.layer_rule import Rule
+from dpal.training.per_record.layer_rule import (
+    Rule,
+)
 from dpal.training.per_record.linear import EmbeddingRule, LinearRule
 from dpal.training.per_record.scale_and_shift import ChannelRule, LastAxesRule, ScalarRule
 

@@ -9,8 +9,10 @@ from dpal.training.per_record.layer_rule import (
     GHOST,
     INSTANTIATE,
     KEEP,
-    PerRecord,
     Rule,
+)
+from dpal.training.per_record.squared_norms import (
+    PerRecord,
     SquaredNorms,
     at_once,
     gram_product,

@@ -8,8 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from dpal.training.per_record.layer_rule import PerRecord, Rule, at_once, inner
+from dpal.training.per_record.layer_rule import (
+    Rule,
+)
 from dpal.training.per_record.patches import rows
+from dpal.training.per_record.squared_norms import (
+    PerRecord,
+    at_once,
+    inner,
+)
 
 
 class LastAxesRule(Rule):

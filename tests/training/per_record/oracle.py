@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from dpal.training.per_record.layer_rule import KEEP, Rule, squared
+from dpal.training.per_record.layer_rule import (
+    KEEP,
+    Rule,
+)
+from dpal.training.per_record.squared_norms import (
+    squared,
+)
 
 NORMS, SUMS = 1e-5, 1e-4  # relative; the numbers
 

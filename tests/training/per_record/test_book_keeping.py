@@ -14,7 +14,10 @@ from dpal.labels import Task
 from dpal.training.losses import per_record_loss
 from dpal.training.per_record.book_keeping import BookKeeping
 from dpal.training.per_record.capture import UnknownCall
-from dpal.training.per_record.layer_rule import KEEP, PIXEL_GRAM
+from dpal.training.per_record.layer_rule import (
+    KEEP,
+    PIXEL_GRAM,
+)
 from tests.training.per_record.oracle import (
     assert_same_norms,
     assert_same_sums,

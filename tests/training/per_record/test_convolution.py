@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpal.training.per_record.convolution import ConvolutionRule
-from dpal.training.per_record.layer_rule import GHOST, INSTANTIATE, KEEP, PIXEL_GRAM
+from dpal.training.per_record.layer_rule import (
+    GHOST,
+    INSTANTIATE,
+    KEEP,
+    PIXEL_GRAM,
+)
 from tests.training.per_record.oracle import (
     assert_rule_is_right,
     copies,

@@ -8,7 +8,9 @@ from dpal.models.equivariant.convolution import SteerableConv2d
 from dpal.models.equivariant.groups import D2, D4
 from dpal.models.layers import StandardisedConv2d
 from dpal.training.per_record.filters import FilterRule
-from dpal.training.per_record.layer_rule import INSTANTIATE
+from dpal.training.per_record.layer_rule import (
+    INSTANTIATE,
+)
 from tests.training.per_record.oracle import (
     assert_rule_is_right,
     copies,

@@ -16,13 +16,15 @@ from dpal.training.per_record.layer_rule import (
     INSTANTIATE,
     PIXEL_GRAM,
     Rule,
+)
+from dpal.training.per_record.linear import LinearRule
+from dpal.training.per_record.squared_norms import (
     SquaredNorms,
     gram_product,
     measured,
     squares,
     weighed,
 )
-from dpal.training.per_record.linear import LinearRule
 from tests.training.per_record.oracle import normal, seeds
 
 RECORDS = 8

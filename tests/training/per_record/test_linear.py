@@ -5,7 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dpal.training.per_record.layer_rule import GHOST, INSTANTIATE, KEEP
+from dpal.training.per_record.layer_rule import (
+    GHOST,
+    INSTANTIATE,
+    KEEP,
+)
 from dpal.training.per_record.linear import EmbeddingRule, LinearRule
 from tests.training.per_record.oracle import (
     assert_rule_is_right,
