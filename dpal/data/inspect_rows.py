@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpal.data.known_index import Hashes
+from dpal.data.known_records import hashed
 from dpal.data.label_columns import classes_in
+from dpal.data.likeness import KINDS
 from dpal.data.parquet import row_error
 from dpal.data.pictures import is_deep
 from dpal.data.readers import RawBatch, apply_extractor, decoded_of, raw_batches
@@ -49,19 +52,41 @@ class Inventory:
     present: tuple[int, ...] = ()
 
 
-def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: None) -> Inventory:
+@dataclass(eq=False)
+class RowHashes:
+    """What tells the rows of two files apart, 16 bytes a row; of this process alone.
+
+    Attributes:
+      salt: 32 bytes under which contents are hashed, the same for files that are compared.
+      names: of each row, once the file was read.
+      contents: likewise, equal where a model sees the same.
+    """
+
+    salt: bytes
+    names: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    contents: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+
+def inspect(
+    source: Source,
+    *,
+    on_rows: Callable[[int], object] = lambda count: None,
+    seen: RowHashes | None = None,
+) -> Inventory:
     """Reads every row once: names unique, records decodable, labels as they should be.
 
-    Memory: eight bytes a row for the names.
+    Memory: eight bytes a row for the names, and as many for what was `seen`.
 
     Args:
       source: the file and its role.
       on_rows: told how many more rows were read.
+      seen: filled with this file's rows, to be compared with another's.
 
     Raises:
       DataError: the first thing found wrong, with its row number.
     """
     hashes: list[NDArray[np.uint64]] = []
+    contents: list[NDArray[np.uint64]] = []
     shape: tuple[int, ...] | None = None
     rows, classes, fully_labeled = 0, 0, source.label_column is not None
     present, brightest = set[int](), 0
@@ -85,6 +110,9 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
             )
         if source.deep:
             brightest = max(brightest, int(records.numpy().max()))
+        if seen is not None:
+            read = KINDS[source.content].contents(column, records, rows=batch.numbers)
+            contents.append(hashed(read, seen.salt))
         if source.label_column:
             labels = batch.table.column(source.label_column)
             fully_labeled &= labels.null_count == 0
@@ -104,7 +132,10 @@ def inspect(source: Source, *, on_rows: Callable[[int], object] = lambda count: 
                 "out by a coin for each; take another share, or name a file of validation records"
             )
         raise DataError(f"{source.name} has no rows{wanted}; a campaign needs some")
-    _require_unique(np.concatenate(hashes), source)
+    names_seen = np.concatenate(hashes)
+    _require_unique(names_seen, source)
+    if seen is not None:
+        seen.names, seen.contents = names_seen, np.concatenate(contents)
     if source.role is Role.VALIDATION and rows * records[:1].nbytes > _MOST_LOADED:
         raise DataError(
             f"{source.name} has {rows:,} records of {records[:1].nbytes:,} bytes each, and a "

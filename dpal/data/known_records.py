@@ -295,9 +295,9 @@ def scan(
         column = batch.table.column(0)
         described = kind.describe(column, rows=batch.numbers, salt=salt)
         if owner_column is not None:
-            owners.append(_hashed(_names(batch, column=1), salt))
-        contents.append(_hashed(described.contents, salt, kind.WAY))
-        stored.append(_hashed(_as_stored(source.content, batch), salt))
+            owners.append(hashed(_names(batch, column=1), salt))
+        contents.append(hashed(described.contents, salt, kind.WAY))
+        stored.append(hashed(_as_stored(source.content, batch), salt))
         sketches.append(described.sketches)
         telling.append(described.telling)
         on_rows(batch.table.num_rows)
@@ -319,7 +319,7 @@ def owners_in(source: Source, owner_column: str) -> Hashes:
         value.
     """
     batches = raw_batches(source, _owner_columns(source, owner_column))
-    hashes = [_hashed(_names(batch, column=0), bytes(32)) for batch in batches]
+    hashes = [hashed(_names(batch, column=0), bytes(32)) for batch in batches]
     return np.concatenate([_NO_HASHES, *hashes])
 
 
@@ -377,7 +377,8 @@ def _as_stored(content: Content, batch: RawBatch) -> Iterator[bytes]:
     return (row.tobytes() for row in rows)  # whether they are stored in 32 bits or in 64
 
 
-def _hashed(values: Iterable[bytes], salt: bytes, way: str = "") -> Hashes:
-    person = way.encode()  # hashes of one way say nothing about those of another
+def hashed(values: Iterable[bytes], salt: bytes, way: str = "") -> Hashes:
+    """Keyed hashes (n,); those of one way say nothing about those of another."""
+    person = way.encode()
     parts = [hashlib.blake2b(value, digest_size=8, key=salt, person=person) for value in values]
     return np.frombuffer(b"".join(part.digest() for part in parts), dtype=np.uint64)

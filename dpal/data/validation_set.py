@@ -5,14 +5,12 @@ Asked once, before a campaign begins: what was begun goes on with the files it w
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 import numpy as np
 
-from dpal.data.inspect_rows import Inventory
-from dpal.data.known_records import COINCIDENCE, scan
-from dpal.data.sources import Source
+from dpal.data.inspect_rows import Inventory, RowHashes
+from dpal.data.known_records import COINCIDENCE
 from dpal.errors import DataError
 from dpal.labels import Task
 
@@ -94,32 +92,32 @@ def scale_remarks(deviations: Sequence[float]) -> tuple[str, ...]:
     )
 
 
-def require_other_records(pool: Source, validation: Source, *, protected: bool = False) -> None:
+def require_other_records(
+    pool: RowHashes, validation: RowHashes, *, names: tuple[str, str], protected: bool = False
+) -> None:
     """Requires a validation set that is not made of records of the pool.
 
     Records of small tables are alike by chance: as often as records of the pool are like each
-    other is no sign, nor are a few where the set is public. Reads both files once more; memory: 16
-    bytes a record.
+    other is no sign, nor are a few where the set is public.
 
     Args:
-      pool: private records.
-      validation: of which none should be a record of the pool.
+      pool: private records, as `inspect` saw them.
+      validation: of which none should be a record of the pool, seen under the same salt.
+      names: of both, for messages.
       protected: whether its records are promised something of their own, which one that is in both
         would lose twice.
 
     Raises:
       DataError: more of it is in the pool.
     """
-    salt = secrets.token_bytes(32)
-    private, public = scan(pool, salt), scan(validation, salt)
-    shared = np.isin(public.contents, private.contents)
-    both = np.isin(public.contents ^ (public.owners << np.uint64(1)),
-                   private.contents ^ (private.owners << np.uint64(1)))  # fmt: skip
-    copied = shared.mean() > COINCIDENCE + 2 * _alike(private.contents)
+    shared = np.isin(validation.contents, pool.contents)
+    both = np.isin(validation.contents ^ (validation.names << np.uint64(1)),
+                   pool.contents ^ (pool.names << np.uint64(1)))  # fmt: skip
+    copied = shared.mean() > COINCIDENCE + 2 * _alike(pool.contents)
     if both.mean() > COINCIDENCE or (copied and shared.sum() > (0 if protected else _BY_CHANCE)):
         raise DataError.before_release(
-            f"{{shared}} of {shared.size:,} rows of {validation.name} are rows of the pool "
-            f"{pool.name}, so that figures would tell how well they were learned by heart; keep "
+            f"{{shared}} of {shared.size:,} rows of {names[1]} are rows of the pool "
+            f"{names[0]}, so that figures would tell how well they were learned by heart; keep "
             "records of the pool out of the validation set",
             shared=f"{int(shared.sum()):,}",
         )

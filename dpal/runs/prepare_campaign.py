@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from dpal.data.groups import (
     within_cap,
 )
 from dpal.data.importing.recipe import tells_of_held_out
-from dpal.data.inspect_rows import inspect, require_match
+from dpal.data.inspect_rows import RowHashes, inspect, require_match
 from dpal.data.known_records import COINCIDENCE
 from dpal.data.labeling_state import write_start
 from dpal.data.parquet import schema_of
@@ -121,9 +122,13 @@ def open_data(config: CampaignConfig) -> OpenedData:
         _require_untold(pool, validation)
     if pool.label_column is None:
         pool = replace(pool, task=validation.task)
+    folder = folder_of(config)
+    begins = not (folder.root / RECORD).is_file()
+    salt = secrets.token_bytes(32)
+    seen = (RowHashes(salt), RowHashes(salt)) if begins else (None, None)
     with tqdm(desc="checking data", unit="rec", disable=None, leave=False) as bar:
-        pool_holds = inspect(pool, on_rows=bar.update)
-        validation_holds = inspect(validation, on_rows=bar.update)
+        pool_holds = inspect(pool, on_rows=bar.update, seen=seen[0])
+        validation_holds = inspect(validation, on_rows=bar.update, seen=seen[1])
     require_match(pool_holds, validation_holds)
     # Tests resemble what is tested, so that only a public file that is mostly known contents is
     # taken for the records themselves. Protected records are promised something of their own.
@@ -151,12 +156,10 @@ def open_data(config: CampaignConfig) -> OpenedData:
                 f"{validation.name}; use a validation set that covers all classes"
             )
     remarks: tuple[str, ...] = ()
-    folder = folder_of(config)
-    begins = not (folder.root / RECORD).is_file()
     held = None if begins else folder.read_record().get("config", {}).get("privacy", {})
-    if begins:
+    if seen[0] and seen[1]:
         require_numbering(pool_holds, validation_holds, names=len(class_names))
-        require_other_records(pool, validation, protected=protected)
+        require_other_records(*seen, names=(pool.name, validation.name), protected=protected)
         remarks = class_remarks(pool_holds, validation_holds, class_names)
         unscaled = not protected and not config.data.normalisation.kind.given
         if validation.content is Content.FEATURES and unscaled:

@@ -18,6 +18,7 @@ SHARED = {
     "prepare": "the use case; the task of that name, which Prefect shows",
     "certify": "the use case; the task of that name, which Prefect shows",
     "describe": _LIKENESS,
+    "contents": _LIKENESS,
     "find": _LIKENESS,
     "upgrade": "what Alembic calls in each migration",
     "create_app": "what uvicorn and MLflow are told to call, by module",

@@ -7,12 +7,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpal.data.inspect_rows import Inventory
-from dpal.data.sources import Role, open_source
+from dpal.data.inspect_rows import Inventory, RowHashes, inspect
+from dpal.data.sources import Role, Source, open_source
 from dpal.data.validation_set import class_remarks, require_numbering, require_other_records
 from dpal.errors import DataError
 from dpal.labels import Task
 from tests.conftest import owner_reads, write_blobs
+
+
+def require_apart(pool: Source, validation: Source, *, protected: bool = False) -> None:
+    seen = RowHashes(bytes(32)), RowHashes(bytes(32))
+    for source, rows in zip((pool, validation), seen, strict=True):
+        inspect(source, seen=rows)
+    names = pool.name, validation.name
+    require_other_records(*seen, names=names, protected=protected)
 
 
 def holding(*present: int, fully: bool = True, task: Task = Task.SINGLE_LABEL) -> Inventory:
@@ -104,8 +112,8 @@ def test_rows_of_the_pool_are_no_validation_set(tmp_path, renamed, taken):
     pq.write_table(mixed, tmp_path / "mixed")
     said = f"{taken} of 300 rows .*mixed"
     with owner_reads(DataError, match=said):
-        require_other_records(source(tmp_path / "pool"), source(tmp_path / "mixed"))
-    require_other_records(source(tmp_path / "pool"), source(tmp_path / "own"))
+        require_apart(source(tmp_path / "pool"), source(tmp_path / "mixed"))
+    require_apart(source(tmp_path / "pool"), source(tmp_path / "own"))
 
 
 def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
@@ -114,12 +122,12 @@ def test_one_of_few_records_that_another_one_is_like_says_nothing(tmp_path):
     pool = source(write(tmp_path / "pool", values[:100], prefix="p"))
     few = np.concatenate([values[104:120], values[:1]])
     held_out = source(write(tmp_path / "few", few, prefix="v"))
-    require_other_records(pool, held_out)
+    require_apart(pool, held_out)
     with pytest.raises(DataError, match="pool"):  # of protected ones it would lose twice
-        require_other_records(pool, held_out, protected=True)
+        require_apart(pool, held_out, protected=True)
     more = np.concatenate([values[104:120], values[:4]])
     with pytest.raises(DataError, match="pool"):
-        require_other_records(pool, source(write(tmp_path / "more", more, prefix="v")))
+        require_apart(pool, source(write(tmp_path / "more", more, prefix="v")))
 
 
 def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
@@ -128,7 +136,7 @@ def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
     answers = rng.integers(0, 2, (3000, 10)).astype(np.float32)
     pool = source(write(tmp_path / "pool", answers[:2000], prefix=""))
     other = source(write(tmp_path / "other", answers[2000:], prefix=""))
-    require_other_records(pool, other)
+    require_apart(pool, other)
     half = np.concatenate([answers[2000:2900], answers[:100]])
     with owner_reads(DataError, match="are rows"):  # the same ids, too
         write(tmp_path / "copied", half, prefix="")
@@ -136,4 +144,4 @@ def test_rows_of_small_tables_are_alike_by_chance(tmp_path):
         ids = [*table["id"].to_pylist()[:900], *(f"{at}" for at in range(100))]
         ids[:100] = [f"new{at}" for at in range(100)]
         pq.write_table(table.set_column(0, "id", [ids]), tmp_path / "copied")
-        require_other_records(pool, source(tmp_path / "copied"))
+        require_apart(pool, source(tmp_path / "copied"))

@@ -7,9 +7,11 @@ for each kind of content; how well each recognises copies is measured in docs/re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import pyarrow as pa
+from torch import Tensor
 
 from dpal.data.likeness import pictures, texts, vectors
 from dpal.data.likeness.description import Described, Rows, Sketches
@@ -32,6 +34,12 @@ class Likeness(Protocol):
 
     def describe(self, column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Described:
         """Reads some records of a source's own column."""
+        ...
+
+    def contents(
+        self, column: pa.Array, decoded: Tensor, *, rows: RowNumbers | None
+    ) -> Iterator[bytes]:
+        """The contents of `describe`, for records that were decoded already."""
         ...
 
     def find(self, known_sketches: Sketches, new: Sketches) -> Rows:

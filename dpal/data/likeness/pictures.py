@@ -22,6 +22,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
 from dpal.data.parquet import RowNumbers
@@ -82,13 +83,24 @@ def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Descr
     contents: list[bytes] = []
     sketches, telling = [np.zeros((0, WIDTH), np.uint8)], [np.zeros(0, bool)]
     for pixels in _decoded(column, rows):
-        pictures = _one_channel(pixels)
-        contents += [repr(picture.shape).encode() + picture.tobytes() for picture in pictures]
+        contents += _contents(pixels)
         sketches.append(_sketches(pixels))
         small = min(pixels.shape[2:]) < _ORDERS
         plain = np.ptp(pixels, axis=(1, 2, 3)) == 0
         telling.append(~plain if small else sketches[-1][:, -1] > 0)
     return Described(contents, np.concatenate(sketches), np.concatenate(telling))
+
+
+def contents(column: pa.Array, decoded: Tensor, *, rows: RowNumbers | None) -> Iterator[bytes]:
+    """Bytes that two pictures share exactly when they are the same, at 8 bits.
+
+    Args:
+      column: n encoded pictures.
+      decoded: (n, channels, height, width) uint8, or uint16.
+      rows: has no part in this.
+    """
+    pixels = decoded.numpy()
+    return _contents(pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8))
 
 
 def find(known_sketches: Sketches, new: Sketches) -> Rows:
@@ -176,10 +188,12 @@ def _decoded(column: pa.Array, rows: RowNumbers | None) -> Iterator[NDArray[np.u
         count = max(1, _VALUES_AT_ONCE // pixels[0].size)
 
 
-def _one_channel(pixels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-    """Pictures (channels, height, width), with one channel where all are equal."""
+def _contents(pixels: NDArray[np.uint8]) -> Iterator[bytes]:
+    """Pixels of pictures (n, channels, height, width), of one channel where all are equal."""
     equal = (pixels == pixels[:, :1]).all(axis=(1, 2, 3))
-    return [picture[:1] if grey else picture for picture, grey in zip(pixels, equal, strict=True)]
+    for picture, grey in zip(pixels, equal, strict=True):
+        shown = picture[:1] if grey else picture
+        yield repr(shown.shape).encode() + shown.tobytes()
 
 
 def _sketches(pixels: NDArray[np.uint8]) -> Sketches:

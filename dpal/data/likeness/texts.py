@@ -33,11 +33,13 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
 from dpal.data.likeness.pairs import pairs_in
@@ -73,20 +75,39 @@ def describe(column: pa.StructArray, *, rows: RowNumbers | None, salt: bytes) ->
     Raises:
       DataError: a text is missing.
     """
-    contents: list[bytes] = []
+    said: list[bytes] = []
     fields = np.zeros((len(column), _FIELDS), "<u4")
     for row, record in enumerate(texts_in(column, rows=rows)):
         spelled = [normalised(text) for text in record]
-        plain = [
-            text.replace(" ", "") or "".join(unicodedata.normalize("NFKC", given).split())
-            for text, given in zip(spelled, record, strict=True)
-        ]
-        contents.append(json.dumps(plain).encode())
+        said.append(_content(record, spelled))
         joined = _BETWEEN.join(spelled)
         if len(joined) >= _SHORTEST - 1:  # the longer one of a pair counts
             fields[row] = _fields(joined, salt)
     sketches = fields.view(np.uint8).reshape(len(column), WIDTH)
-    return Described(contents, sketches, fields[:, _LENGTH] >= _SHORTEST)
+    return Described(said, sketches, fields[:, _LENGTH] >= _SHORTEST)
+
+
+def contents(
+    column: pa.StructArray, decoded: Tensor, *, rows: RowNumbers | None
+) -> Iterator[bytes]:
+    """Bytes that two texts, or pairs of texts, share exactly when they are the same.
+
+    Args:
+      column: n values with the field `text_a` and, for pairs, `text_b`.
+      decoded: has no part in this: tokens end where a model stops reading.
+      rows: which rows they are, for messages; None where that is nobody's business.
+    """
+    for record in texts_in(column, rows=rows):
+        yield _content(record, [normalised(text) for text in record])
+
+
+def _content(record: Sequence[str], spelled: Sequence[str]) -> bytes:
+    """Of a text, or a pair, as it was given and as `normalised` spells it."""
+    plain = [
+        text.replace(" ", "") or "".join(unicodedata.normalize("NFKC", given).split())
+        for text, given in zip(spelled, record, strict=True)
+    ]
+    return json.dumps(plain).encode()
 
 
 def find(known_sketches: Sketches, new: Sketches) -> Rows:

@@ -14,11 +14,13 @@ Source:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dpal.data.likeness.description import NOBODY, Described, Rows, Sketches
 from dpal.data.likeness.pairs import pairs_in
@@ -48,15 +50,27 @@ def describe(column: pa.Array, *, rows: RowNumbers | None, salt: bytes) -> Descr
     Raises:
       DataError: a value is missing, NaN or infinite, or lengths differ.
     """
-    # Adding zero makes -0.0 the same as 0.0.
-    values = decode(Content.FEATURES, column, rows=rows).numpy() + np.float32(0)
+    decoded = decode(Content.FEATURES, column, rows=rows)
+    values = _values(decoded)
     weights = _weights(salt, values.shape[1])
     projected = np.arcsinh(values / np.float64(_SMALLEST)) @ weights
     allowed = _STANDARD_DEVIATIONS * _LAST_PLACES * np.sqrt(values.shape[1] / 3)
     steps = np.round(projected * (_STEPS / allowed))  # some 2^28 at most; 2^31 is room enough
     steps = np.clip(steps, -(2**31), 2**31 - 1).astype("<i4")
     sketches = steps.view(np.uint8).reshape(len(values), WIDTH)
-    return Described([vector.tobytes() for vector in values], sketches, np.ones(len(values), bool))
+    told = np.ones(len(values), bool)
+    return Described(list(contents(column, decoded, rows=rows)), sketches, told)
+
+
+def contents(column: pa.Array, decoded: Tensor, *, rows: RowNumbers | None) -> Iterator[bytes]:
+    """Bytes that two vectors share exactly when they are the same.
+
+    Args:
+      column: n lists of one length.
+      decoded: (n, width) float32.
+      rows: has no part in this.
+    """
+    return (vector.tobytes() for vector in _values(decoded))
 
 
 def find(known_sketches: Sketches, new: Sketches) -> Rows:
@@ -80,6 +94,12 @@ def find(known_sketches: Sketches, new: Sketches) -> Rows:
         close = (np.abs(there[among] - here[new_rows]) <= _STEPS).all(axis=1)
         np.minimum.at(matches, new_rows[close], among[close])
     return np.where(matches == len(known_sketches), NOBODY, matches)
+
+
+def _values(decoded: Tensor) -> NDArray[np.float32]:
+    # Adding zero makes -0.0 the same as 0.0.
+    values: NDArray[np.float32] = decoded.numpy() + np.float32(0)
+    return values
 
 
 def _steps(sketches: Sketches) -> NDArray[np.int64]:
