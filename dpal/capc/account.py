@@ -24,11 +24,15 @@ from dpal.capc.messages import (
     HiddenQuery,
     HiddenWeights,
     LastDeal,
+    MaskedBallot,
     MaskedMargin,
     MaskedOutcome,
     Message,
+    PaddedCounts,
     PaddedVotes,
+    QuerierBallotDeal,
     QuerierDeal,
+    SiteBallotDeal,
     SiteDeal,
 )
 from dpal.capc.terms import GUARDIAN, QUERIER, Terms, batch_of
@@ -42,13 +46,14 @@ def batch_name(number: int) -> str:
 
 
 def batch_event(terms: Terms) -> SkellamCounts:
-    """What a batch tells those who may collude.
+    """What a batch tells those who may collude, of the counts that one ballot can change.
 
-    Without colluding sites that is the answers. The site that deals the last comparison could
-    tell who asks the noisy counts, and any may be it, so that otherwise these are charged.
+    Where noisy counts are released, these. Else, without colluding sites, the answers. The site
+    that deals the last comparison could tell who asks the noisy counts, and any may be it, so that
+    otherwise these are charged.
     """
-    event = SkellamCounts if terms.colluding else SkellamMajorities
-    return event(answers=terms.queries * terms.labels, sigma=terms.sigma)
+    event = SkellamCounts if terms.colluding or terms.tells_counts else SkellamMajorities
+    return event(answers=terms.queries * terms.rule.changed, sigma=terms.charged_sigma)
 
 
 def batch_release(terms: Terms, number: int) -> Release:
@@ -84,8 +89,9 @@ def epsilon_of_batches(terms: Terms, *, colluding: int) -> float | None:
       Epsilon; None where there are too few sites, or noise is too little or too much to say.
     """
     honest = len(terms.sites) - colluding - terms.absent
-    sigma = (2 * terms.share_variance * max(0, honest)) ** 0.5
-    if honest < 2 or not LEAST_SIGMA <= sigma <= MOST_SIGMA:
+    variance = terms.share_variance * max(0, honest)
+    sigma = (variance if terms.tells_counts else 2 * variance) ** 0.5
+    if honest < 2 or not LEAST_SIGMA <= (2 * variance) ** 0.5 <= MOST_SIGMA:
         return None
     other = replace(terms, colluding=colluding, sigma=sigma)
     many = [batch_release(other, number) for number in range(terms.batches)]
@@ -103,14 +109,21 @@ def bytes_of_batch(terms: Terms) -> dict[str, tuple[int, int]]:
         return sum(kind.size(batch) for kind in kinds)
 
     from_sites, to_sites = size(HiddenWeights, MaskedOutcome), size(HiddenQuery)
+    to_querier, site_deal = size(QuerierDeal), size(SiteDeal)
+    if terms.rule.second is not None:
+        from_sites, to_sites = from_sites + size(MaskedBallot), to_sites + size(MaskedBallot)
+        to_querier += size(QuerierBallotDeal)
+        site_deal += size(SiteBallotDeal)
+    compared = () if terms.tells_counts else (LastDeal, MaskedMargin)
+    answer = size(PaddedCounts if terms.tells_counts else GuardianAnswer)
     return {
         QUERIER: (
-            size(QuerierDeal, LastDeal, GuardianAnswer) + sites * from_sites,
-            size(MaskedMargin) + sites * to_sites,
+            to_querier + size(*compared[:1]) + answer + sites * from_sites,
+            size(*compared[1:]) + sites * to_sites,
         ),
         GUARDIAN: (
-            size(LastDeal, MaskedMargin) + sites * size(PaddedVotes),
-            size(QuerierDeal, GuardianAnswer) + sites * size(SiteDeal),
+            size(*compared) + sites * size(PaddedVotes),
+            to_querier + answer + sites * site_deal,
         ),
-        "site": (size(SiteDeal) + to_sites, from_sites + size(PaddedVotes)),
+        "site": (site_deal + to_sites, from_sites + size(PaddedVotes)),
     }

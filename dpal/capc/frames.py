@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from dpal.capc.messages import HiddenQuery, QuerierDeal
+from dpal.capc.messages import HiddenQuery, QuerierBallotDeal, QuerierDeal
 from dpal.capc.session import SESSION_BYTES, Greeting, Invitation
 from dpal.capc.terms import MOST_QUERIES, Terms, batch_of
 from dpal.errors import ParameterError, ProtocolError
@@ -131,7 +131,8 @@ def largest_frame(terms: Terms) -> int:
       ParameterError: messages of such a vote are too long for any frame.
     """
     batch = batch_of(terms, 1, terms.queries, terms.sites)
-    most = max(QuerierDeal.size(batch), HiddenQuery.size(batch))
+    kinds = (QuerierDeal, QuerierBallotDeal, HiddenQuery)
+    most = max(kind.size(batch) for kind in kinds)
     largest = max(_LEAST, most + SESSION_BYTES + _NAME_BYTES + 64)
     if largest >= 256**LENGTH_BYTES:
         raise ParameterError.before_release(

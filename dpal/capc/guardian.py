@@ -1,11 +1,13 @@
 """The guardian's part in a batch: deals masks and keys, adds up votes that it cannot read.
 
 It learns nothing: what sites send it is padded, and what it opens with who asks is masked by a
-site. It must not collude: with who asks it would find the sites' weights, with a site the query.
+site. Where noisy counts are released it opens nothing: who asks takes the pads off. It must not
+collude: with who asks it would find the sites' weights, with a site the query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,14 +17,17 @@ from dpal.capc.messages import (
     GuardianAnswer,
     LastDeal,
     MaskedMargin,
+    PaddedCounts,
     PaddedVotes,
+    QuerierBallotDeal,
     QuerierDeal,
+    SiteBallotDeal,
     SiteDeal,
     dealt_fields,
 )
 from dpal.capc.parties import Outbox, Outgoing, unexpected
 from dpal.capc.ring import Ring, ring_product
-from dpal.capc.shared_signs import SignKeys, deal_signs, sign_keys, sign_shares
+from dpal.capc.shared_signs import SignCorrections, SignKeys, deal_signs, sign_keys, sign_shares
 from dpal.capc.terms import QUERIER, QueryBatch
 from dpal.randomness import BitSource
 
@@ -33,10 +38,10 @@ class GuardianBatch:
 
     Attributes:
       batch: what is asked.
-      total: (queries, labels) sum of what sites sent.
+      total: (queries, counts) sum of what sites sent.
       voted: sites that did.
-      last_deal: for the noisy majorities, once it came.
-      margin: from who asks, once it came.
+      last_deal: for the noisy majorities, once it came; none where counts are released.
+      margin: from who asks, once it came; likewise.
       is_done: whether its answer was given.
     """
 
@@ -51,9 +56,10 @@ class GuardianBatch:
     def awaited(self) -> frozenset[str]:
         """Parties whose messages must come before its answer."""
         missing = set(self.batch.sites) - self.voted
-        if self.last_deal is None:
+        compares = not self.batch.tells_counts
+        if compares and self.last_deal is None:
             missing.add(self.batch.dealer)
-        if self.margin is None:
+        if compares and self.margin is None:
             missing.add(QUERIER)
         return frozenset() if self.is_done else frozenset(missing)
 
@@ -68,9 +74,10 @@ class GuardianBatch:
     def _after(self, sender: str, data: bytes) -> GuardianBatch:
         if self.is_done:
             raise unexpected(sender, self.awaited)
-        if sender == QUERIER and self.margin is None:
+        compares = not self.batch.tells_counts
+        if compares and sender == QUERIER and self.margin is None:
             return replace(self, margin=MaskedMargin.decode(data, self.batch))
-        if sender == self.batch.dealer and self.last_deal is None:
+        if compares and sender == self.batch.dealer and self.last_deal is None:
             return replace(self, last_deal=LastDeal.decode(data, self.batch))
         if sender in self.batch.sites and sender not in self.voted:
             votes = PaddedVotes.decode(data, self.batch).values
@@ -85,7 +92,6 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
       batch: what is asked; paid for before.
       rng: source of all masks and keys.
     """
-    shape = (batch.queries, batch.labels)
     querier_seed, salt = fresh_seed(rng), fresh_seed(rng)
     site_seeds = {site: fresh_seed(rng) for site in batch.sites}
     query_masks = KeyStream(querier_seed, "queries").ring(batch.queries, batch.features)
@@ -95,18 +101,43 @@ def begin_guardian(batch: QueryBatch, *, rng: BitSource) -> tuple[GuardianBatch,
             for seed in site_seeds.values()
         ]
     )
-    first = sign_keys(querier_seed, "signs", products.size)
-    second = [sign_keys(seed, "signs", batch.answers) for seed in site_seeds.values()]
-    corrections = deal_signs(first, _joined(second), salt)
+    shape = (batch.queries, batch.rule.outcomes)
+    corrections = _corrections(querier_seed, site_seeds, salt, batch.compared)
     deal = QuerierDeal(
         **dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape),
         products=products,
     )
     outbox = [Outgoing(QUERIER, deal)]
     for place, (site, seed) in enumerate(site_seeds.items()):
-        own = corrections.part(place * batch.answers, (place + 1) * batch.answers)
+        own = corrections.part(place * batch.compared, (place + 1) * batch.compared)
         outbox.append(Outgoing(site, SiteDeal(**dealt_fields(seed, salt, own, *shape))))
-    return GuardianBatch(batch=batch, total=np.zeros(shape, dtype=np.uint32)), tuple(outbox)
+    if batch.rule.second is not None:
+        outbox += _ballot_deals(batch, rng)
+    total = np.zeros((batch.queries, batch.rule.counts), dtype=np.uint32)
+    return GuardianBatch(batch=batch, total=total), tuple(outbox)
+
+
+def _ballot_deals(batch: QueryBatch, rng: BitSource) -> list[Outgoing]:
+    """Keys of the second round, which have nothing in common with those of the first."""
+    querier_seed, salt = fresh_seed(rng), fresh_seed(rng)
+    site_seeds = {site: fresh_seed(rng) for site in batch.sites}
+    shape = (batch.queries, batch.rule.counts)
+    corrections = _corrections(querier_seed, site_seeds, salt, batch.counted)
+    fields = dealt_fields(querier_seed, salt, corrections, len(batch.sites), *shape)
+    outbox = [Outgoing(QUERIER, QuerierBallotDeal(**fields))]
+    for place, (site, seed) in enumerate(site_seeds.items()):
+        own = corrections.part(place * batch.counted, (place + 1) * batch.counted)
+        outbox.append(Outgoing(site, SiteBallotDeal(**dealt_fields(seed, salt, own, *shape))))
+    return outbox
+
+
+def _corrections(
+    querier_seed: bytes, site_seeds: Mapping[str, bytes], salt: bytes, each: int
+) -> SignCorrections:
+    """Of so many comparisons between who asks and each site, the sites one after the other."""
+    first = sign_keys(querier_seed, "signs", each * len(site_seeds))
+    second = [sign_keys(seed, "signs", each) for seed in site_seeds.values()]
+    return deal_signs(first, _joined(second), salt)
 
 
 def weight_masks(seed: bytes, batch: QueryBatch) -> Ring:
@@ -130,9 +161,13 @@ def _joined(keys: list[SignKeys]) -> SignKeys:
 def _with_answer(state: GuardianBatch) -> tuple[GuardianBatch, Outbox]:
     """The answer, where nothing is missing."""
     deal, margin = state.last_deal, state.margin
-    if state.awaited or deal is None or margin is None:
+    if state.awaited:
         return state, ()
-    keys = sign_keys(deal.seed.tobytes(), "signs", state.batch.answers)
+    if state.batch.tells_counts:
+        return replace(state, is_done=True), (Outgoing(QUERIER, PaddedCounts(state.total)),)
+    if deal is None or margin is None:
+        return state, ()
+    keys = sign_keys(deal.seed.tobytes(), "signs", state.batch.counted)
     # The margin is twice the count, less what who asks takes off its own share.
     masked = 2 * state.total + keys.masks.reshape(state.total.shape)
     opened = (masked + margin.values).ravel()

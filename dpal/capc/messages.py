@@ -132,7 +132,7 @@ class QuerierDeal(_Dealt):
     kind = 1
     layout: ClassVar[Layout] = {
         "seed": ("u1", ("seed",)),
-        **_signs("sites", "queries", "labels"),
+        **_signs("sites", "queries", "outcomes"),
         "products": ("<u4", ("sites", "queries", "labels")),
     }  # fmt: skip
     products: Ring
@@ -143,7 +143,7 @@ class SiteDeal(_Dealt):
     """From the guardian to a site."""
 
     kind = 2
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "labels")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "outcomes")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,23 @@ class LastDeal(_Dealt):
     """From the dealing site to the guardian, and another one to who asks: the noisy majorities."""
 
     kind = 3
-    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "labels")}
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "counts")}
+
+
+@dataclass(frozen=True, eq=False)
+class QuerierBallotDeal(_Dealt):
+    """From the guardian to who asks: the second round, one deal for all sites."""
+
+    kind = 10
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("sites", "queries", "counts")}
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBallotDeal(_Dealt):
+    """From the guardian to a site: the second round."""
+
+    kind = 11
+    layout: ClassVar[Layout] = {"seed": ("u1", ("seed",)), **_signs("queries", "counts")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,35 +189,58 @@ class HiddenQuery(Message):
 
     Attributes:
       difference: (queries, features) the queries under a mask.
-      masked: (queries, labels) its share of the outcomes, under its part of a mask.
+      masked: (queries, outcomes) its share of the outcomes, under its part of a mask.
     """
 
     kind = 5
     layout: ClassVar[Layout] = {
         "difference": ("<u4", ("queries", "features")),
-        "masked": ("<u4", ("queries", "labels")),
+        "masked": ("<u4", ("queries", "outcomes")),
     }
     difference: Ring
     masked: Ring
 
 
 @dataclass(frozen=True, eq=False)
-class _Shares(Message):
-    """One number for every answer.
+class MaskedOutcome(Message):
+    """From a site to who asks: its share of the outcomes, under its part of a mask.
 
     Attributes:
-      values: (queries, labels).
+      values: (queries, outcomes).
     """
 
-    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "labels"))}
+    kind = 6
+    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "outcomes"))}
     values: Ring
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedOutcome(_Shares):
-    """From a site to who asks: its share of the outcomes, under its part of a mask."""
+class _Shares(Message):
+    """One number for every count.
 
-    kind = 6
+    Attributes:
+      values: (queries, counts).
+    """
+
+    layout: ClassVar[Layout] = {"values": ("<u4", ("queries", "counts"))}
+    values: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedBallot(_Shares):
+    """Between a site and who asks, from both: its share of the second round, under its mask."""
+
+    kind = 12
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedCounts(_Shares):
+    """From the guardian to who asks: with it the noisy counts are released.
+
+    Its sum of what sites sent, under their pads with who asks.
+    """
+
+    kind = 13
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,14 +262,14 @@ class GuardianAnswer(Message):
     """From the guardian to who asks: with it the noisy majorities are released.
 
     Attributes:
-      masked: (queries, labels) its share of the noisy margins, masked.
-      shares: (queries, labels) its shares of the answers.
+      masked: (queries, counts) its share of the noisy margins, masked.
+      shares: (queries, counts) its shares of the answers.
     """
 
     kind = 9
     layout: ClassVar[Layout] = {
-        "masked": ("<u4", ("queries", "labels")),
-        "shares": ("<u4", ("queries", "labels")),
+        "masked": ("<u4", ("queries", "counts")),
+        "shares": ("<u4", ("queries", "counts")),
     }
     masked: Ring
     shares: Ring
@@ -261,6 +300,8 @@ def _shape(dimensions: tuple[str, ...], batch: QueryBatch) -> tuple[int, ...]:
         "sites": len(batch.sites),
         "queries": batch.queries,
         "labels": batch.labels,
+        "outcomes": batch.rule.outcomes,
+        "counts": batch.rule.counts,
         "features": batch.features,
     }
     return tuple(lengths[name] for name in dimensions)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpal.capc.key_streams import KeyStream
 from dpal.capc.messages import Message
-from dpal.capc.ring import Ring
+from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.terms import QueryBatch
 from dpal.errors import ProtocolError
 
@@ -46,8 +48,38 @@ def require_new(number: int, begun: Collection[int]) -> None:
 
 
 def pad(secret: bytes, batch: QueryBatch) -> Ring:
-    """(queries, labels) uniform numbers of the batch that two parties alone can draw."""
-    return KeyStream(secret, "pad", batch.number).ring(batch.queries, batch.labels)
+    """(queries, counts) uniform numbers of the batch that two parties alone can draw."""
+    return KeyStream(secret, "pad", batch.number).ring(batch.queries, batch.rule.counts)
+
+
+def first_round(shares: Ring, batch: QueryBatch) -> Ring:
+    """Shares (..., outcomes) of what is compared first.
+
+    Args:
+      shares: (..., labels) of the numbers of a site's heads.
+      batch: with its rule.
+    """
+    return _combined(shares, to_ring(batch.rule.first))
+
+
+def second_round(shares: Ring, batch: QueryBatch, *, constants: bool) -> Ring:
+    """Shares (..., counts) of what is compared next, of shares (..., outcomes) of the outcomes.
+
+    Args:
+      shares: of one party.
+      batch: whose rule has a second round.
+      constants: whether this party adds the constants; one of the two does.
+    """
+    second = batch.rule.second
+    if second is None:
+        raise ProtocolError("there is no second round in this vote")
+    combined = _combined(shares, to_ring(second.weights))
+    return combined + to_ring(second.constants) if constants else combined
+
+
+def _combined(shares: Ring, weights: Ring) -> Ring:
+    rows = ring_product(shares.reshape(-1, shares.shape[-1]), weights.T)
+    return np.asarray(rows.reshape(*shares.shape[:-1], len(weights)))
 
 
 def unexpected(sender: str, awaited: Collection[str]) -> ProtocolError:

@@ -1,4 +1,4 @@
-"""The part of who asks: hides the query, and learns the noisy majorities and nothing else."""
+"""The part of who asks: hides the query, and learns what is released and nothing else."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from dpal.capc.messages import (
     HiddenQuery,
     HiddenWeights,
     LastDeal,
+    MaskedBallot,
     MaskedMargin,
     MaskedOutcome,
+    PaddedCounts,
+    QuerierBallotDeal,
     QuerierDeal,
 )
-from dpal.capc.parties import Outbox, Outgoing, pad, unexpected
+from dpal.capc.parties import Outbox, Outgoing, first_round, pad, second_round, unexpected
 from dpal.capc.ring import Ring, ring_product, to_ring
 from dpal.capc.shared_signs import SignKeys, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, Features, QueryBatch
 from dpal.errors import ParameterError, ProtocolError
+
+_LARGEST_COUNT = 1 << 20  # a thousand sites, and a thousand deviations of the most noise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,34 +39,47 @@ class QuerierBatch:
       features: (queries, features) the queries; private to who asks.
       secrets: of the session, with every site.
       deal: from the guardian, once it came.
-      last_deal: from the dealing site, once it came.
+      ballot_deal: likewise, of the second round; none where there is no such round.
+      last_deal: from the dealing site, once it came; none where counts are released.
       weights: what sites sent of their hidden weights.
-      own: (queries, labels) its masked shares of each site's outcomes.
+      own: (queries, outcomes) its masked shares of each site's outcomes.
       replies: the sites' masked shares.
-      margin: (queries, labels) its share of the noisy margins, masked.
-      answers: (queries, labels) the noisy majorities, 0 or 1, at the end.
+      ballots: (queries, counts) the sites' masked shares of the second round.
+      margin: (queries, counts) its share of the noisy margins, masked, or of the noisy counts.
+      answers: (queries, counts) at the end: the noisy majorities, 0 or 1, or the noisy counts.
     """
 
     batch: QueryBatch
     features: Features
     secrets: Mapping[str, bytes]
     deal: QuerierDeal | None = None
+    ballot_deal: QuerierBallotDeal | None = None
     last_deal: LastDeal | None = None
     weights: Mapping[str, HiddenWeights] = field(default_factory=dict)
     own: Mapping[str, Ring] = field(default_factory=dict)
     replies: Mapping[str, Ring] = field(default_factory=dict)
+    ballots: Mapping[str, Ring] = field(default_factory=dict)
     margin: Ring | None = None
-    answers: NDArray[np.int8] | None = None
+    answers: NDArray[np.int64] | None = None
 
     @property
     def awaited(self) -> frozenset[str]:
         """Parties whose messages must come next."""
         if self.answers is not None:
             return frozenset()
-        if self.deal is None or self.margin is not None:
+        if self.deal is None or self.margin is not None or self._lacks_second_deal:
             return frozenset({GUARDIAN})
-        missing = set(self.batch.sites) - self.replies.keys()
-        return frozenset(missing | ({self.batch.dealer} if self.last_deal is None else set()))
+        came = self.replies if self.batch.rule.second is None else self.ballots
+        missing = set(self.batch.sites) - came.keys()
+        return frozenset(missing | ({self.batch.dealer} if self._lacks_last_deal else set()))
+
+    @property
+    def _lacks_second_deal(self) -> bool:
+        return self.batch.rule.second is not None and self.ballot_deal is None
+
+    @property
+    def _lacks_last_deal(self) -> bool:
+        return not self.batch.tells_counts and self.last_deal is None
 
     def receive(self, sender: str, data: bytes) -> tuple[QuerierBatch, Outbox]:
         """What it becomes by a message, and what it sends.
@@ -73,7 +91,7 @@ class QuerierBatch:
             raise unexpected(sender, self.awaited)
         if sender == GUARDIAN:
             return self._from_guardian(data)
-        if sender == self.batch.dealer and self.last_deal is None:
+        if sender == self.batch.dealer and self._lacks_last_deal:
             deal = LastDeal.decode(data, self.batch)
             return replace(self, last_deal=deal)._with_margin()
         if sender in self.batch.sites and sender not in self.weights:
@@ -82,13 +100,22 @@ class QuerierBatch:
         if sender in self.own and sender not in self.replies:
             reply = MaskedOutcome.decode(data, self.batch).values
             return replace(self, replies={**self.replies, sender: reply})._with_margin()
+        if self.batch.rule.second and sender in self.replies and sender not in self.ballots:
+            ballot = MaskedBallot.decode(data, self.batch).values
+            return replace(self, ballots={**self.ballots, sender: ballot})._with_margin()
         raise unexpected(sender, self.awaited)
 
     def _from_guardian(self, data: bytes) -> tuple[QuerierBatch, Outbox]:
         if self.deal is None:
             return replace(self, deal=QuerierDeal.decode(data, self.batch))._asking(self.weights)
+        if self._lacks_second_deal:
+            deal = QuerierBallotDeal.decode(data, self.batch)
+            return replace(self, ballot_deal=deal)._with_margin()
         if self.margin is None:
             raise unexpected(GUARDIAN, self.awaited)
+        if self.batch.tells_counts:
+            counts = PaddedCounts.decode(data, self.batch).values + self.margin
+            return replace(self, answers=_counts(counts)), ()
         answer = GuardianAnswer.decode(data, self.batch)
         return replace(self, answers=self._answers(answer, self.margin)), ()
 
@@ -99,53 +126,67 @@ class QuerierBatch:
         seed, (queries, features) = self.deal.seed.tobytes(), self.features.shape
         plain = to_ring(self.features)
         hidden = plain - KeyStream(seed, "queries").ring(queries, features)
-        masks = self._keys(self.deal).masks.reshape(self.deal.products.shape)
+        masks = _keys(self.deal).masks.reshape(self.deal.tops.shape)
         own, outbox = dict(self.own), []
         for site in sites:
             place = self.batch.sites.index(site)
-            own[site] = ring_product(plain, self.weights[site].difference.T)
-            own[site] += self.deal.products[place] + masks[place]
+            numbers = ring_product(plain, self.weights[site].difference.T)
+            numbers += self.deal.products[place]
+            own[site] = first_round(numbers, self.batch) + masks[place]
             outbox.append(Outgoing(site, HiddenQuery(hidden, own[site])))
         return replace(self, own=own), tuple(outbox)
 
     def _with_margin(self) -> tuple[QuerierBatch, Outbox]:
-        """Its share of the noisy margins, once all sites have answered."""
-        deal, last = self.deal, self.last_deal
-        if deal is None or last is None or len(self.replies) < len(self.batch.sites):
+        """Its share of the noisy counts, or margins, once all sites have answered."""
+        deal, last, sites = self.deal, self.last_deal, self.batch.sites
+        if deal is None or self.awaited:
             return self, ()
-        opened = np.stack([self.own[site] + self.replies[site] for site in self.batch.sites])
-        shares = sign_shares(
-            opened.ravel(), 0, self._keys(deal), deal.corrections, deal.salt.tobytes()
-        )
-        count = shares.reshape(opened.shape).sum(axis=0, dtype=np.uint32)
-        for site in self.batch.sites:
+        votes = _shares(np.stack([self.own[site] + self.replies[site] for site in sites]), deal)
+        outbox: Outbox = ()
+        if self.ballot_deal is not None:
+            ballots = second_round(votes, self.batch, constants=True)
+            ballots += _keys(self.ballot_deal).masks.reshape(ballots.shape)
+            outbox = tuple(
+                Outgoing(site, MaskedBallot(own)) for site, own in zip(sites, ballots, strict=True)
+            )
+            others = np.stack([self.ballots[site] for site in sites])
+            votes = _shares(ballots + others, self.ballot_deal)
+        count = votes.sum(axis=0, dtype=np.uint32)
+        for site in sites:
             count = count - pad(self.secrets[site], self.batch)
+        if last is None:
+            return replace(self, margin=count), outbox
         # Yes where more than half are for it: twice the count, less sites and one, is not negative.
-        margin = 2 * count - np.uint32(len(self.batch.sites) + 1)
-        margin += self._last_keys(last).masks.reshape(margin.shape)
-        return replace(self, margin=margin), (Outgoing(GUARDIAN, MaskedMargin(margin)),)
+        margin = 2 * count - np.uint32(len(sites) + 1)
+        margin += _keys(last).masks.reshape(margin.shape)
+        return replace(self, margin=margin), (*outbox, Outgoing(GUARDIAN, MaskedMargin(margin)))
 
-    def _answers(self, answer: GuardianAnswer, margin: Ring) -> NDArray[np.int8]:
+    def _answers(self, answer: GuardianAnswer, margin: Ring) -> NDArray[np.int64]:
         if self.last_deal is None:
             raise unexpected(GUARDIAN, self.awaited)
-        shares = sign_shares(
-            (margin + answer.masked).ravel(),
-            0,
-            self._last_keys(self.last_deal),
-            self.last_deal.corrections,
-            self.last_deal.salt.tobytes(),
-        )
-        answers = shares.reshape(margin.shape) + answer.shares
+        answers = _shares(margin + answer.masked, self.last_deal) + answer.shares
         if (answers > 1).any():
             raise ProtocolError("answers came that are neither yes nor no: a party does not keep "
                                 "to the protocol")  # fmt: skip
-        return answers.astype(np.int8)
+        return answers.astype(np.int64)
 
-    def _keys(self, deal: QuerierDeal) -> SignKeys:
-        return sign_keys(deal.seed.tobytes(), "signs", deal.products.size)
 
-    def _last_keys(self, deal: LastDeal) -> SignKeys:
-        return sign_keys(deal.seed.tobytes(), "signs", self.batch.answers)
+def _counts(shares: Ring) -> NDArray[np.int64]:
+    counts = shares.view(np.int32).astype(np.int64)
+    if np.abs(counts).max() > _LARGEST_COUNT:
+        raise ProtocolError("counts came that no votes make, with any noise: a party does not keep "
+                            "to the protocol")  # fmt: skip
+    return counts
+
+
+def _keys(deal: QuerierDeal | QuerierBallotDeal | LastDeal) -> SignKeys:
+    return sign_keys(deal.seed.tobytes(), "signs", deal.tops.size)
+
+
+def _shares(opened: Ring, deal: QuerierDeal | QuerierBallotDeal | LastDeal) -> Ring:
+    """Who asks' shares of whether what was opened is at least 0."""
+    shares = sign_shares(opened.ravel(), 0, _keys(deal), deal.corrections, deal.salt.tobytes())
+    return shares.reshape(opened.shape)
 
 
 def begin_querier(

@@ -27,7 +27,7 @@ async def ask_sites(
     address: tuple[str, int],
     guardian: str,
     batches: Sequence[Features],
-    keep: Callable[[int, NDArray[np.int8]], None],
+    keep: Callable[[int, NDArray[np.int64]], None],
     *,
     patience: float = PATIENCE,
 ) -> None:
@@ -56,8 +56,8 @@ class _Asker:
     def __init__(self, connection: Connection, member: SessionMember, patience: float) -> None:
         self._connection, self._member, self._patience = connection, member, patience
 
-    async def answers(self, features: Features) -> NDArray[np.int8]:
-        """(queries, labels) the noisy majorities of a batch."""
+    async def answers(self, features: Features) -> NDArray[np.int64]:
+        """(queries, counts) what a batch releases."""
         session = self._member.invitation.session
         await self.send(Ask(session=session, queries=len(features)))
         begins = await self.receive()

@@ -19,14 +19,16 @@ from dpal.capc.messages import (
     HiddenQuery,
     HiddenWeights,
     LastDeal,
+    MaskedBallot,
     MaskedOutcome,
     PaddedVotes,
+    SiteBallotDeal,
     SiteDeal,
     dealt_fields,
 )
-from dpal.capc.parties import Outbox, Outgoing, pad, unexpected
+from dpal.capc.parties import Outbox, Outgoing, first_round, pad, second_round, unexpected
 from dpal.capc.ring import Ring, ring_product, to_ring
-from dpal.capc.shared_signs import deal_signs, sign_keys, sign_shares
+from dpal.capc.shared_signs import SignKeys, deal_signs, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, QUERIER, QueryBatch, SiteModel
 from dpal.errors import ParameterError
 from dpal.randomness import BitSource
@@ -40,9 +42,11 @@ class SiteBatch:
       batch: what is asked.
       name: of the site.
       model: its own; private.
-      noise: (queries, labels) its share of the noise, from `noise_share`; private.
+      noise: (queries, counts) its share of the noise, from `noise_share`; private.
       secrets: of the session, with who asks and with every other site.
       deal: from the guardian, once it came.
+      ballot_deal: likewise, of the second round; none where there is no such round.
+      ballot: (queries, counts) its share of what is compared in the second round, masked.
       is_done: whether it answered.
     """
 
@@ -52,6 +56,8 @@ class SiteBatch:
     noise: NDArray[np.int64]
     secrets: Mapping[str, bytes]
     deal: SiteDeal | None = None
+    ballot_deal: SiteBallotDeal | None = None
+    ballot: Ring | None = None
     is_done: bool = False
 
     @property
@@ -59,7 +65,12 @@ class SiteBatch:
         """Parties whose messages must come before it is done."""
         if self.is_done:
             return frozenset()
-        return frozenset({GUARDIAN if self.deal is None else QUERIER})
+        dealt = self.deal is not None and (self._is_short or self.ballot_deal is not None)
+        return frozenset({QUERIER if dealt else GUARDIAN})
+
+    @property
+    def _is_short(self) -> bool:
+        return self.batch.rule.second is None
 
     def receive(self, sender: str, data: bytes) -> tuple[SiteBatch, Outbox]:
         """What it becomes by a message, and what it sends.
@@ -70,27 +81,43 @@ class SiteBatch:
         if sender not in self.awaited:
             raise unexpected(sender, self.awaited)
         if self.deal is None:
-            deal = SiteDeal.decode(data, self.batch)
-            masks = weight_masks(deal.seed.tobytes(), self.batch)
-            hidden = HiddenWeights(to_ring(self.model.weights) - masks)
-            return replace(self, deal=deal), (Outgoing(QUERIER, hidden),)
+            state = replace(self, deal=SiteDeal.decode(data, self.batch))
+            return state, state._weights() if self._is_short else ()
+        if sender == GUARDIAN:
+            state = replace(self, ballot_deal=SiteBallotDeal.decode(data, self.batch))
+            return state, state._weights()
+        if self.ballot is not None and self.ballot_deal is not None:
+            other = MaskedBallot.decode(data, self.batch).values
+            return self._voted(_shares(self.ballot + other, self.ballot_deal))
         query = HiddenQuery.decode(data, self.batch)
-        own, votes = self._vote(query, self.deal)
-        return replace(self, is_done=True), (
-            Outgoing(QUERIER, MaskedOutcome(own)),
-            Outgoing(GUARDIAN, PaddedVotes(votes + to_ring(self.noise) + self._pads())),
-        )
+        own, outcomes = self._outcomes(query, self.deal)
+        reply = Outgoing(QUERIER, MaskedOutcome(own))
+        if self.ballot_deal is None:
+            state, outbox = self._voted(outcomes)
+            return state, (reply, *outbox)
+        ballot = second_round(outcomes, self.batch, constants=False)
+        ballot += _keys(self.ballot_deal).masks.reshape(ballot.shape)
+        return replace(self, ballot=ballot), (reply, Outgoing(QUERIER, MaskedBallot(ballot)))
 
-    def _vote(self, query: HiddenQuery, deal: SiteDeal) -> tuple[Ring, Ring]:
-        """Its masked share of the outcomes, and its share of the votes, which must not leave."""
-        seed, shape = deal.seed.tobytes(), query.masked.shape
-        keys = sign_keys(seed, "signs", self.batch.answers)
-        masks = weight_masks(seed, self.batch)
-        own = ring_product(query.difference, masks.T) + product_shares(seed, self.batch)
-        own += to_ring(self.model.bias) + keys.masks.reshape(shape)
-        opened = (own + query.masked).ravel()
-        votes = sign_shares(opened, 1, keys, deal.corrections, deal.salt.tobytes())
-        return own, votes.reshape(shape)
+    def _weights(self) -> Outbox:
+        """Its hidden weights: they ask for the query, so nothing of the guardian's is missing."""
+        if self.deal is None:
+            return ()
+        masks = weight_masks(self.deal.seed.tobytes(), self.batch)
+        return (Outgoing(QUERIER, HiddenWeights(to_ring(self.model.weights) - masks)),)
+
+    def _outcomes(self, query: HiddenQuery, deal: SiteDeal) -> tuple[Ring, Ring]:
+        """What it opens, and its shares of the outcomes, which must not leave."""
+        seed = deal.seed.tobytes()
+        own = ring_product(query.difference, weight_masks(seed, self.batch).T)
+        own += product_shares(seed, self.batch) + to_ring(self.model.bias)
+        masked = first_round(own, self.batch) + _keys(deal).masks.reshape(query.masked.shape)
+        return masked, _shares(masked + query.masked, deal)
+
+    def _voted(self, votes: Ring) -> tuple[SiteBatch, Outbox]:
+        """Its shares of the votes leave padded alone."""
+        padded = votes + to_ring(self.noise) + self._pads()
+        return replace(self, is_done=True), (Outgoing(GUARDIAN, PaddedVotes(padded)),)
 
     def _pads(self) -> Ring:
         """Who asks takes its pad off again; those between two sites are added and taken off."""
@@ -129,19 +156,31 @@ def begin_site(
         raise ParameterError.before_release(
             f"the model of {name} is for other labels or features than were agreed on"
         )
-    if noise.shape != (batch.queries, batch.labels):
-        raise ParameterError.before_release("noise is needed for each answer of the batch")
+    model.require_bias(batch.rule.largest_bias)
+    if noise.shape != (batch.queries, batch.rule.counts):
+        raise ParameterError.before_release("noise is needed for each count of the batch")
     if name not in batch.sites or {QUERIER, *batch.sites} - {name} - secrets.keys():
         raise ParameterError.before_release(f"{name} has no secret with a party of the batch")
     state = SiteBatch(batch=batch, name=name, model=model, noise=noise, secrets=secrets)
-    return state, _last_deals(batch, rng) if name == batch.dealer else ()
+    deals = name == batch.dealer and not batch.tells_counts
+    return state, _last_deals(batch, rng) if deals else ()
+
+
+def _keys(deal: SiteDeal | SiteBallotDeal) -> SignKeys:
+    return sign_keys(deal.seed.tobytes(), "signs", deal.tops.size)
+
+
+def _shares(opened: Ring, deal: SiteDeal | SiteBallotDeal) -> Ring:
+    """A site's shares of whether what was opened is at least 0."""
+    shares = sign_shares(opened.ravel(), 1, _keys(deal), deal.corrections, deal.salt.tobytes())
+    return shares.reshape(opened.shape)
 
 
 def _last_deals(batch: QueryBatch, rng: BitSource) -> Outbox:
     """Keys by which who asks and the guardian compare counts that neither knows."""
     seeds, salt = (fresh_seed(rng), fresh_seed(rng)), fresh_seed(rng)
-    first, second = (sign_keys(seed, "signs", batch.answers) for seed in seeds)
-    corrections, shape = deal_signs(first, second, salt), (batch.queries, batch.labels)
+    first, second = (sign_keys(seed, "signs", batch.counted) for seed in seeds)
+    corrections, shape = deal_signs(first, second, salt), (batch.queries, batch.rule.counts)
     return tuple(
         Outgoing(receiver, LastDeal(**dealt_fields(seed, salt, corrections, *shape)))
         for receiver, seed in zip((QUERIER, GUARDIAN), seeds, strict=True)

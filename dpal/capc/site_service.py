@@ -49,6 +49,7 @@ class SiteService:
                 f"{self.model.weights.shape[1]} features, and {self.terms.labels} and "
                 f"{self.terms.features} were agreed on"
             )
+        self.model.require_bias(self.terms.rule.largest_bias)
 
     async def serve(self, host: str, port: int) -> None:
         """Answers for ever; connects again where the connection breaks."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpal import check
+from dpal.accounting.votes.mechanisms import PLURALITY, Mechanism
+from dpal.canonical import LATER
+from dpal.capc.ballot_rules import LARGEST_BIAS, BallotRule, ballot_rule
 from dpal.capc.ring import MOST_FEATURES
 from dpal.errors import ParameterError
 from dpal.mechanisms.skellam import skellam_noise
@@ -34,14 +37,17 @@ class Terms:
       labels: yes-or-no labels of a query.
       features: length of a query, in whole numbers of 8 bits.
       queries: of a batch, at most.
-      sigma: standard deviation of the noise on each of the two counts of a label, in votes, as in
-        `dpal.accounting.events.MajorityVotes`: on the count of yes alone it is sigma / sqrt(2).
+      sigma: standard deviation of the noise on each count, in votes. Of answers of yes or no it is
+        that of each of the two counts of a label, as in `dpal.accounting.events.MajorityVotes`: on
+        the count of yes alone it is sigma / sqrt(2).
       colluding: sites that may collude with whoever asks, at most; the noise of all others alone
         has this deviation.
       absent: sites that may be missing from a batch, at most.
       batches: that may ever be asked, by all who ask together.
       epsilon: what all of them may tell of a record of any site, at most.
       delta: failure probability of that.
+      mechanism: what sites vote on, one of `dpal.capc.ballot_rules.MECHANISMS`.
+      limit: positives of a ballot, at most, where the mechanism has one.
     """
 
     sites: tuple[str, ...]
@@ -55,6 +61,8 @@ class Terms:
     epsilon: float = 20.0
     delta: float = 1e-5
     name: str = "vote"
+    mechanism: Mechanism = field(default=Mechanism.BINARY, metadata=LATER)
+    limit: int | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         check.within(2, MOST_SITES, sites=len(self.sites))
@@ -75,6 +83,23 @@ class Terms:
                 "absent, which leaves fewer than 2 whose noise counts; lower one of them"
             )
 
+        _ = self.rule  # refuses a mechanism, limit or number of labels that cannot be
+
+    @property
+    def rule(self) -> BallotRule:
+        """How a site's ballot follows from its model."""
+        return ballot_rule(self.mechanism, self.labels, self.limit)
+
+    @property
+    def tells_counts(self) -> bool:
+        """Whether who asks gets noisy counts, or else for each of them whether it is above half."""
+        return self.mechanism in PLURALITY
+
+    @property
+    def charged_sigma(self) -> float:
+        """Sigma of events, by which one count has noise of variance sigma**2 / 2; rounded down."""
+        return math.nextafter(math.sqrt(2) * self.sigma, 0) if self.tells_counts else self.sigma
+
     @property
     def least_live(self) -> int:
         """Sites that a batch needs: any fewer, and noise of the honest ones may be missing."""
@@ -82,12 +107,12 @@ class Terms:
 
     @property
     def share_variance(self) -> float:
-        """Variance of each site's noise, so that any honest sites add up to sigma**2 / 2 or more.
+        """Variance of each site's noise, so that any honest sites add up to what is charged.
 
         Rounded up: of the sites that are there all but `colluding` are honest.
         """
         honest = len(self.sites) - self.colluding - self.absent
-        return math.nextafter(self.sigma**2 / 2 / honest, math.inf)
+        return math.nextafter(self.charged_sigma**2 / 2 / honest, math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +124,8 @@ class QueryBatch:
       queries: how many.
       labels: of each.
       features: of each.
+      rule: how ballots follow from models.
+      tells_counts: whether noisy counts are released.
       sites: those that are there, in the order of `Terms.sites`.
       dealer: the site that deals the last comparison.
     """
@@ -107,13 +134,20 @@ class QueryBatch:
     queries: int
     labels: int
     features: int
+    rule: BallotRule
+    tells_counts: bool
     sites: tuple[str, ...]
     dealer: str
 
     @property
-    def answers(self) -> int:
-        """Released answers."""
-        return self.queries * self.labels
+    def compared(self) -> int:
+        """Comparisons of the first round, of one site."""
+        return self.queries * self.rule.outcomes
+
+    @property
+    def counted(self) -> int:
+        """Counts: each is released, or whether it is above half."""
+        return self.queries * self.rule.counts
 
 
 def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> QueryBatch:
@@ -137,20 +171,22 @@ def batch_of(terms: Terms, number: int, queries: int, live: tuple[str, ...]) -> 
         queries=queries,
         labels=terms.labels,
         features=terms.features,
+        rule=terms.rule,
+        tells_counts=terms.tells_counts,
         sites=live,
         dealer=live[number % len(live)],  # each in turn
     )
 
 
 def noise_share(terms: Terms, batch: QueryBatch, *, rng: BitSource) -> NDArray[np.int64]:
-    """One site's (queries, labels) noise on the counts of a batch; private."""
-    drawn = skellam_noise(batch.answers, terms.share_variance, rng=rng)
-    return drawn.reshape(batch.queries, batch.labels)
+    """One site's (queries, counts) noise on the counts of a batch; private."""
+    drawn = skellam_noise(batch.counted, terms.share_variance, rng=rng)
+    return drawn.reshape(batch.queries, batch.rule.counts)
 
 
 @dataclass(frozen=True, eq=False)
 class SiteModel:
-    """A site's private linear heads on public features: yes where weights @ x + bias >= 0.
+    """A site's private linear heads on public features: weights @ x + bias for each label.
 
     Attributes:
       weights: (labels, features) whole numbers of 8 bits; private.
@@ -168,10 +204,20 @@ class SiteModel:
                 "label"
             )
         check.within(1, MOST_FEATURES, features=self.weights.shape[1])
-        if self.bias.size and np.abs(self.bias).max() > 1 << 30:
-            raise ParameterError.before_release("a bias of a site's model is above 2**30 in size")
+        self.require_bias(LARGEST_BIAS)
 
-    def votes(self, queries: Features) -> NDArray[np.bool_]:
-        """(queries, labels) what it would say in plain text."""
+    def require_bias(self, most: int) -> None:
+        """Requires every bias to be so small that a mechanism's comparisons do not overflow.
+
+        Raises:
+          ParameterError: one is larger.
+        """
+        if self.bias.size and np.abs(self.bias).max() > most:
+            raise ParameterError.before_release(
+                f"a bias of a site's model is above {most:,} in size; make all its numbers smaller"
+            )
+
+    def ballots(self, queries: Features, rule: BallotRule) -> NDArray[np.bool_]:
+        """(queries, counts) what it would say in plain text."""
         products = queries.astype(np.int64) @ self.weights.astype(np.int64).T
-        return np.asarray(products + self.bias >= 0)
+        return rule.ballots(products + self.bias)

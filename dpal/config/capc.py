@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc.frames import largest_frame
 from dpal.capc.ring import MOST_FEATURES
 from dpal.capc.terms import (
@@ -37,15 +38,19 @@ class SitesVoteConfig(Section):
     sites: Annotated[list[Name], Field(min_length=2, max_length=MOST_SITES)]
     """Names of the sites, as their certificates say them."""
     labels: Annotated[int, Field(ge=1, le=MOST_LABELS)]
-    """Yes-or-no labels of a query."""
+    """Yes-or-no labels of a query, or classes of which sites name one."""
     features: Annotated[int, Field(ge=1, le=MOST_FEATURES)]
     """Whole numbers of 8 bits of a query."""
     queries: Annotated[int, Field(ge=1, le=MOST_QUERIES)] = 20
     """Of a batch, at most; each batch is charged as if it had so many."""
     batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
     """That may ever be asked, by all who ask together."""
+    mechanism: Mechanism = Mechanism.BINARY
+    """What sites vote on: binary, top_m, gnmax or powerset."""
+    limit: Annotated[int | None, Field(ge=1)] = None
+    """Positives of a ballot, at most: of top_m, and where it is wanted of powerset."""
     sigma: Annotated[float, Field(ge=0.1, le=200)]
-    """Noise on each of the two counts of a label, in votes."""
+    """Noise on each count, in votes; a yes-or-no label has two."""
     colluding: Annotated[int, Field(ge=0)] = 0
     """Sites that may collude with who asks, at most."""
     absent: Annotated[int, Field(ge=0)] = 0

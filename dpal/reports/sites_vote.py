@@ -21,6 +21,8 @@ def sites_vote_facts(certified: CertifiedList, terms: Terms) -> dict[str, Any]:
     return {
         **certified.summary(),
         "charged_as": batch_event(terms).mechanism,
+        "released": "noisy counts" if terms.tells_counts else "answers",
+        "noise_of_a_count": (terms.charged_sigma**2 / 2) ** 0.5,
         "queries": terms.queries * terms.batches,
         "least_live": terms.least_live,
         "noise_of_a_site": terms.share_variance**0.5,
@@ -42,11 +44,13 @@ def sites_vote_tables(facts: Mapping[str, Any]) -> list[Table]:
         ("queries", f"{facts['queries']:,} in {terms['batches']:,} batches"),
         ("promise", f"epsilon {facts['target_epsilon']:g} at delta {facts['delta']:g}"),
         ("cost of all batches", f"{facts['epsilon']:.4f} ({facts['accountant']})"),
-        ("noise on the count of yes", f"{terms['sigma'] / 2**0.5:.3f} votes"),
+        ("mechanism", terms.get("mechanism", "binary")),
+        ("released", facts["released"]),
+        ("noise on a count", f"{facts['noise_of_a_count']:.3f} votes"),
         ("noise of each site", f"{facts['noise_of_a_site']:.3f} votes"),
     ]
     colluding = [
-        (number, f"{epsilon:.4f}", "answers" if number == "0" else "noisy counts")
+        (number, f"{epsilon:.4f}", facts["released"] if number == "0" else "noisy counts")
         for number, epsilon in facts["epsilon_by_colluding"].items()
     ]
     names = {QUERIER: "who asks", GUARDIAN: "guardian", "site": "each site"}

@@ -90,9 +90,9 @@ def run_querier(vote: SitesVoteConfig, config: QuerierConfig, say: Say) -> Path:
     _write_answers(config.answers, answered)  # where it cannot be, nothing is asked
     parts = [todo[start : start + terms.queries] for start in range(0, len(todo), terms.queries)]
 
-    def keep(place: int, labels: NDArray[np.int8]) -> None:
-        for query, row in zip(parts[place], labels.tolist(), strict=True):
-            answered[ids[query]] = QueryAnswer(row, asked[ids[query]])
+    def keep(place: int, released: NDArray[np.int64]) -> None:
+        for query, row in zip(parts[place], released, strict=True):
+            answered[ids[query]] = answer_of(terms, row, asked[ids[query]])
         _write_answers(config.answers, answered)
         say(f"{len(answered):,} of {len(ids):,} queries are answered")
 
@@ -173,12 +173,27 @@ class QueryAnswer(NamedTuple):
     """What sites answered.
 
     Attributes:
-      labels: 0 or 1 for each.
+      labels: 0 or 1 for each; of classes, 1 for the one that most sites named, by noisy counts.
       query: digest of the query, see `query_digests`.
+      counts: noisy counts, in the order of `BallotRule.sets`; None where none are released.
     """
 
     labels: Sequence[int]
     query: str
+    counts: Sequence[int] | None = None
+
+
+def answer_of(terms: Terms, released: NDArray[np.int64], query: str) -> QueryAnswer:
+    """The answer to a query.
+
+    Args:
+      terms: of the vote.
+      released: (counts,) majorities, or noisy counts; of equal ones the first counts.
+      query: its digest.
+    """
+    if not terms.tells_counts:
+        return QueryAnswer(released.tolist(), query)
+    return QueryAnswer(terms.rule.sets[released.argmax()].tolist(), query, released.tolist())
 
 
 def read_answers(path: Path, asked: Mapping[str, str] | None = None) -> dict[str, QueryAnswer]:
@@ -194,12 +209,15 @@ def read_answers(path: Path, asked: Mapping[str, str] | None = None) -> dict[str
     if not path.exists():
         return {}
     try:
-        columns = [pq.read_table(path)[name].to_pylist() for name in ("id", "labels", "query")]
+        table = pq.read_table(path)
+        columns = [table[name].to_pylist() for name in ("id", "labels", "query")]
+        told = "counts" in table.column_names
+        columns.append(table["counts"].to_pylist() if told else [None] * table.num_rows)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError.before_release(
             f"{path} exists and holds no answers; move it away"
         ) from error
-    found = {name: QueryAnswer(labels, query) for name, labels, query in zip(*columns, strict=True)}
+    found = {name: QueryAnswer(*answer) for name, *answer in zip(*columns, strict=True)}
     if asked is not None and any(
         asked.get(name, answer.query) != answer.query for name, answer in found.items()
     ):
@@ -212,12 +230,13 @@ def read_answers(path: Path, asked: Mapping[str, str] | None = None) -> dict[str
 
 def _write_answers(path: Path, answered: Mapping[str, QueryAnswer]) -> None:
     answers = answered.values()
-    table = pa.table(
-        {
-            "id": pa.array(list(answered), pa.string()),
-            "labels": pa.array([answer.labels for answer in answers], pa.list_(pa.int8())),
-            "query": pa.array([answer.query for answer in answers], pa.string()),
-        }
-    )
+    columns = {
+        "id": pa.array(list(answered), pa.string()),
+        "labels": pa.array([answer.labels for answer in answers], pa.list_(pa.int8())),
+        "query": pa.array([answer.query for answer in answers], pa.string()),
+    }
+    if any(answer.counts is not None for answer in answers):
+        columns["counts"] = pa.array([answer.counts for answer in answers], pa.list_(pa.int32()))
+    table = pa.table(columns)
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.capc import querier as querier_steps
 from dpal.capc import site as site_steps
-from dpal.capc.messages import PaddedVotes, QuerierDeal, SiteDeal
+from dpal.capc.messages import PaddedVotes, QuerierBallotDeal, QuerierDeal, SiteBallotDeal, SiteDeal
 from dpal.capc.parties import pad
 from dpal.capc.shared_signs import SignCorrections, SignKeys, sign_keys, sign_shares
 from dpal.capc.terms import GUARDIAN, QUERIER
-from tests.capc.together import hold_vote, random_models, terms_of
+from tests.capc.together import hold_vote, numbers_of, random_models, terms_of
 
 CANDIDATES = np.arange(-(1 << 15), 1 << 15)
 
@@ -32,9 +34,9 @@ def fitting_outcomes(vote, site: str, answer: int) -> list[int]:
     """Outcomes of one vote that fit what the guardian was sent, by all that it dealt itself."""
     (deal,) = vote.sent(SiteDeal, site)
     (querier,) = vote.sent(QuerierDeal, QUERIER)
-    place = vote.batch.sites.index(site) * vote.batch.answers + answer
+    place = vote.batch.sites.index(site) * vote.batch.counted + answer
     other = sign_keys(querier.seed.tobytes(), "signs", querier.products.size)
-    own = sign_keys(deal.seed.tobytes(), "signs", vote.batch.answers)
+    own = sign_keys(deal.seed.tobytes(), "signs", vote.batch.counted)
     here = slice(answer, answer + 1)
     count = CANDIDATES.size
     keys = SignKeys(np.repeat(own.masks[here], count), np.repeat(own.roots[here], count, axis=0),
@@ -50,6 +52,56 @@ def fitting_outcomes(vote, site: str, answer: int) -> list[int]:
     return CANDIDATES[shares == sent.values.ravel()[answer]].tolist()
 
 
+def vote_of_classes():
+    """Two rounds: of the second one the guardian knows all that the numbers can be."""
+    rng = np.random.default_rng(8)
+    terms = terms_of(3, labels=4, features=4, queries=3, mechanism=Mechanism.GNMAX)
+    models, asked = random_models(terms, rng), rng.integers(-100, 100, (3, 4), dtype=np.int8)
+    return models, asked, hold_vote(terms, models, asked)
+
+
+def fitting_wins(vote, site: str, answer: int) -> list[int]:
+    """Wins less those of a winner, of one class, that fit what the guardian was sent."""
+    (deal,) = vote.sent(SiteBallotDeal, site)
+    (querier,) = vote.sent(QuerierBallotDeal, QUERIER)
+    place = vote.batch.sites.index(site) * vote.batch.counted + answer
+    masks = sign_keys(querier.seed.tobytes(), "signs", querier.tops.size).masks[place]
+    own = sign_keys(deal.seed.tobytes(), "signs", deal.tops.size)
+    here, fitting = slice(answer, answer + 1), []
+    keys = SignKeys(own.masks[here], own.roots[here], own.tops[here])
+    for wins in range(1 - vote.batch.labels, 1):
+        opened = np.array([wins], np.int64).astype(np.uint32) + masks + keys.masks
+        corrections = deal.corrections.part(answer, answer + 1)
+        share = sign_shares(opened, 1, keys, corrections, deal.salt.tobytes())
+        sent = next(message for sender, to, message, _ in vote.wire if (sender, to) ==
+                    (site, GUARDIAN) and type(message) is PaddedVotes)  # fmt: skip
+        fitting += [wins] if share[0] == sent.values.ravel()[answer] else []
+    return fitting
+
+
+def wins_of(models, asked, site: str) -> np.ndarray:
+    numbers = numbers_of(models[site], asked)
+    lower = np.arange(4)[:, None] < np.arange(4)
+    beaten = np.where(lower, numbers[:, :, None] >= numbers[:, None],
+                      numbers[:, :, None] > numbers[:, None])  # fmt: skip
+    beaten[:, np.arange(4), np.arange(4)] = False
+    return (beaten.sum(axis=2) - 3).ravel()
+
+
+def test_the_guardian_cannot_tell_classes_either():
+    """A false alarm in ten million runs: 36 shares, 4 candidates each, of 2**32 numbers."""
+    _, _, vote = vote_of_classes()
+    for site in vote.batch.sites:
+        assert all(fitting_wins(vote, site, answer) == [] for answer in range(vote.batch.counted))
+
+
+def test_without_the_pad_it_finds_the_rank_of_every_class(bare):
+    models, asked, vote = vote_of_classes()
+    for site in vote.batch.sites:
+        for answer, truth in enumerate(wins_of(models, asked, site)):
+            assert fitting_wins(vote, site, answer) == [truth]
+
+
 def outcomes(models, asked, site: str) -> np.ndarray:
     model = models[site]
     return (asked.astype(int) @ model.weights.astype(int).T + model.bias).ravel()
@@ -61,21 +113,22 @@ def test_the_guardian_cannot_tell_outcomes_from_what_it_adds_up():
     for site in vote.batch.sites:
         truth = outcomes(models, asked, site)
         assert np.abs(truth).max() < 1 << 15, "the search would not see it"
-        for answer in range(vote.batch.answers):
+        for answer in range(vote.batch.counted):
             assert fitting_outcomes(vote, site, answer) == []
 
 
 @pytest.fixture
 def bare(monkeypatch):
-    """Sites that forget their pads."""
+    """Sites that forget their pads; who asks takes off what is not there, and would notice."""
     monkeypatch.setattr(site_steps.SiteBatch, "_pads", lambda self: np.uint32(0))
+    monkeypatch.setattr(querier_steps, "_LARGEST_COUNT", 1 << 32)
 
 
 def test_without_the_pad_it_finds_every_outcome_exactly(bare):
     models, asked, vote = vote_of_small_outcomes()
     for site in vote.batch.sites:
         truth = outcomes(models, asked, site)
-        for answer in range(vote.batch.answers):
+        for answer in range(vote.batch.counted):
             found = fitting_outcomes(vote, site, answer)
             assert truth[answer] in found and len(found) <= 2
 

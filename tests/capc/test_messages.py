@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpal.capc
+from dpal.accounting.votes.mechanisms import Mechanism
 from dpal.capc import messages
 from dpal.capc.messages import Message
 from dpal.capc.parties import pad, require_new
@@ -33,22 +35,31 @@ def vote():
     return hold_vote(TERMS, MODELS, ASKED)
 
 
-def test_every_kind_is_sent_and_has_a_number_of_its_own(vote):
-    assert {type(message) for _, _, message, _ in vote.wire} == set(KINDS)
-    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 9
+@pytest.fixture(scope="module")
+def votes(vote):
+    """One of one round, and one of two that tells counts."""
+    terms = terms_of(3, labels=2, features=4, queries=2, mechanism=Mechanism.GNMAX)
+    return vote, hold_vote(terms, MODELS, ASKED)
 
 
-def test_what_is_read_is_what_was_written(vote):
-    for _, _, message, data in vote.wire:
-        again = type(message).decode(data, vote.batch)
-        assert again.encode(vote.batch) == data
-        assert len(data) == message.size(vote.batch)
+def test_every_kind_is_sent_and_has_a_number_of_its_own(votes):
+    assert {type(message) for vote in votes for _, _, message, _ in vote.wire} == set(KINDS)
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) == 13
+
+
+def test_what_is_read_is_what_was_written(votes):
+    for vote in votes:
+        for _, _, message, data in vote.wire:
+            again = type(message).decode(data, vote.batch)
+            assert again.encode(vote.batch) == data
+            assert len(data) == message.size(vote.batch)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_other_bytes_are_refused(vote, kind):
-    data = next(data for _, _, message, data in vote.wire if type(message) is kind)
-    later = batch_of(TERMS, 2, 2, TERMS.sites)
+def test_other_bytes_are_refused(votes, kind):
+    vote, data = next((vote, data) for vote in votes for _, _, message, data in vote.wire
+                      if type(message) is kind)  # fmt: skip
+    later = replace(vote.batch, number=2)
     wrong = [b"", data[:5], data[:-1], data + b"\0", b"\2" + data[1:],
              bytes([data[0], 99]) + data[2:], data[:2] + b"\7\0\0\0" + data[6:]]  # fmt: skip
     for other in wrong:
@@ -70,10 +81,12 @@ def test_any_bytes_end_in_a_message_or_in_a_refusal(data):
         assert read.encode(batch) == data
 
 
-def test_no_party_takes_a_message_twice_or_from_somebody_else(vote):
-    for sender, receiver, _, data in vote.wire:
-        with pytest.raises(ProtocolError):
-            vote.parties[receiver].receive(sender, data)
+def test_no_party_takes_a_message_twice_or_from_somebody_else(votes):
+    for vote in votes:
+        for sender, receiver, _, data in vote.wire:
+            with pytest.raises(ProtocolError):
+                vote.parties[receiver].receive(sender, data)
+    vote = votes[0]
     secrets = pair_secrets([QUERIER, *TERMS.sites])
     nothing = np.zeros((2, 2), np.int64)
     fresh = {name: begin_site(vote.batch, name, MODELS[name], nothing, secrets[name],
@@ -102,6 +115,15 @@ def test_altered_answers_are_noticed_where_they_are_no_answers(vote):
     altered = answer[:-1] + bytes([answer[-1] ^ 64])
     with pytest.raises(ProtocolError):
         before.receive(GUARDIAN, altered)
+
+
+def test_counts_that_no_votes_and_no_noise_make_are_noticed(votes):
+    asker = votes[1].parties[QUERIER]
+    before = type(asker)(**{**vars(asker), "answers": None})
+    counts = next(data for _, _, message, data in votes[1].wire if message.kind == 13)
+    assert (before.receive(GUARDIAN, counts)[0].answers == votes[1].answers).all()
+    with pytest.raises(ProtocolError):
+        before.receive(GUARDIAN, counts[:-1] + bytes([counts[-1] ^ 64]))
 
 
 def test_a_number_serves_once():

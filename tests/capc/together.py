@@ -78,7 +78,7 @@ def hold_vote(
     """Runs a batch; without `noise` there is none. Channels are emptied in the order given."""
     batch = batch_of(terms, number, len(features), live or terms.sites)
     secrets = pair_secrets([QUERIER, *batch.sites])
-    nothing = np.zeros((batch.queries, batch.labels), dtype=np.int64)
+    nothing = np.zeros((batch.queries, batch.rule.counts), dtype=np.int64)
     vote = Vote(batch, {QUERIER: begin_querier(batch, features, secrets[QUERIER])})
     channels: dict[tuple[str, str], deque] = defaultdict(deque)
 
@@ -108,4 +108,9 @@ def plain_votes(
     models: Mapping[str, SiteModel], sites: Sequence[str], features: np.ndarray
 ) -> np.ndarray:
     """(queries, labels) how many sites say yes."""
-    return np.sum([models[site].votes(features) for site in sites], axis=0)
+    return np.sum([numbers_of(models[site], features) >= 0 for site in sites], axis=0)
+
+
+def numbers_of(model: SiteModel, features: np.ndarray) -> np.ndarray:
+    """(queries, labels) what a site's heads say."""
+    return np.asarray(features.astype(np.int64) @ model.weights.astype(np.int64).T + model.bias)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from dpal.accounting.rdp import epsilon_spent
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.canonical import plain
 from dpal.capc.account import (
     batch_event,
     batch_name,
@@ -30,6 +32,8 @@ from dpal.errors import (
     VoteAborted,
 )
 from dpal.ledger.entries import EntryKind
+from dpal.reports.sites_vote import sites_vote_facts, sites_vote_tables
+from dpal.runs.sites_parties import answer_of
 from dpal.runs.sites_vote import open_sites_vote
 from tests.capc.parties import staged
 from tests.capc.together import hold_vote, random_models, terms_of
@@ -175,16 +179,58 @@ def test_what_more_colluding_sites_would_cost():
     assert costs[2] == pytest.approx(certified_account("v", terms).epsilon, rel=1e-3)
 
 
-def test_bytes_are_those_that_are_sent():
-    vote = hold_vote(TERMS, random_models(TERMS, np.random.default_rng(1)), ASKED)
-    for party, (received, sent) in bytes_of_batch(TERMS).items():
+@pytest.mark.parametrize(
+    "terms",
+    [
+        TERMS,
+        replace(TERMS, mechanism=Mechanism.GNMAX),
+        replace(TERMS, mechanism=Mechanism.TOP_M, limit=1),
+    ],
+    ids=lambda terms: str(terms.mechanism),
+)
+def test_bytes_are_those_that_are_sent(terms):
+    vote = hold_vote(terms, random_models(terms, np.random.default_rng(1)), ASKED)
+    for party, (received, sent) in bytes_of_batch(terms).items():
         name = "site-1" if party == "site" else party
         # The site whose turn it was to deal sends the last comparison's keys as well.
         others = [(one, to, data) for one, to, message, data in vote.wire
                   if not (one == name and type(message).__name__ == "LastDeal")]  # fmt: skip
         assert sum(len(data) for _, to, data in others if to == name) == received
         assert sum(len(data) for one, _, data in others if one == name) == sent
-    assert {GUARDIAN, QUERIER, "site"} == bytes_of_batch(TERMS).keys()
+    assert {GUARDIAN, QUERIER, "site"} == bytes_of_batch(terms).keys()
+
+
+@pytest.mark.parametrize("mechanism", [Mechanism.BINARY, Mechanism.GNMAX])
+def test_a_plan_says_what_is_released_and_what_is_charged(mechanism):
+    terms = replace(TERMS, mechanism=mechanism)
+    facts = sites_vote_facts(certified(terms), terms)
+    counts = mechanism is Mechanism.GNMAX
+    assert facts["released"] == ("noisy counts" if counts else "answers")
+    assert facts["charged_as"] == ("skellam_counts" if counts else "skellam_majorities")
+    assert facts["noise_of_a_count"] == pytest.approx(9.0 if counts else 9.0 / 2**0.5)
+    told = {cell for table in sites_vote_tables(facts) for row in table.rows for cell in row}
+    assert {str(mechanism), facts["released"]} <= told
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "released", "labels"),
+    [
+        (Mechanism.BINARY, [1, 0, 1], [1, 0, 1]),
+        (Mechanism.GNMAX, [-3, 7, 2], [0, 1, 0]),
+        (Mechanism.GNMAX, [4, 4, 2], [1, 0, 0]),
+        (Mechanism.POWERSET, [0, 1, 0, 0, 9, 0, 0, 0], [1, 1, 0]),
+    ],
+)
+def test_an_answer_is_the_class_or_set_with_most_votes(mechanism, released, labels):
+    answer = answer_of(replace(TERMS, mechanism=mechanism), np.array(released), "digest")
+    assert (answer.labels, answer.query) == (labels, "digest")
+    assert answer.counts == (None if mechanism is Mechanism.BINARY else released)
+
+
+def test_an_account_of_before_has_the_digest_that_it_had():
+    """A mechanism that nobody named is not written: ledgers, plans and query digests stay."""
+    assert {"mechanism", "limit"} & plain(TERMS).keys() == set()
+    assert plain(replace(TERMS, mechanism=Mechanism.GNMAX))["mechanism"] == "gnmax"
 
 
 def test_an_answer_is_never_replaced(runtime):

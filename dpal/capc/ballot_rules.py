@@ -1,0 +1,167 @@
+"""What sites vote on, as comparisons: from the outcomes of private heads to a ballot.
+
+A site's heads give one number for each label. Every mechanism is one or two rounds of the same
+step: linear combinations with public whole numbers, of which it is found whether they are negative.
+Combinations of shares are shares of the combination, so that nobody needs to see a number for it.
+
+- binary: is the label's number at least 0? Ballots have a yes or no for each label.
+- top_m: the same, then for label j: (K + 1) bit_j - (bit_1 + ... + bit_j) >= K + 1 - m, for K
+  labels, which holds for the first m positives alone.
+- gnmax: is the number of class a at least that of class b, for all pairs a < b? Then for class a:
+  has it won all K - 1 of its pairs? Of equal numbers the lower class wins, so that exactly one has.
+- powerset: for each set: are all of its labels there, and none other? Truncated to m positives,
+  a set of m asks for none other before its last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpal import check
+from dpal.accounting.votes.mechanisms import Mechanism
+from dpal.errors import ParameterError
+
+MECHANISMS: Final = (Mechanism.BINARY, Mechanism.TOP_M, Mechanism.GNMAX, Mechanism.POWERSET)
+MOST_COUNTS: Final = 1_024
+LARGEST_BIAS: Final = 1 << 30  # of one label's number; smaller where two are subtracted
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SecondRound:
+    """Comparisons of what the first ones found: bits @ weights.T + constants >= 0.
+
+    Attributes:
+      weights: (counts, outcomes).
+      constants: (counts,).
+    """
+
+    weights: Whole
+    constants: Whole
+
+
+@dataclass(frozen=True, eq=False)
+class BallotRule:
+    """How a ballot follows from the numbers of a site's heads.
+
+    Attributes:
+      first: (outcomes, labels) combinations that are compared with 0 first.
+      second: the second round; None where outcomes are the ballot.
+      sets: (counts, labels) of 0 and 1, what each count stands for.
+      changed: counts that one ballot can change, at most.
+    """
+
+    first: Whole
+    second: SecondRound | None
+    sets: NDArray[np.int8]
+    changed: int
+
+    @property
+    def outcomes(self) -> int:
+        """Comparisons of the first round."""
+        return len(self.first)
+
+    @property
+    def counts(self) -> int:
+        """Length of a ballot."""
+        return len(self.sets)
+
+    @property
+    def largest_bias(self) -> int:
+        """Of a head, so that no combination overflows 32 bits."""
+        return LARGEST_BIAS // int(np.abs(self.first).sum(axis=1).max())
+
+    def ballots(self, numbers: Whole) -> NDArray[np.bool_]:
+        """Ballots (..., counts) of numbers (..., labels), in plain text."""
+        bits = numbers @ self.first.T >= 0
+        if self.second is None:
+            return np.asarray(bits)
+        return np.asarray(bits @ self.second.weights.T + self.second.constants >= 0)
+
+
+@lru_cache(maxsize=16)
+def ballot_rule(mechanism: Mechanism, labels: int, limit: int | None = None) -> BallotRule:
+    """The rule of a mechanism.
+
+    Args:
+      mechanism: one of `MECHANISMS`.
+      labels: of a query, or classes.
+      limit: positives of a ballot, at most; of `top_m`, and where it is wanted of `powerset`.
+
+    Raises:
+      ParameterError: sites cannot vote so, or a limit is missing, too much, or beyond the labels.
+    """
+    if mechanism not in MECHANISMS:
+        raise ParameterError(
+            f"sites that do not trust each other cannot vote by {mechanism}: scaled ballots need "
+            f"products of numbers that nobody sees; use {', '.join(MECHANISMS)}"
+        )
+    if limit is None and mechanism is Mechanism.TOP_M:
+        raise ParameterError(f"{mechanism} voting needs a limit, such as 2")
+    if limit is not None:
+        if mechanism in (Mechanism.BINARY, Mechanism.GNMAX):
+            raise ParameterError(f"{mechanism} voting has no limit; leave limit out")
+        check.within(1, labels, limit=limit)
+    match mechanism:
+        case Mechanism.GNMAX:
+            return _most_named(labels)
+        case Mechanism.POWERSET:
+            return _sets(labels, labels if limit is None else limit)
+        case _:
+            return _yes_or_no(labels, limit)
+
+
+def _yes_or_no(labels: int, limit: int | None) -> BallotRule:
+    each = np.eye(labels, dtype=np.int64)
+    second, changed = None, labels
+    if limit is not None and limit < labels:
+        before = np.tril(np.ones((labels, labels), dtype=np.int64))
+        constants = np.full(labels, limit - labels - 1, dtype=np.int64)
+        second, changed = SecondRound((labels + 1) * each - before, constants), 2 * limit
+    return BallotRule(each, second, each.astype(np.int8), min(changed, labels))
+
+
+def _most_named(classes: int) -> BallotRule:
+    check.at_least(2, labels=classes)
+    _require_few(classes * (classes - 1) // 2, "classes", classes)
+    pairs = list(combinations(range(classes), 2))
+    first = np.zeros((len(pairs), classes), dtype=np.int64)
+    wins = np.zeros((classes, len(pairs)), dtype=np.int64)
+    constants = np.full(classes, 1 - classes, dtype=np.int64)
+    for place, (lower, higher) in enumerate(pairs):
+        first[place, lower], first[place, higher] = 1, -1
+        wins[lower, place], wins[higher, place] = 1, -1
+        constants[higher] += 1  # it wins where the lower one does not
+    sets = np.eye(classes, dtype=np.int8)
+    return BallotRule(first, SecondRound(wins, constants), sets, changed=2)
+
+
+def _sets(labels: int, most: int) -> BallotRule:
+    _require_few(sum(comb(labels, size) for size in range(most + 1)), "labels", labels)
+    chosen = [found for size in range(most + 1) for found in combinations(range(labels), size)]
+    sets = np.zeros((len(chosen), labels), dtype=np.int64)
+    for place, found in enumerate(chosen):
+        sets[place, list(found)] = 1
+    weights = 2 * sets - 1
+    if most < labels:
+        for place, found in enumerate(chosen):
+            if len(found) == most:
+                weights[place, found[-1] + 1 :] = 0
+    second = SecondRound(weights, -sets.sum(axis=1))
+    return BallotRule(np.eye(labels, dtype=np.int64), second, sets.astype(np.int8), changed=2)
+
+
+def _require_few(counts: int, what: str, given: int) -> None:
+    if counts > MOST_COUNTS:
+        raise ParameterError(
+            f"{given} {what} make {counts:,} comparisons for each site and query, and at most "
+            f"{MOST_COUNTS:,} are made; use fewer, a limit, or binary voting"
+        )
