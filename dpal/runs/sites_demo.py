@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.numpy import save
 
 from dpal.capc.account import certified_account
 from dpal.capc.certificates import (
@@ -35,6 +34,7 @@ from dpal.files.atomic_writes import atomic_write, write_text
 from dpal.reports.render.html import html_of
 from dpal.reports.report import Report, Table, Verdict, section
 from dpal.reports.sites_vote import sites_vote_facts, sites_vote_tables
+from dpal.runs.site_model import LabeledFeatures, train_heads, write_site_model
 from dpal.runs.sites_parties import read_answers
 
 QUESTIONS = ("even", "five or more", "has a loop")
@@ -42,6 +42,7 @@ _LOOPS = (0, 6, 8, 9)
 _SITES = ("north", "east", "south", "west", "centre")
 _RECORDS = 2_000  # of each site
 _QUERIES = 12
+_STRENGTH = 0.01  # enough for so many records, and no time to look for another
 _SIDE, _COARSER = 28, 2
 _KEEPER, _ASKER = "keeper", "ministry"
 
@@ -100,14 +101,16 @@ def prepare_demo(folder: Path, data: Path, port: int) -> Demo:
             "delta": 1e-4,
         },
     )
+    terms = _vote_in(folder).terms()
     authority = folder / "authority"
     make_authority(authority, "digits")
     for name, role in _parties():
         _enrolled(authority, folder / name / "keys", name, role)
     for place, site in enumerate(_SITES):
         own = slice(place * _RECORDS, (place + 1) * _RECORDS)
-        with atomic_write(folder / site / "model.safetensors") as temporary:
-            temporary.write_bytes(_trained(images[own], digits[own]))
+        records = LabeledFeatures(images[own], questions_of(digits[own]).astype(np.int8))
+        model = train_heads(records, terms, strengths=(_STRENGTH,))
+        write_site_model(folder / site / "model.safetensors", model)
         values = {"site": site, "model": "model.safetensors"}
         _settings(folder / site / "site.yaml", {**_shared(), **values})
     # Anchors beside it, and not in the user's own folder: the demo may be thrown away.
@@ -131,8 +134,7 @@ def prepare_demo(folder: Path, data: Path, port: int) -> Demo:
 
 def write_demo_page(demo: Demo) -> Path:
     """Writes what was asked, answered and spent, beside the truth, which only a demo knows."""
-    values = yaml.safe_load((demo.folder / "vote.yaml").read_text(encoding="utf-8"))
-    vote = parse_capc(SitesVoteConfig, values, demo.folder)
+    vote = _vote_in(demo.folder)
     certified = certified_account(vote.name, vote.terms())
     answers = {name: answer.labels for name, answer in read_answers(demo.answers).items()}
     truth = {
@@ -188,20 +190,9 @@ def questions_of(digits: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.stack(answers, axis=1).astype(np.int64)
 
 
-def whole_number_heads(
-    weights: NDArray[np.float64], bias: NDArray[np.float64]
-) -> dict[str, NDArray[np.int8] | NDArray[np.int64]]:
-    """Linear heads scaled, each by itself, to whole numbers of 8 bits; their signs stay.
-
-    Args:
-      weights: (labels, features) on features that are whole numbers.
-      bias: (labels,).
-    """
-    scale = 127 / np.maximum(np.abs(weights).max(axis=1), 1e-12)
-    return {
-        "weights": np.rint(weights * scale[:, None]).astype(np.int8),
-        "bias": np.rint(bias * scale).astype(np.int64),
-    }
+def _vote_in(folder: Path) -> SitesVoteConfig:
+    values = yaml.safe_load((folder / "vote.yaml").read_text(encoding="utf-8"))
+    return parse_capc(SitesVoteConfig, values, folder)
 
 
 def _shown(said: int, true: int) -> str:
@@ -241,18 +232,6 @@ def _read(path: Path, rows: int) -> tuple[Features, NDArray[np.int64]]:
     blocks = np.stack(pictures).reshape(-1, coarse, _COARSER, coarse, _COARSER)
     features = (blocks.mean(axis=(2, 4)) / 2).astype(np.int8)
     return features.reshape(len(pictures), -1), table["label"].to_numpy().astype(np.int64)
-
-
-def _trained(features: Features, digits: NDArray[np.int64]) -> bytes:
-    from sklearn.linear_model import LogisticRegression  # a second to import
-
-    heads = [
-        LogisticRegression(C=0.01, max_iter=200).fit(features / 127, answers)
-        for answers in questions_of(digits).T
-    ]
-    weights = np.stack([head.coef_[0] / 127 for head in heads])
-    bias = np.array([head.intercept_[0] for head in heads])
-    return bytes(save(whole_number_heads(weights, bias)))
 
 
 def _write_queries(path: Path, features: Features, digits: NDArray[np.int64]) -> None:

@@ -135,6 +135,46 @@ def site_command(config: Config) -> None:
     run_site(_vote(own.vote), own, _say)
 
 
+@capc_app.command(
+    "train",
+    epilog="Example: dpal capc train --vote vote.yaml --records own.parquet --to model.safetensors",
+)
+def train_command(
+    vote: Annotated[Path, typer.Option(metavar="FILE", help="Settings of the vote.")],
+    records: Annotated[
+        Path, typer.Option(metavar="FILE", help="Own records: id, features, label or labels.")
+    ],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The model; private.")],
+    queries: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What was asked, with --answers.")
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What came of it: more records.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Records that say how good it is.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a site's private heads on its own records, and on answers that it bought."""
+    from dpal.runs.site_model import train_site
+
+    if (queries is None) is not (answers is None):
+        raise ConfigError("bought labels are --queries and --answers together; name both or none")
+    bought = None if queries is None or answers is None else (queries, answers)
+    found = train_site(_vote(vote).terms(), records, to, bought=bought, test=test)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    out.print(f"{to}: trained on {found['records']:,} records", end="", markup=False)
+    out.print(f" and {found['bought']:,} answers" if bought else "", markup=False)
+    if test is not None:
+        told = f"balanced accuracy on {test}: {100 * found['balanced_accuracy']:.1f} %"
+        if bought:
+            told += f", without answers {100 * found['balanced_accuracy_without_bought']:.1f} %"
+        out.print(told, markup=False)
+
+
 @capc_app.command("query", epilog="Example: dpal capc query --config ministry.yaml")
 def query_command(config: Config) -> None:
     """Ask private queries; only those without an answer yet, so it may be run again."""

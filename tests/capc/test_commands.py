@@ -29,8 +29,8 @@ from dpal.config.capc import SitesVoteConfig, parse_capc
 from dpal.errors import VoteAborted
 from dpal.ledger.entries import EntryKind
 from dpal.ledger.ledger_store import LedgerStore
-from dpal.runs.sites_demo import prepare_demo, whole_number_heads
-from dpal.runs.sites_parties import query_digests, read_answers, read_queries
+from dpal.runs.sites_demo import prepare_demo
+from dpal.runs.sites_parties import load_site_model, query_digests, read_answers, read_queries
 from tests.capc.parties import Authority
 from tests.capc.together import terms_of
 from tests.conftest import ROOT
@@ -221,12 +221,38 @@ def test_queries_that_cannot_be_asked_are_refused_before_anybody_is_connected(de
     assert code == 2 and "guardian" not in complaint
 
 
-def test_heads_in_whole_numbers_say_the_same():
+def test_a_site_trains_and_what_it_bought_is_worth_something(tmp_path):
+    """By commands and files alone: own records of few classes, answers that name the others."""
     rng = np.random.default_rng(1)
-    weights, bias = rng.normal(size=(3, 40)), rng.normal(size=3)
-    features = rng.integers(0, 128, (2_000, 40))
-    heads = whole_number_heads(weights, bias)
-    exact = features @ weights.T + bias >= 0
-    whole = features @ heads["weights"].astype(int).T + heads["bias"] >= 0
-    assert heads["weights"].dtype == np.int8 and np.abs(heads["weights"]).max() == 127
-    assert (exact == whole).mean() > 0.97
+    centres = rng.integers(-60, 60, (3, 8))
+
+    def written(name, classes, *, labeled=True):
+        rows = [{"id": f"{name}-{at}", "label": int(label), "features":
+                 (centres[label] + rng.normal(0, 20, 8)).round().clip(-128, 127).astype(int)
+                 .tolist()} for at, label in enumerate(classes)]  # fmt: skip
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table if labeled else table.drop(["label"]), tmp_path / f"{name}.parquet")
+        return tmp_path / f"{name}.parquet"
+
+    vote = tmp_path / "vote.yaml"
+    values = {"name": "clinics", "sites": [f"s{n}" for n in range(20)], "labels": 3, "features": 8,
+              "mechanism": "gnmax", "sigma": 5.0, "delta": 1e-5}  # fmt: skip
+    vote.write_text(yaml.safe_dump(values), encoding="utf-8")
+    own, held = written("own", [0, 1] * 20), written("held", [0, 1, 2] * 50)
+    asked_classes = [0, 1, 2] * 10
+    asked = written("asked", asked_classes, labeled=False)
+    answers = pa.Table.from_pylist([
+        {"id": f"asked-{at}", "labels": np.eye(3, dtype=int)[label].tolist(), "query": "x"}
+        for at, label in enumerate(asked_classes)])  # fmt: skip
+    pq.write_table(answers, tmp_path / "answers.parquet")
+    common = ("train", "--vote", vote, "--records", own, "--test", held, "--json")
+    before = tmp_path / "before.safetensors"
+    told = json.loads(dpal(*common, "--to", before)[1])
+    assert told["records"] == 40 and told["bought"] == 0 and told["balanced_accuracy"] < 0.68
+    bought = ("--queries", asked, "--answers", tmp_path / "answers.parquet")
+    told = json.loads(dpal(*common, *bought, "--to", tmp_path / "after.safetensors")[1])
+    assert told["bought"] == 30
+    assert told["balanced_accuracy"] > told["balanced_accuracy_without_bought"] + 0.2
+    assert load_site_model(before).weights.shape == (3, 8)
+    code, _, complaint = dpal(*common, "--queries", asked, "--to", before)
+    assert code == 2 and "--answers" in complaint
