@@ -100,8 +100,8 @@ def train_heads(
 ) -> SiteModel:
     """Logistic regression, a head for each label or class, in whole numbers of 8 bits.
 
-    A label of which all have the same answer is answered so always; a class of which there is no
-    record is named never.
+    Rare answers weigh as much in all as frequent ones. A label of which all have the same answer is
+    answered so always; a class of which there is no record is named never.
 
     Args:
       records: at least one.
@@ -229,10 +229,11 @@ def _fitted(
     from sklearn.model_selection import GridSearchCV
 
     fewest = int(np.unique(answers, return_counts=True)[1].min())
-    head = LogisticRegression(C=strengths[0], max_iter=500)
+    # Rare labels are what sites are asked about: each answer weighs as much as the other.
+    head = LogisticRegression(C=strengths[0], max_iter=500, class_weight="balanced")
     scaled = features / np.float64(_LARGEST_WEIGHT)
     if fewest >= _PARTS and len(strengths) > 1:
-        search = GridSearchCV(head, {"C": list(strengths)}, cv=_PARTS, scoring="neg_log_loss")
+        search = GridSearchCV(head, {"C": list(strengths)}, cv=_PARTS, scoring="balanced_accuracy")
         head = search.fit(scaled, answers).best_estimator_
     else:
         head.fit(scaled, answers)
