@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from dpal.config.campaign import parse_config
+from dpal.data.held_out import HeldOutShare
 from dpal.data.importing.recipe import tells_of_held_out
 from dpal.data.inspect_rows import Inventory, inspect, require_match
 from dpal.data.sources import Content, Role, Source, missing_label, open_source
@@ -29,6 +30,7 @@ from dpal.planning.certify_campaign import certified_or_next_best
 from dpal.runs.linear_rates import linear_rates
 
 _LEAST_RECORDS = 50
+_HELD_OUT = 0.2  # of records of which nothing says which ones are
 _MOST_LABELS = 4000  # of a pool that is labeled already
 _BY_PEOPLE = 1000  # where people have to label
 _PASSES = 60  # over half of the labels each step: 120 steps
@@ -42,7 +44,8 @@ class DataLook:
     """What is public about data.
 
     Attributes:
-      pool, validation: the files.
+      pool: the file.
+      validation: what names the held-out records; None where `_HELD_OUT` of the pool is.
       label_column: in both.
       content: what a record is.
       task: what a label is.
@@ -57,7 +60,7 @@ class DataLook:
     """
 
     pool: Path
-    validation: Path
+    validation: Path | None
     label_column: str
     content: Content
     task: Task
@@ -82,12 +85,13 @@ def look_at(
 
     Args:
       pool: a pool, or one file with pool and validation set by its column `split`.
-      validation: labeled records of a file of their own; None: the pool's file has both.
+      validation: labeled records of a file of their own; None: the pool's file has both, or a share
+        of it is to be held out.
       label_column: name of the labels' column.
       on_rows: told how many more records were looked at.
 
     Raises:
-      DataError: a file is no pool, or nothing is held out to measure models.
+      DataError: a file is no pool, or no record with a label can be held out to measure models.
     """
     if pool.suffix != ".parquet" and not pool.is_dir():
         raise DataError(
@@ -96,15 +100,13 @@ def look_at(
         )
     source = open_source(pool, Role.POOL, label_column=label_column)
     schema = pq.read_schema(source.paths[0])
-    if validation is None and not source.has_split:
-        raise DataError(
-            f"{pool} does not say which records are held out to measure models; give a file of "
-            f"them with --validation, or hold some out: dpal import {pool} --to NAME.parquet "
-            "--split 0.2"
-        )
     if validation is None and source.label_column is None:
         raise missing_label(schema, str(pool), label_column, "or use a file with labels")
     judged = open_source(validation or pool, Role.VALIDATION, label_column=label_column)
+    shares = validation is None and not source.has_split
+    if shares:
+        coin = HeldOutShare(share=_HELD_OUT)
+        source, judged = replace(source, held_out=coin), replace(judged, held_out=coin)
     if judged.content is Content.TEXT:
         held, measured = _texts(source), _texts(judged)
     else:
@@ -118,7 +120,7 @@ def look_at(
         )
     return DataLook(
         pool=pool,
-        validation=validation or pool,
+        validation=None if shares else validation or pool,
         label_column=label_column,
         content=source.content,
         task=measured.task,
@@ -238,9 +240,16 @@ def first_settings(
       weights: folder of a public pretrained model, for texts.
 
     Raises:
-      ConfigError: there are fewer records than labels, texts and no pretrained model, or the
-        held-out records are not public and have told already how columns become numbers.
+      ConfigError: there are fewer records than labels, texts and no pretrained model, the
+        held-out records are not public and have told already how columns become numbers, or they
+        are called public and are a share of the pool.
     """
+    if why_public is not None and look.validation is None:
+        raise ConfigError(
+            f"--why-public is about held-out records, and {look.pool} does not say which ones are; "
+            "give a file of them with --validation, or leave --why-public out: a share of the pool "
+            "is held out, and stays protected"
+        )
     if why_public is None and look.told:
         raise ConfigError(
             "held-out records say of this table how its columns become numbers, so that everybody "
@@ -279,6 +288,9 @@ def first_settings(
         "  # group_column: group",
         "  # and below privacy: unit: group; the schedule counts groups then.",
     ] if look.grouped else []  # fmt: skip
+    named = [] if look.validation is None else [
+        _commented(f"  validation: {_text(look.validation)}", "rows with split test, if it has one")
+    ]  # fmt: skip
     what = "classes" if look.task is Task.SINGLE_LABEL else "labels"
     lines = [
         f"# {look.rows:,} records to learn from, {look.validation_rows:,} held out; "
@@ -289,16 +301,14 @@ def first_settings(
         "",
         "data:",
         f"  pool: {_text(look.pool)}",
-        _commented(
-            f"  validation: {_text(look.validation)}", "rows with split test, if it has one"
-        ),
+        *named,
         f"  label_column: {_text(look.label_column)}",
         _commented(f"  extractor: {training.extractor}", "fixed features, free; none: as it is"),
         *backbone,
         *normalisation,
         *group,
         "",
-        *_whose_validation(why_public),
+        *_whose_validation(look, why_public),
         "",
         "labeler:",
         _commented(*_labeler(look)),
@@ -356,7 +366,12 @@ def _commented(setting: str, why: str) -> str:
     return f"{setting:<31} # {why}"
 
 
-def _whose_validation(why_public: str | None) -> list[str]:
+def _whose_validation(look: DataLook, why_public: str | None) -> list[str]:
+    if look.validation is None:
+        return [
+            _commented("validation:", "nothing says which records are held out: a coin for each"),
+            _commented(f"  share: {_HELD_OUT:g}", "protected: figures get noise, and are charged"),
+        ]
     if why_public is None:
         return [
             _commented("validation:", "whose records these are; or public: true, and why"),

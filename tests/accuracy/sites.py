@@ -140,7 +140,7 @@ def run(name: str, epsilon: float, seed: int) -> dict[str, float]:
     if many == 0:
         return {"queries": 0}
     terms = replace(terms, batches=many)
-    models = site_models(name, seed)
+    models = site_models("mnist" if name == "usps-by-mnist" else name, seed)  # the same sites
     own = _rows(for_buyer, rest[: setting.own])
     asked = _rows(for_buyer, rest[setting.own : setting.own + many * BATCH])
     bought = LabeledFeatures(asked.features, _bought(terms, models, asked))

@@ -107,6 +107,27 @@ def test_held_out_records_are_protected_unless_they_are_public(tmp_path):
         first_settings(replace(look, told=True), "mine", why_public=None)
 
 
+def test_a_share_is_held_out_where_nothing_says_which_records_are(tmp_path):
+    path = features(tmp_path / "t.parquet", 1000)
+    pq.write_table(pq.read_table(path).drop(["split"]), path)
+    look = look_at(path)
+    assert look.validation is None
+    assert look.rows + look.validation_rows == 1000 and 150 < look.validation_rows < 250
+    config = parse_config(yaml.safe_load(first_settings(look, "mine", why_public=None)))
+    assert config.validation is not None
+    assert (config.validation.share, config.data.validation) == (0.2, None)
+    assert dpal.plan(config).epsilon <= 8
+    with pytest.raises(ConfigError, match="--why-public"):
+        first_settings(look, "mine", why_public="everybody may see them")
+
+
+def test_nothing_can_be_held_out_of_what_has_no_labels(tmp_path):
+    path = features(tmp_path / "t.parquet", 200)
+    pq.write_table(pq.read_table(path).drop(["split", "label"]), path)
+    with pytest.raises(DataError, match="label"):
+        look_at(path)
+
+
 def test_labels_that_are_many_are_bought_where_the_model_is_unsure(tmp_path):
     _, config = written(pictures(tmp_path / "p.parquet", 2800, size=9), labels=600)
     assert (config.schedule.initial, config.schedule.queries) == (360, [120, 120])
@@ -136,7 +157,7 @@ def test_texts_want_a_pretrained_model(tmp_path):
 def test_what_cannot_be_planned_is_refused(tmp_path):
     write_blobs(tmp_path / "whole.parquet", 100, seed=1)
     (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    for path, word in ((tmp_path / "whole.parquet", "--validation"), (tmp_path / "t.csv", "import"),
+    for path, word in ((tmp_path / "t.csv", "import"),
                        (features(tmp_path / "few.parquet", 40), "30 records")):  # fmt: skip
         with pytest.raises(DataError, match=word):
             look_at(path)
