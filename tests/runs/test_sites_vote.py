@@ -122,6 +122,25 @@ def test_an_answer_whose_commit_failed_keeps_its_number(runtime):
         assert entries(vote, EntryKind.COMMIT) == ["votes/1"] and kept.read_bytes() == b"answer"
 
 
+def test_a_certificate_holds_while_batches_are_left_to_ask(runtime):
+    with open_sites_vote(certified(), runtime) as vote:
+        for _ in range(2):
+            number = vote.reserve()
+            vote.commit(number, b"answer")
+            vote.leave(number)
+        vote.certify()
+        document = read_certificate(vote.folder.certificate.read_text(encoding="utf-8"))
+    checks = verify_certificate(document)
+    assert not any_failed(checks)
+    assert "1 more" in next(check.detail for check in checks if check.name == "releases")
+    assert 0 < document["epsilon"]["rdp"] < certified().epsilon
+    for missing in range(len(document["ledger"]["entries"])):
+        entries = list(document["ledger"]["entries"])
+        del entries[missing]
+        edited = {**document, "ledger": {**document["ledger"], "entries": entries}}
+        assert any_failed(verify_certificate(edited)), "an entry that is taken out is noticed"
+
+
 def test_one_guardian_at_a_time_and_other_terms_are_another_vote(runtime):
     with (
         open_sites_vote(certified(), runtime),

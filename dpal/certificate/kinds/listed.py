@@ -60,7 +60,7 @@ class ListedCertificate(CertificateKind[LedgerEvidence]):
         fine = f"digest {digest(evidence.plan)[:12]}, its list is what was held"
         return [
             check_entries(evidence, document["ledger"]),
-            check_releases(evidence),
+            check_releases(evidence, is_open="terms" in evidence.plan["spec"]["settings"]),
             check_from_faults("plan", _plan_faults(evidence), fine),
         ]
 
